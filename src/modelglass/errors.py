@@ -1,0 +1,47 @@
+"""Every exception modelglass raises on purpose.
+
+Each says what happened and what to do next; the command line shows it without a traceback.
+"""
+
+
+class InspectError(Exception):
+    """Something the user can act on."""
+
+    exit_code = 3
+
+    def __init__(self, problem: str, *, hint: str) -> None:
+        super().__init__(f"{problem}\n  hint: {hint}")
+        self.problem = problem
+        self.hint = hint
+
+
+class UsageError(InspectError):
+    """The call itself is wrong: options that contradict each other, a spec that cannot be read."""
+
+    exit_code = 2
+
+
+class TargetError(InspectError):
+    """The target cannot be found, loaded or built."""
+
+
+class InputsError(InspectError):
+    """The inputs cannot be made or do not belong to the model's framework."""
+
+
+class UnknownTargetError(InspectError):
+    """The object is not a model of any framework modelglass knows."""
+
+
+class MissingPackageError(InspectError):
+    """An optional package is needed and not installed."""
+
+    def __init__(self, package: str, *, wanted_by: str, extra: str | None = None) -> None:
+        super().__init__(
+            f"{wanted_by} needs the package {package!r}, which is not installed",
+            hint=f"pip install 'modelglass[{extra or package}]'",
+        )
+
+
+class ReportFormatError(InspectError):
+    """A saved report cannot be read back."""

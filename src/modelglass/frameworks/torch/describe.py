@@ -1,0 +1,158 @@
+"""Native values in framework-neutral terms: tensors by shape and type, everything else by a short text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+import torch
+from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import _disable_current_modes as unobserved
+
+from modelglass.report import Json, Value
+
+TEXT_LIMIT = 80  # characters of a non-tensor value that are worth showing
+DEPTH_LIMIT = 8  # structures deeper than this are named, not walked
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """`torch.float32` as "float32"."""
+    return str(dtype).rpartition(".")[2]
+
+
+def type_name(cls: type) -> str:
+    """The class with the module it comes from, as one would import it."""
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def shape_of(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    """The shape as integers, or None where the tensor has no single one (nested, symbolic)."""
+    if tensor.is_nested:
+        return None
+    return tuple(int(dim) for dim in tensor.shape)
+
+
+def json_safe(value: Any, depth: int = 0) -> Json:
+    """The value as JSON, an unknown type as its name: never an address, never a tensor's contents."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(value)
+    if isinstance(value, (complex, torch.device)):
+        return str(value)
+    if isinstance(value, torch.dtype):
+        return dtype_name(value)
+    if isinstance(value, (torch.layout, torch.memory_format)):
+        return str(value).rpartition(".")[2]
+    if isinstance(value, torch.Tensor):
+        return f"tensor {list(shape_of(value) or ())} {dtype_name(value.dtype)}"
+    if depth < DEPTH_LIMIT:
+        if isinstance(value, (tuple, list)):
+            return [json_safe(item, depth + 1) for item in value]
+        if isinstance(value, (set, frozenset)):
+            return sorted((json_safe(item, depth + 1) for item in value), key=repr)
+        if isinstance(value, Mapping):
+            return {str(key): json_safe(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, type):
+        return type_name(value)
+    name = getattr(value, "__name__", None)  # functions, operators, modules of code
+    return name if isinstance(name, str) else type_name(type(value))
+
+
+class Describer:
+    """Describes values; a tensor in a named parameter's or buffer's memory carries that name."""
+
+    def __init__(self, names_by_storage: Mapping[int, str] | None = None) -> None:
+        self._names = names_by_storage or {}
+        self._seen: dict[tuple[Any, ...], Value] = {}
+
+    def tensor(self, name: str, tensor: torch.Tensor) -> Value:
+        """One tensor as a value; equal descriptions are one object, since a run repeats itself."""
+        if is_lazy(tensor):
+            return Value(name=name, dtype=dtype_name(tensor.dtype), text="uninitialised tensor")
+        if tensor.layout is not torch.strided or tensor.is_nested:
+            return self._unusual(name, tensor)
+        owner = self._names.get(tensor.untyped_storage()._cdata) if self._names else None
+        key = (name, tensor.shape, tensor.dtype, owner)
+        value = self._seen.get(key)
+        if value is None:
+            value = Value(
+                name=name, shape=shape_of(tensor), dtype=dtype_name(tensor.dtype), tensor=owner
+            )
+            self._seen[key] = value
+        return value
+
+    def _unusual(self, name: str, tensor: torch.Tensor) -> Value:
+        layout = "nested" if tensor.is_nested else json_safe(tensor.layout)
+        sparse = str(layout).startswith("sparse")
+        with unobserved():
+            nnz = int(tensor._nnz()) if sparse else None
+        return Value(
+            name=name,
+            shape=shape_of(tensor),
+            dtype=dtype_name(tensor.dtype),
+            text=f"{layout} tensor",
+            nnz=nnz,
+        )
+
+    def flatten(self, value: Any, name: str = "") -> tuple[Value, ...]:
+        """Every leaf of a structure, in order, named by the way to it."""
+        return tuple(self._walk(value, name, 0))
+
+    def arguments(self, args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[Value, ...]:
+        """Positional arguments as "0", "1" ..., keyword arguments by their names."""
+        values: list[Value] = []
+        for index, value in enumerate(args):
+            values.extend(self._walk(value, str(index), 0))
+        for key, value in kwargs.items():
+            values.extend(self._walk(value, key, 0))
+        return tuple(values)
+
+    def _walk(self, value: Any, name: str, depth: int) -> Iterable[Value]:
+        if isinstance(value, torch.Tensor):
+            yield self.tensor(name, value)
+            return
+        parts = _parts(value) if depth < DEPTH_LIMIT else None
+        if parts is None:
+            yield self._text(name, value)
+            return
+        for key, item in parts:
+            yield from self._walk(item, f"{name}.{key}" if name else str(key), depth + 1)
+
+    def _text(self, name: str, value: Any) -> Value:
+        if value is None or isinstance(value, (bool, int, float, complex, str)):
+            text = repr(value)
+        else:
+            text = type(value).__name__
+        if len(text) > TEXT_LIMIT:
+            text = text[: TEXT_LIMIT - 1] + "…"
+        return Value(name=name, text=text)
+
+
+def tensors_in(value: Any, depth: int = 0) -> Iterable[torch.Tensor]:
+    """Every tensor of a structure, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth < DEPTH_LIMIT:
+        for _, item in _parts(value) or ():
+            yield from tensors_in(item, depth + 1)
+
+
+def _parts(value: Any) -> Iterable[tuple[Any, Any]] | None:
+    """What a structure holds, or None for a leaf."""
+    if isinstance(value, Mapping):
+        return value.items()
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return zip(value._fields, value, strict=True)
+    if isinstance(value, (tuple, list)):
+        return enumerate(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return [(item.name, getattr(value, item.name, None)) for item in fields(value)]
+    return None

@@ -1,0 +1,76 @@
+"""Inputs made from shapes, for people who have a shape and no data."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import torch
+from torch import nn
+
+from modelglass.errors import InputsError
+from modelglass.frameworks.request import Inputs, TensorSpec
+from modelglass.frameworks.torch.describe import dtype_name
+from modelglass.frameworks.torch.structure import walk
+
+_SEED = 0
+
+
+def make(native: nn.Module, specs: tuple[TensorSpec, ...], device: str | None) -> Inputs:
+    """Tensors as the specs say: integers within every embedding's range, the rest from a normal draw."""
+    target = _device_of(native) if device is None else torch.device(device)
+    made = [(spec.name, _tensor(native, spec, target)) for spec in specs]
+    return Inputs(
+        args=tuple(tensor for name, tensor in made if name is None),
+        kwargs={name: tensor for name, tensor in made if name is not None},
+    )
+
+
+def _tensor(native: nn.Module, spec: TensorSpec, device: torch.device) -> torch.Tensor:
+    dtype = _natural_dtype(native) if spec.dtype is None else _dtype(spec.dtype)
+    numel = 1
+    for dim in spec.shape:
+        numel *= dim
+    if dtype.is_floating_point or dtype.is_complex:
+        # A generator of our own: the user's random state is not ours to use.
+        generator = torch.Generator().manual_seed(_SEED)
+        draw = dtype if dtype.is_complex else torch.float32
+        return torch.randn(spec.shape, generator=generator, dtype=draw).to(device, dtype)
+    if dtype is torch.bool:
+        return torch.ones(spec.shape, dtype=dtype, device=device)
+    return (torch.arange(numel) % _id_bound(native)).reshape(spec.shape).to(device, dtype)
+
+
+def _dtype(name: str) -> torch.dtype:
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise InputsError(
+            f"torch has no element type {name!r}", hint="for example float32, bfloat16, int64, bool"
+        )
+    return dtype
+
+
+def _device_of(native: nn.Module) -> torch.device:
+    first = next(chain(native.parameters(), native.buffers()), None)
+    return torch.device("cpu") if first is None or first.is_meta else first.device
+
+
+def _natural_dtype(native: nn.Module) -> torch.dtype:
+    """What the model most likely eats: ids when it begins with an embedding, else its weights' type."""
+    if getattr(native, "main_input_name", None) == "input_ids":
+        return torch.int64
+    weighted = (m for _, m in walk(native) if any(p is not None for p in m._parameters.values()))
+    first = next(weighted, None)
+    if isinstance(first, (nn.Embedding, nn.EmbeddingBag)):
+        return torch.int64
+    floats = (p.dtype for p in native.parameters() if p.dtype.is_floating_point)
+    return next((d for d in floats if not dtype_name(d).startswith("float8")), torch.float32)
+
+
+def _id_bound(native: nn.Module) -> int:
+    """Ids below this fit every embedding the model has."""
+    sizes = [
+        module.num_embeddings
+        for _, module in walk(native)
+        if isinstance(module, (nn.Embedding, nn.EmbeddingBag))
+    ]
+    return max(1, min(sizes, default=2))

@@ -1,0 +1,80 @@
+"""The two levels at which torch lets operators be seen, as callbacks.
+
+The operator level is what a user calls and `torch.export` shows (conv2d, linear, lstm); the kernel level is
+what runs below autograd (convolution, addmm, the attention kernel chosen). The first uses internals of
+torch: an abstract dispatch mode on the PreDispatch key, which torch accepts only from a subclass of one of
+its own modes, and Python's dispatcher switched on. They live here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.schema_check_mode import SchemaCheckMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+OnOp = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # runs the operator, returns its result
+
+
+@contextmanager
+def watching(on_op: OnOp, on_kernel: OnOp) -> Iterator[None]:
+    """Hand every operator to `on_op` and every kernel to `on_kernel`; each must run what it is given."""
+    with ExitStack() as stack:
+        stack.enter_context(_KernelLevel(on_kernel))
+        stack.enter_context(enable_python_dispatcher())
+        stack.enter_context(_OperatorLevel(on_op))
+        yield
+
+
+class _Level(TorchDispatchMode):
+    """A mode that may meet any operator. It runs outside torch.compile, so torch need not shield it."""
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class _OperatorLevel(_Level, SchemaCheckMode):
+    def __init__(self, on_op: OnOp) -> None:
+        TorchDispatchMode.__init__(self, torch._C.DispatchKey.PreDispatch)
+        self._on_op = on_op
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        return self._on_op(func, args, kwargs or {})
+
+
+class _KernelLevel(_Level):
+    def __init__(self, on_kernel: OnOp) -> None:
+        super().__init__()
+        self._on_kernel = on_kernel
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if _is_composite(func):
+            # Without autograd (inference mode) composites arrive whole; what they are made of is what runs.
+            with self:
+                result = func.decompose(*args, **(kwargs or {}))
+            if result is not NotImplemented:
+                return result
+        return self._on_kernel(func, args, kwargs or {})
+
+
+_composite: dict[Any, bool] = {}
+
+
+def _is_composite(func: Any) -> bool:
+    known = _composite.get(func)
+    if known is None:
+        own = isinstance(func, torch._ops.OpOverload) and func.namespace != "prim"
+        known = own and func._can_decompose()
+        _composite[func] = known
+    return known

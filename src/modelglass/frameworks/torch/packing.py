@@ -1,0 +1,111 @@
+"""Weights whose stored elements are not the weights: how many there really are, and what they take.
+
+Each layout is read by its documented shape rules, from the tensors themselves where they tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from modelglass.report import Packing
+
+Own = Mapping[str, torch.Tensor]  # a module's own tensors by local name
+
+
+def packing_of(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:
+    """How `tensor`, called `name` among its module's `own` tensors, is packed; None when it is plain."""
+    for layout in _LAYOUTS:
+        packing = layout(name, tensor, own)
+        if packing is not None:
+            return packing
+    return None
+
+
+def hidden_weights(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Weights that torch keeps inside opaque packed objects, where `parameters()` does not see them."""
+    if isinstance(getattr(module, "_packed_params", None), torch.ScriptObject):
+        weight, bias = _unpacked(module)
+        yield "weight", weight
+        if bias is not None:
+            yield "bias", bias
+    elif "_all_weight_values" in module._modules:  # dynamically quantized RNNs
+        yield from module.get_weight().items()
+        yield from module.get_bias().items()
+
+
+def _unpacked(module: nn.Module) -> tuple[torch.Tensor, torch.Tensor | None]:
+    read: Callable[[], tuple[torch.Tensor, torch.Tensor | None]] = (
+        module._weight_bias if hasattr(module, "_weight_bias") else module._packed_params.unpack
+    )
+    return read()
+
+
+def _stored(tensor: torch.Tensor) -> int:
+    """Bytes a tensor takes, those inside a wrapper included."""
+    if not is_traceable_wrapper_subclass(tensor):
+        return tensor.numel() * tensor.element_size()
+    inner, _ = tensor.__tensor_flatten__()
+    return sum(_stored(getattr(tensor, name)) for name in inner)
+
+
+def _wrapped(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:
+    """Tensor subclasses that show the logical shape and keep packed parts inside."""
+    if not is_traceable_wrapper_subclass(tensor):
+        return None
+    scheme = type(tensor).__name__
+    return Packing(scheme=scheme, logical_shape=tuple(tensor.shape), nbytes=_stored(tensor))
+
+
+def _bitsandbytes(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:
+    """4-bit parameters: two weights a byte, the logical shape in `quant_state`."""
+    state: Any = getattr(tensor, "quant_state", None)
+    if state is None or tensor.dtype is not torch.uint8:
+        return None
+    scheme = f"bitsandbytes-{getattr(state, 'quant_type', '4bit')}"
+    nbytes = _stored(tensor) + _stored(state.absmax)
+    return Packing(scheme=scheme, logical_shape=tuple(state.shape), nbytes=nbytes)
+
+
+def _gptq_or_awq(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:
+    """int32 words: GPTQ packs the input dimension, AWQ the output dimension.
+
+    `qzeros` is packed along the outputs in both, and `scales` is not packed: their ratio is the bit width.
+    """
+    if name != "qweight" or not {"qzeros", "scales"} <= own.keys():
+        return None
+    words, outputs = own["qzeros"].shape[-1], own["scales"].shape[-1]
+    bits = 32 * words // outputs if outputs else 0
+    if not bits:
+        return None
+    rows, columns = tensor.shape
+    packs_inputs = columns == outputs
+    inputs = rows * 32 // bits if packs_inputs else rows
+    side = sum(_stored(own[key]) for key in ("qzeros", "scales", "g_idx") if key in own)
+    return Packing(
+        scheme=f"{'gptq' if packs_inputs else 'awq'}-{bits}bit",
+        logical_shape=(outputs, inputs),
+        nbytes=_stored(tensor),
+        side_nbytes=side,
+    )
+
+
+def _mxfp4(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:
+    """Blocks of 32 four-bit values in 16 bytes, with one scale byte a block beside them."""
+    scales = own.get(name.removesuffix("_blocks") + "_scales")
+    if not name.endswith("_blocks") or scales is None or tensor.dtype is not torch.uint8:
+        return None
+    *outer, blocks, width = tensor.shape
+    return Packing(
+        scheme="mxfp4",
+        logical_shape=(*outer, blocks * width * 2),
+        nbytes=_stored(tensor),
+        side_nbytes=_stored(scales),
+    )
+
+
+_LAYOUTS = (_wrapped, _bitsandbytes, _gptq_or_awq, _mxfp4)

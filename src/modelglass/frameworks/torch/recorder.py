@@ -1,0 +1,315 @@
+"""The diary of one observed run: which module was called, which operator ran, what ran below it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache, wraps
+from typing import Any
+
+import torch
+from torch import nn
+
+from modelglass.frameworks.torch.describe import Describer, json_safe, unobserved
+from modelglass.frameworks.torch.fake_kernels import fake_kernel
+from modelglass.frameworks.torch.naming import kernel_name, overload_name, public_name
+from modelglass.report import Call, Failure, Kernel, Op, Phase, Value
+
+Progress = Callable[[str], None]
+PROGRESS_EVERY = 500  # operators between two words of progress
+
+
+@dataclass(slots=True, eq=False)
+class _Frame:
+    """A module call that is going on."""
+
+    index: int
+    path: str
+    inputs: tuple[Value, ...]
+    phase: Phase
+    parent: int | None
+    in_forward: bool = False  # its `forward` has begun, so a second one is a call of its own
+    outputs: tuple[Value, ...] = ()
+    completed: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """An operator that is running."""
+
+    func: Any
+    frame: _Frame | None
+    phase: Phase
+    attributes: Mapping[str, Any]
+    inputs: tuple[Value, ...]
+    kernels: list[Kernel] = field(default_factory=list)
+    outputs: tuple[Value, ...] = ()
+
+
+class Recorder:
+    """Writes down calls and operators in order."""
+
+    def __init__(self, describer: Describer, progress: Progress | None = None) -> None:
+        self._describer = describer
+        self._progress = progress
+        self._frames: list[_Frame] = []
+        self._stack: list[_Frame] = []
+        self._ops: list[_Pending] = []
+        self._current: _Pending | None = None
+        self._types: dict[str, str] = {}
+        self._in_backward = False
+        self._paused = False
+        # Autograd numbers its nodes in order of creation; these marks say which call was on top since when.
+        self._node_marks: list[int] = []
+        self._mark_frames: list[_Frame | None] = []
+        self._failed_call: tuple[BaseException, _Frame] | None = None
+        self._failed_op: tuple[BaseException, _Pending] | None = None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What runs inside is ours, not the model's."""
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False
+
+    @contextmanager
+    def backward(self) -> Iterator[None]:
+        self._in_backward = True
+        try:
+            yield
+        finally:
+            self._in_backward = False
+
+    def wrap(self, path: str, module: nn.Module) -> None:
+        """Have the module's calls recorded, those by `module(...)` with its hooks, and bare `.forward(...)`.
+
+        Only the instance is changed, below the level at which torch looks for hooks: a registered hook
+        would switch off fused paths. Whoever borrowed the module restores it.
+        """
+        self._types[path] = type(module).__name__
+        attributes = vars(module)
+        attributes["_call_impl"] = self._wrapper(path, module._call_impl, is_forward=False)
+        attributes["forward"] = self._wrapper(path, module.forward, is_forward=True)
+        if "_compiled_call_impl" in attributes:
+            attributes["_compiled_call_impl"] = None
+
+    def _wrapper(self, path: str, run: Callable[..., Any], *, is_forward: bool) -> Any:
+        @wraps(run)
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            top = self._stack[-1] if self._stack else None
+            if is_forward and top is not None and top.path == path and not top.in_forward:
+                top.in_forward = True  # the call being recorded has reached its forward
+                return run(*args, **kwargs)
+            frame = self._enter(path, args, kwargs, top)
+            frame.in_forward = is_forward
+            try:
+                output = run(*args, **kwargs)
+                frame.outputs = self._describer.flatten(output)
+                frame.completed = True
+                return output
+            except BaseException as error:
+                if self._failed_call is None or self._failed_call[0] is not error:
+                    self._failed_call = error, frame  # the innermost call it passed through
+                raise
+            finally:
+                self._leave()
+
+        return recorded
+
+    def _enter(
+        self, path: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], top: _Frame | None
+    ) -> _Frame:
+        frame = _Frame(
+            index=len(self._frames),
+            path=path,
+            inputs=self._describer.arguments(args, kwargs),
+            phase="recompute" if self._in_backward else "forward",
+            parent=None if top is None else top.index,
+        )
+        self._frames.append(frame)
+        self._stack.append(frame)
+        self._mark(frame)
+        return frame
+
+    def _leave(self) -> None:
+        self._stack.pop()
+        self._mark(self._stack[-1] if self._stack else None)
+
+    def _mark(self, frame: _Frame | None) -> None:
+        self._node_marks.append(torch.autograd._get_sequence_nr())
+        self._mark_frames.append(frame)
+
+    def on_op(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operator and write it down."""
+        if self._paused or self._current is not None:
+            return func(*args, **kwargs)
+        pending = self._begin(func, args, kwargs)
+        self._current = pending
+        try:
+            result = func(*args, **kwargs)
+        except BaseException as error:
+            self._failed_op = error, pending
+            self._ops.remove(pending)  # it did not run; the model may catch the error and go on
+            raise
+        finally:
+            self._current = None
+        pending.outputs = self._describer.flatten(result)
+        return result
+
+    def on_kernel(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a kernel; write it down when it may contract."""
+        if self._paused or not _may_contract(func):
+            return func(*args, **kwargs)
+        attributes, inputs = self._arguments(func, args, kwargs)
+        result = (fake_kernel(func, args) or func)(*args, **kwargs)
+        owner = self._current
+        outputs = self._describer.flatten(result)
+        if owner is None:  # below autograd, no operator above it: it is one itself
+            owner = self._pend(func, attributes, inputs)
+            owner.outputs = outputs
+        owner.kernels.append(
+            Kernel(name=kernel_name(func), attributes=attributes, inputs=inputs, outputs=outputs)
+        )
+        return result
+
+    def _begin(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Pending:
+        # Inputs are described before the operator runs: an in-place one changes their shapes.
+        return self._pend(func, *self._arguments(func, args, kwargs))
+
+    def _pend(
+        self, func: Any, attributes: Mapping[str, Any], inputs: tuple[Value, ...]
+    ) -> _Pending:
+        frame, phase = self._owner()
+        pending = _Pending(func, frame, phase, attributes, inputs)
+        self._ops.append(pending)
+        if self._progress is not None and len(self._ops) % PROGRESS_EVERY == 0:
+            self._progress(f"{len(self._ops):,} operators, {len(self._frames):,} calls")
+        return pending
+
+    def _owner(self) -> tuple[_Frame | None, Phase]:
+        """The call an operator belongs to; in backward, the one that made the autograd node at work."""
+        if self._stack:
+            return self._stack[-1], "recompute" if self._in_backward else "forward"
+        if not self._in_backward:
+            return None, "forward"
+        node = torch._C._current_autograd_node()
+        if node is None:
+            return None, "backward"
+        at = bisect_right(self._node_marks, node._sequence_nr()) - 1
+        return (self._mark_frames[at] if at >= 0 else None), "backward"
+
+    def _arguments(
+        self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[Mapping[str, Any], tuple[Value, ...]]:
+        """The operator's tensors by argument name, and the rest as attributes, defaults included."""
+        schema = _schema(func)
+        if schema is None:
+            return {}, self._describer.arguments(args, kwargs)
+        attributes: dict[str, Any] = {}
+        inputs: list[Value] = []
+        for index, (name, default) in enumerate(schema):
+            value = args[index] if index < len(args) else kwargs.get(name, default)
+            if isinstance(value, torch.Tensor):
+                inputs.append(self._describer.tensor(name, value))
+            elif isinstance(value, (list, tuple)) and any(
+                isinstance(item, torch.Tensor) for item in value
+            ):
+                inputs.extend(self._describer.flatten(value, name))
+            elif isinstance(value, torch.ScriptObject):
+                inputs.extend(_packed_values(name, value))
+            else:
+                attributes[name] = json_safe(value)
+        return attributes, tuple(inputs)
+
+    def calls(self) -> tuple[Call, ...]:
+        return tuple(
+            Call(
+                index=frame.index,
+                module=frame.path,
+                parent=frame.parent,
+                phase=frame.phase,
+                inputs=frame.inputs,
+                outputs=frame.outputs,
+                completed=frame.completed,
+            )
+            for frame in self._frames
+        )
+
+    def ops(self) -> tuple[Op, ...]:
+        return tuple(
+            Op(
+                index=index,
+                name=public_name(pending.func),
+                overload=overload_name(pending.func),
+                module="" if pending.frame is None else pending.frame.path,
+                call=None if pending.frame is None else pending.frame.index,
+                phase=pending.phase,
+                attributes=pending.attributes,
+                inputs=pending.inputs,
+                outputs=pending.outputs,
+                kernels=tuple(pending.kernels),
+            )
+            for index, pending in enumerate(self._ops)
+        )
+
+    def failure(self, error: BaseException) -> Failure:
+        """Where `error`, which ended the run, came from."""
+        call = self._failed_call
+        op = self._failed_op
+        frame = call[1] if call is not None and call[0] is error else None
+        pending = op[1] if op is not None and op[0] in _chain(error) else None
+        path = "" if frame is None else frame.path
+        return Failure(
+            module=path,
+            module_type=self._types.get(path, ""),
+            error=type(error).__name__,
+            message=str(error),
+            op=None if pending is None else public_name(pending.func),
+            inputs=pending.inputs if pending is not None else frame.inputs if frame else (),
+        )
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+@cache
+def _schema(func: Any) -> tuple[tuple[str, Any], ...] | None:
+    schema = getattr(func, "_schema", None)
+    if schema is None:  # a higher-order operator takes what it likes
+        return None
+    return tuple(
+        (arg.name, arg.default_value if arg.has_default_value() else None)
+        for arg in schema.arguments
+    )
+
+
+@cache
+def _may_contract(func: Any) -> bool:
+    """False for what torch itself declares element-wise, a view, a factory, or bookkeeping."""
+    if not isinstance(func, torch._ops.OpOverload):
+        return True
+    if func.namespace == "prim" or torch.Tag.pointwise in func.tags or func.is_view:
+        return False
+    takes_tensors = any("Tensor" in str(arg.type) for arg in func._schema.arguments)
+    takes_objects = any("torch.classes" in str(arg.type) for arg in func._schema.arguments)
+    return takes_tensors or takes_objects
+
+
+def _packed_values(name: str, packed: torch.ScriptObject) -> Iterator[Value]:
+    """The weights inside a quantized operator's packed argument, so that formulas see their shapes."""
+    if not hasattr(packed, "unpack"):
+        yield Value(name=name, text="packed weights")
+        return
+    with unobserved():
+        weight, bias = packed.unpack()
+    describer = Describer()
+    yield describer.tensor(f"{name}.weight", weight)
+    if isinstance(bias, torch.Tensor):
+        yield describer.tensor(f"{name}.bias", bias)

@@ -1,0 +1,221 @@
+"""One observed run of a torch model: fake when possible, real on copies when not, no trace either way."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nn.parameter import is_lazy
+
+from modelglass.errors import InputsError
+from modelglass.frameworks.request import Inputs, Observation, Progress, Request
+from modelglass.frameworks.torch import structure
+from modelglass.frameworks.torch.borrow import borrowed, untouched_process
+from modelglass.frameworks.torch.describe import Describer, tensors_in
+from modelglass.frameworks.torch.inputs import make
+from modelglass.frameworks.torch.levels import watching
+from modelglass.frameworks.torch.recorder import Recorder
+from modelglass.frameworks.torch.twins import FakeTwins, real_twin
+from modelglass.report import Call, Note, Op, Run, Value
+
+
+def accepts(native: object) -> bool:
+    """Whether this is something torch can run as a model."""
+    return isinstance(native, (nn.Module, torch.export.ExportedProgram))
+
+
+def observe(native: Any, request: Request) -> Observation:
+    """Read the structure; run the model once when there are inputs and the request wants a run."""
+    if isinstance(native, torch.export.ExportedProgram):
+        native = native.module()
+    model, notes = structure.read(native)
+    if request.inputs is None or request.mode == "none":
+        return Observation(model=model, run=Run(mode="none"), notes=notes)
+    inputs = request.inputs
+    if not isinstance(inputs, Inputs):
+        inputs = make(native, inputs, request.device)
+    outcome, more = _attempt(native, inputs, request)
+    model = replace(model, calls=outcome.calls, ops=outcome.ops)
+    return Observation(model=model, run=outcome.run, notes=(*notes, *more))
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What one run, complete or cut short, showed."""
+
+    calls: tuple[Call, ...]
+    ops: tuple[Op, ...]
+    run: Run
+    error: Exception | None = None
+    trained: bool = True
+
+
+def _attempt(
+    native: nn.Module, inputs: Inputs, request: Request
+) -> tuple[_Outcome, tuple[Note, ...]]:
+    """A fake run, then a real one where the fake one cannot tell."""
+    notes: list[Note] = []
+    fake = request.mode == "fake"
+    if not fake and _valueless(native, inputs):
+        raise InputsError(
+            "a real run needs values, and this model or its inputs have none (meta or fake tensors)",
+            hint='use run="fake", or build the model with real weights',
+        )
+    outcome = _run(native, inputs, request, fake=fake)
+    if fake and outcome.error is not None and not _valueless(native, inputs):
+        reason = _first_line(outcome.error)
+        outcome = _run(native, inputs, request, fake=False)
+        if outcome.error is None:
+            notes.append(
+                Note(
+                    code="real-run",
+                    text=f"fake tensors cannot run this model ({reason}), so it ran for real, "
+                    "on copies of its tensors",
+                )
+            )
+    notes.extend(_notes(native, outcome, request))
+    return outcome, tuple(notes)
+
+
+def _run(native: nn.Module, inputs: Inputs, request: Request, *, fake: bool) -> _Outcome:
+    mode = FakeTensorMode(allow_non_fake_inputs=True) if fake else None
+    substitute = real_twin if mode is None else FakeTwins(mode)
+    session = _Session(request, fake=fake)
+    try:
+        with untouched_process(), _quiet(), ExitStack() as stack:
+            roots = native, inputs.args, dict(inputs.kwargs)
+            lent = stack.enter_context(borrowed(substitute, *roots))
+            stack.enter_context(_conditions(mode, train=request.train))
+            session.watch(*lent)
+    except Exception as error:
+        # Whatever the user's forward raises is an answer: it belongs in the report.
+        session.error = error
+    return session.outcome()
+
+
+class _Session:
+    """One run being observed."""
+
+    def __init__(self, request: Request, *, fake: bool) -> None:
+        self._request = request
+        self._fake = fake
+        self._recorder = Recorder(Describer(), request.progress)
+        self._given: tuple[Value, ...] = ()
+        self._returned: tuple[Value, ...] = ()
+        self._trained = True
+        self.error: Exception | None = None
+
+    def watch(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Call the model, and go backward when asked."""
+        self._recorder = Recorder(Describer(_names_by_storage(model)), self._request.progress)
+        self._given = Describer().arguments(args, kwargs)
+        for path, module in structure.walk(model):
+            self._recorder.wrap(path, module)
+        with watching(self._recorder.on_op, self._recorder.on_kernel):
+            output = model(*args, **kwargs)
+            with self._recorder.paused():
+                self._returned = Describer().flatten(output)
+            if self._request.train:
+                self._trained = _backward(output, self._recorder)
+
+    def outcome(self) -> _Outcome:
+        run = Run(
+            mode="fake" if self._fake else "real",
+            train=self._request.train,
+            inputs=self._given,
+            outputs=self._returned,
+            failure=None if self.error is None else self._recorder.failure(self.error),
+        )
+        recorder = self._recorder
+        return _Outcome(recorder.calls(), recorder.ops(), run, self.error, self._trained)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """torch logs a traceback for each kernel its fake tensors cannot run; we have a better use for it."""
+    logger = logging.getLogger(FakeTensorMode.__module__)
+    before = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+@contextmanager
+def _conditions(mode: FakeTensorMode | None, *, train: bool) -> Iterator[None]:
+    """The surroundings of a run: gradients only for training, compiled parts run as written."""
+    with ExitStack() as stack:
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(torch.set_grad_enabled(train))
+        if mode is not None:
+            stack.enter_context(mode)
+        yield
+
+
+def _backward(output: Any, recorder: Recorder) -> bool:
+    """Backpropagate from the model's own loss, or from every output at once; False: nothing trains."""
+    loss = getattr(output, "loss", None)
+    sources = [loss] if isinstance(loss, torch.Tensor) else list(tensors_in(output))
+    sources = [tensor for tensor in sources if tensor.requires_grad]
+    if not sources:
+        return False
+    with recorder.paused():
+        seeds = [torch.ones_like(tensor) for tensor in sources]
+    with recorder.backward():
+        # The seeds stand for a loss that sums the outputs; such a sum would not be the model's own work.
+        torch.autograd.backward(sources, seeds)
+    return True
+
+
+def _names_by_storage(model: nn.Module) -> dict[int, str]:
+    names: dict[int, str] = {}
+    for path, module in structure.walk(model):
+        for key, tensor in chain(module._parameters.items(), module._buffers.items()):
+            if tensor is not None and not is_lazy(tensor) and tensor.layout is torch.strided:
+                name = structure.joined(path, key)
+                names.setdefault(tensor.untyped_storage()._cdata, name)
+    return names
+
+
+def _valueless(native: nn.Module, inputs: Inputs) -> bool:
+    tensors = chain(
+        native.parameters(), native.buffers(), tensors_in(inputs.args), tensors_in(inputs.kwargs)
+    )
+    return any(tensor.is_meta or isinstance(tensor, FakeTensor) for tensor in tensors)
+
+
+def _notes(native: nn.Module, outcome: _Outcome, request: Request) -> Iterator[Note]:
+    failure = outcome.run.failure
+    if failure is not None:
+        where = failure.module or "(root)"
+        yield Note(
+            code="forward-failed",
+            severity="error",
+            text=f"{failure.error} in {where}: {_first_line(outcome.error)}",
+            where=(failure.module,),
+        )
+    if request.train and not outcome.trained:
+        yield Note(
+            code="nothing-trains",
+            severity="warning",
+            text="no output depends on a trainable parameter, so there was no backward pass",
+        )
+    if request.train and not native.training:
+        yield Note(
+            code="train-in-eval-mode",
+            text="backward was observed with the model in eval mode, as it was given; "
+            "call model.train() first to see a training step",
+        )
+
+
+def _first_line(error: BaseException | None) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else type(error).__name__

@@ -1,0 +1,229 @@
+"""The module tree and its tensors, read without running anything."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import cache
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from modelglass.frameworks.torch.describe import dtype_name, json_safe, shape_of, type_name
+from modelglass.frameworks.torch.packing import hidden_weights, packing_of
+from modelglass.report import Json, Model, Module, Note, Tensor, TensorKind
+
+CONFIG_ITEMS = 64  # a longer list or dict in a module's attributes is data, not configuration
+
+
+def read(native: nn.Module) -> tuple[Model, tuple[Note, ...]]:
+    """The structure of a model: every module once, every tensor by each of its names."""
+    tree = _Tree()
+    for path, module in walk(native, tree.aliases):
+        tree.add(path, module)
+    modules = tuple(
+        replace(m, aliases=tuple(tree.aliases.get(m.path, ()))) for m in tree.modules.values()
+    )
+    name = _class_name(native)
+    model = Model(name=name, source="torch", modules=modules, tensors=tuple(tree.tensors))
+    return model, tuple(tree.notes())
+
+
+def walk(
+    native: nn.Module, aliases: dict[str, list[str]] | None = None
+) -> Iterator[tuple[str, nn.Module]]:
+    """Each module once, parents before children, in definition order; further paths go to `aliases`."""
+    first: dict[int, str] = {}
+    stack: list[tuple[str, nn.Module]] = [("", native)]
+    while stack:
+        path, module = stack.pop()
+        if id(module) in first:
+            if aliases is not None:
+                aliases.setdefault(first[id(module)], []).append(path)
+            continue
+        first[id(module)] = path
+        yield path, module
+        children = [
+            (joined(path, key), child)
+            for key, child in module._modules.items()
+            if child is not None
+        ]
+        stack.extend(reversed(children))
+
+
+def joined(path: str, name: str) -> str:
+    """`name` below `path`; the root's path is empty."""
+    return f"{path}.{name}" if path else name
+
+
+def storage_key(tensor: torch.Tensor) -> Any:
+    """Equal for two tensors exactly when they are the same elements in memory."""
+    plain = tensor.layout is torch.strided and not is_traceable_wrapper_subclass(tensor)
+    if is_lazy(tensor) or tensor.is_nested or not plain or tensor.numel() == 0:
+        return id(tensor)
+    place = tensor.untyped_storage()._cdata, tensor.storage_offset()
+    return (*place, tensor.dtype, tuple(tensor.shape), tensor.stride())
+
+
+@dataclass
+class _Tree:
+    """What has been read so far."""
+
+    modules: dict[str, Module] = field(default_factory=dict)
+    tensors: list[Tensor] = field(default_factory=list)
+    aliases: dict[str, list[str]] = field(default_factory=dict)
+    first_name: dict[Any, tuple[str, int]] = field(default_factory=dict)
+    shared_memory: list[str] = field(default_factory=list)
+    hidden: list[str] = field(default_factory=list)
+    unregistered: list[str] = field(default_factory=list)
+    keep_alive: list[torch.Tensor] = field(default_factory=list)  # so that no key is used twice
+
+    def add(self, path: str, module: nn.Module) -> None:
+        first = len(self.tensors)
+        self._add_tensors(path, module)
+        if path:
+            parent = self.modules[path.rpartition(".")[0]]
+            self.modules[parent.path] = replace(parent, children=(*parent.children, path))
+        self.unregistered.extend(joined(path, key) for key in _unregistered_modules(module))
+        self.modules[path] = Module(
+            path=path,
+            type=_class_name(module),
+            qualified_type=type_name(type(module)),
+            config=config_of(module),
+            training=module.training,
+            tensors=tuple(tensor.name for tensor in self.tensors[first:]),
+        )
+
+    def _add_tensors(self, path: str, module: nn.Module) -> None:
+        parameters = {k: t for k, t in module._parameters.items() if t is not None}
+        buffers = {k: t for k, t in module._buffers.items() if t is not None}
+        own = {**parameters, **buffers}
+        for key, tensor in own.items():
+            kind: TensorKind = "parameter" if key in parameters else "buffer"
+            self._add_tensor(joined(path, key), key, tensor, kind, own)
+        for key, tensor in hidden_weights(module):
+            name = joined(path, key)
+            self.hidden.append(name)
+            self._add_tensor(name, key, tensor, "packed", {})
+
+    def _add_tensor(
+        self,
+        name: str,
+        key: str,
+        tensor: torch.Tensor,
+        kind: TensorKind,
+        own: Mapping[str, torch.Tensor],
+    ) -> None:
+        lazy = is_lazy(tensor)
+        packing = None if lazy else packing_of(key, tensor, own)
+        if packing is not None and kind == "buffer":
+            kind = "packed"
+        self.keep_alive.append(tensor)
+        first, identity = self.first_name.setdefault(storage_key(tensor), (name, id(tensor)))
+        if kind == "parameter" and isinstance(tensor, nn.Parameter) and identity != id(tensor):
+            self.shared_memory.append(name)
+        self.tensors.append(
+            Tensor(
+                name=name,
+                kind=kind,
+                shape=None if lazy else shape_of(tensor),
+                dtype=dtype_name(tensor.dtype),
+                storage=first,
+                trainable=tensor.requires_grad,
+                device=str(tensor.device),
+                packing=packing,
+                nonzero=_unpruned(key, own),
+            )
+        )
+
+    def notes(self) -> Iterator[Note]:
+        if self.hidden:
+            yield Note(
+                code="hidden-weights",
+                text="torch keeps these weights in packed objects that parameters() does not list; "
+                "they are counted here",
+                where=tuple(self.hidden),
+            )
+        if self.shared_memory:
+            yield Note(
+                code="shared-memory",
+                text="these parameters are separate objects in the memory of another one; "
+                "they are counted once here and twice by parameters()",
+                where=tuple(self.shared_memory),
+            )
+        if self.unregistered:
+            yield Note(
+                code="unregistered-module",
+                severity="warning",
+                text="modules held in a plain list, tuple or dict: their parameters are invisible to "
+                "parameters(), state_dict() and .to(); use nn.ModuleList or nn.ModuleDict",
+                where=tuple(self.unregistered),
+            )
+
+
+def _class_name(module: nn.Module) -> str:
+    return str(getattr(module, "original_name", None) or type(module).__name__)
+
+
+def _unpruned(key: str, own: Mapping[str, torch.Tensor]) -> int | None:
+    """How many weights a pruning mask lets through (`weight_orig` with `weight_mask` beside it)."""
+    mask = own.get(key.removesuffix("_orig") + "_mask") if key.endswith("_orig") else None
+    if mask is None or mask.device.type == "meta":
+        return None
+    return int(torch.count_nonzero(mask))
+
+
+def _unregistered_modules(module: nn.Module) -> Iterator[str]:
+    if isinstance(module, torch.jit.ScriptModule):
+        return
+    registered = set(map(id, module._modules.values()))
+    for key, value in vars(module).items():
+        if key == "_modules" or not isinstance(value, (list, tuple, dict)):
+            continue
+        items = value.values() if isinstance(value, dict) else value
+        if any(isinstance(item, nn.Module) and id(item) not in registered for item in items):
+            yield key
+
+
+def config_of(module: nn.Module) -> Mapping[str, Json]:
+    """Constructor-style settings of any module: its plain attributes, and what its constructor names.
+
+    An argument that became a parameter (a `bias`) is told by whether it is there.
+    """
+    if isinstance(module, torch.jit.ScriptModule):
+        return {key: json_safe(value) for key, value in module._concrete_type.get_constants().items()}
+    wanted = _constructor_names(type(module))
+    config: dict[str, Json] = {}
+    for key, value in vars(module).items():
+        if key.startswith("_") or key == "training":
+            continue
+        if _is_plain(value) or (key in wanted and not isinstance(value, torch.Tensor)):
+            config[key] = json_safe(value)
+    for key in wanted:
+        if key in module._parameters:
+            config[key] = module._parameters[key] is not None
+    return config
+
+
+@cache
+def _constructor_names(cls: type[nn.Module]) -> frozenset[str]:
+    try:
+        signature = inspect.signature(cls.__init__)
+    except (TypeError, ValueError):  # a constructor written in C says nothing
+        return frozenset()
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return frozenset(p.name for p in signature.parameters.values() if p.kind in named) - {"self"}
+
+
+def _is_plain(value: Any, depth: int = 0) -> bool:
+    if value is None or isinstance(value, (bool, int, float, str, Enum, torch.dtype, torch.device)):
+        return True
+    if depth > 2 or not isinstance(value, (tuple, list, dict)) or len(value) > CONFIG_ITEMS:
+        return False
+    items = (*value, *value.values()) if isinstance(value, dict) else value
+    return all(_is_plain(item, depth + 1) for item in items)

@@ -1,0 +1,86 @@
+"""Stand-ins for the user's tensors during an observed run."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nn.parameter import is_lazy
+
+PLAIN = (torch.Tensor, nn.Parameter, nn.Buffer)
+
+
+class FakeTwins:
+    """Tensors of the same shape, type, device and memory layout, with no memory behind them.
+
+    Tensors that share memory get twins that share it too. A tensor on `meta` has no device to speak of; its
+    twin is on the CPU, so that the kernels seen are a real device's.
+    """
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        self._mode = mode
+        self._storages: dict[int, torch.UntypedStorage] = {}
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        if isinstance(tensor, FakeTensor):
+            return self._adopt(tensor)
+        if is_lazy(tensor):
+            return deepcopy(tensor)
+        if tensor.layout is not torch.strided:
+            raise NotImplementedError("the cost of sparse tensors is in their values")
+        if type(tensor) not in PLAIN or not _is_dense(tensor):
+            return _like(tensor, self._mode.from_tensor(tensor.detach()))
+        bare = torch.empty(0, dtype=tensor.dtype, device="meta").set_(
+            self._storage(tensor), tensor.storage_offset(), tensor.shape, tensor.stride()
+        )
+        device = torch.device("cpu") if tensor.is_meta else tensor.device
+        return _like(tensor, FakeTensor(self._mode, bare, device))
+
+    def _storage(self, tensor: torch.Tensor) -> torch.UntypedStorage:
+        original = tensor.untyped_storage()
+        key = original._cdata
+        if key not in self._storages:
+            self._storages[key] = torch.UntypedStorage(original.nbytes(), device="meta")
+        return self._storages[key]
+
+    def _adopt(self, tensor: FakeTensor) -> torch.Tensor:
+        """A fake tensor of another mode as one of ours; modes refuse each other's tensors."""
+        with self._mode:
+            bare = torch.empty_strided(
+                tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.fake_device
+            )
+        return _like(tensor, bare)
+
+
+def real_twin(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy in memory of its own, so that nothing a run writes reaches the user's tensor."""
+    if is_lazy(tensor) or (type(tensor) not in PLAIN and tensor.is_leaf):
+        return deepcopy(tensor)
+    return _like(tensor, tensor.detach().clone())
+
+
+def _like(original: torch.Tensor, twin: torch.Tensor) -> torch.Tensor:
+    """The twin with the original's role: parameter or not, trainable or not, its extra attributes."""
+    if isinstance(original, nn.Parameter):
+        twin = nn.Parameter(twin, requires_grad=original.requires_grad)
+    elif original.is_leaf and original.requires_grad:
+        twin.requires_grad_()
+    elif isinstance(original, nn.Buffer):
+        twin = nn.Buffer(twin)
+    extras: dict[str, Any] = vars(original)
+    if extras:
+        twin.__dict__.update({k: v for k, v in extras.items() if k not in twin.__dict__})
+    return twin
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    return (
+        tensor.layout is torch.strided
+        and not tensor.is_nested
+        and not tensor.is_quantized
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+    )

@@ -1,0 +1,53 @@
+"""The nouns: plain, frozen data that every other room speaks in."""
+
+from modelglass.report.model import (
+    Call,
+    Json,
+    Kernel,
+    Model,
+    Module,
+    Op,
+    Packing,
+    Phase,
+    Shape,
+    Tensor,
+    TensorKind,
+    Value,
+)
+from modelglass.report.report import (
+    Cost,
+    Counts,
+    Failure,
+    ModuleCost,
+    ModuleCounts,
+    Note,
+    Report,
+    Run,
+    RunMode,
+    Tally,
+)
+
+__all__ = [
+    "Call",
+    "Cost",
+    "Counts",
+    "Failure",
+    "Json",
+    "Kernel",
+    "Model",
+    "Module",
+    "ModuleCost",
+    "ModuleCounts",
+    "Note",
+    "Op",
+    "Packing",
+    "Phase",
+    "Report",
+    "Run",
+    "RunMode",
+    "Shape",
+    "Tally",
+    "Tensor",
+    "TensorKind",
+    "Value",
+]

@@ -1,0 +1,156 @@
+"""Reports as JSON and back, and the JSON Schema of it, all three read off the data types themselves.
+
+A field that has its default value is left out, so that files stay small and old files stay readable when
+a field with a default is added. Removing or changing a field raises `VERSION`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from modelglass.errors import ReportFormatError
+from modelglass.report.report import Report
+
+VERSION = 1
+FORMAT = "modelglass-report"
+
+_SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
+
+
+def dumps(report: Report, *, indent: int | None = 2) -> str:
+    """The report as JSON text, the same for the same report."""
+    document = {"format": FORMAT, "version": VERSION, **_encode(report)}
+    return json.dumps(document, indent=indent, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def loads(text: str) -> Report:
+    """The report that `dumps` wrote, equal to it."""
+    try:
+        document = json.loads(text)
+    except ValueError as cause:
+        raise ReportFormatError(
+            f"this is not JSON: {cause}", hint="pass a file that mg.save wrote"
+        ) from cause
+    if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
+        raise ReportFormatError(
+            "this JSON is not a modelglass report", hint="pass a file that mg.save wrote"
+        )
+    version = document.pop("version", None)
+    if version != VERSION:
+        raise ReportFormatError(
+            f"this report has version {version!r}; this modelglass reads version {VERSION}",
+            hint="write it again, or install the modelglass that wrote it",
+        )
+    try:
+        report: Report = _decode(Report, document)
+    except (KeyError, TypeError, ValueError, AttributeError) as cause:
+        raise ReportFormatError(
+            f"this report cannot be read: {cause}", hint="write it again with mg.save"
+        ) from cause
+    return report
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a saved report."""
+    definitions: dict[str, Any] = {}
+    root = dict(_schema_of_class(Report, definitions))
+    root["properties"] = {
+        "format": {"const": FORMAT},
+        "version": {"const": VERSION},
+        **root["properties"],
+    }
+    root["required"] = ["format", "version", *root["required"]]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"modelglass report, version {VERSION}",
+        **root,
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
+def _encode(value: Any) -> Any:
+    if is_dataclass(value):
+        encoded = {}
+        for name, default in _defaults(type(value)):
+            item = getattr(value, name)
+            if default is MISSING or item != default:
+                encoded[name] = _encode(item)
+        return encoded
+    if isinstance(value, Mapping):
+        return {key: _encode(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_encode(item) for item in value]
+    return value
+
+
+@cache
+def _defaults(cls: type) -> tuple[tuple[str, Any], ...]:
+    return tuple((item.name, _default(item)) for item in fields(cls))
+
+
+def _default(item: Field[Any]) -> Any:
+    return item.default if item.default_factory is MISSING else item.default_factory()
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
+def _decode(hint: Any, value: Any) -> Any:
+    if is_dataclass(hint):
+        hints = _hints(hint)  # type: ignore[arg-type]
+        unknown = value.keys() - hints.keys()
+        if unknown:
+            raise ValueError(f"unknown fields {sorted(unknown)}")
+        return hint(**{key: _decode(hints[key], item) for key, item in value.items()})  # type: ignore[operator]
+    origin = get_origin(hint)
+    if origin is tuple:
+        item_hint = get_args(hint)[0]
+        return tuple(_decode(item_hint, item) for item in value)
+    if origin is Mapping:
+        item_hint = get_args(hint)[1]
+        return {key: _decode(item_hint, item) for key, item in value.items()}
+    if origin in (Union, UnionType):
+        if value is None:
+            return None
+        return _decode(next(arg for arg in get_args(hint) if arg is not NoneType), value)
+    return value
+
+
+def _schema_of(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    origin = get_origin(hint)
+    if is_dataclass(hint):
+        name = hint.__name__  # type: ignore[union-attr]
+        if name not in definitions:
+            definitions[name] = {}  # claims the name before the fields are walked
+            definitions[name] = _schema_of_class(hint, definitions)  # type: ignore[arg-type]
+        return {"$ref": f"#/$defs/{name}"}
+    if origin is tuple:
+        return {"type": "array", "items": _schema_of(get_args(hint)[0], definitions)}
+    if origin is Mapping:
+        return {
+            "type": "object",
+            "additionalProperties": _schema_of(get_args(hint)[1], definitions),
+        }
+    if origin in (Union, UnionType):
+        return {"anyOf": [_schema_of(arg, definitions) for arg in get_args(hint)]}
+    if origin is Literal:
+        return {"enum": list(get_args(hint))}
+    return {"type": _SCALARS[hint]} if hint in _SCALARS else {}
+
+
+def _schema_of_class(cls: type, definitions: dict[str, Any]) -> dict[str, Any]:
+    hints = _hints(cls)
+    return {
+        "type": "object",
+        "description": (cls.__doc__ or "").strip().splitlines()[0],
+        "properties": {name: _schema_of(hints[name], definitions) for name, _ in _defaults(cls)},
+        "required": [name for name, default in _defaults(cls) if default is MISSING],
+        "additionalProperties": False,
+    }

@@ -1,0 +1,130 @@
+"""What the analyses found, and the one document that carries it all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from modelglass.report.model import Model, Value
+
+RunMode: TypeAlias = Literal["fake", "real", "none"]
+Severity: TypeAlias = Literal["info", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What is unknown or odd. `code` is stable; `text` is for people."""
+
+    code: str
+    text: str
+    severity: Severity = "info"
+    where: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """Elements and bytes of a set of tensors, each memory counted once."""
+
+    params: int = 0
+    trainable: int | None = 0  # None: some tensor does not say
+    buffers: int = 0
+    nbytes: int = 0
+    logical_params: int = 0
+
+    @property
+    def frozen(self) -> int | None:
+        return None if self.trainable is None else self.params - self.trainable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleCounts:
+    """`own`: what the module itself holds and is first to hold. `total`: with everything below it."""
+
+    own: Tally
+    total: Tally
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts(Tally):
+    """The whole model's tally, which is the sum of every module's `own`, and how it is made up."""
+
+    param_nbytes: int
+    buffer_nbytes: int
+    params_by_dtype: Mapping[str, int]
+    active_params: int | None  # used for one token; None: it routes, but does not say to how many
+    tied: Mapping[str, str]  # a name that only repeats another -> that first name
+    uninitialised: tuple[str, ...]
+    by_module: Mapping[str, ModuleCounts]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleCost:
+    """Multiply-accumulates of a module's own operators, and with everything it called."""
+
+    own_macs: int
+    total_macs: int
+    complete: bool  # False: an operator without a formula ran here or below
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Multiply-accumulates of contractions; a floating-point operation is half of one."""
+
+    macs: int
+    forward_macs: int
+    backward_macs: int
+    recompute_macs: int
+    effective_macs: int | None  # without those that pruning masks make useless; None: nothing is pruned
+    coverage: float
+    unknown_ops: Mapping[str, int]  # operator -> executions without a formula
+    other_ops: Mapping[str, int]  # arithmetic the convention does not count as contraction
+    by_module: Mapping[str, ModuleCost]
+
+    def __post_init__(self) -> None:
+        if self.macs != self.forward_macs + self.backward_macs + self.recompute_macs:
+            raise ValueError("the phases do not add up to the total")
+        if not 0 <= self.coverage <= 1:
+            raise ValueError(f"not a share: {self.coverage}")
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.macs
+
+    @property
+    def complete(self) -> bool:
+        return not self.unknown_ops
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Where and why the run ended early. `inputs` are the shapes that met there."""
+
+    module: str
+    module_type: str
+    error: str
+    message: str
+    op: str | None
+    inputs: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """How the model was observed."""
+
+    mode: RunMode
+    train: bool = False
+    inputs: tuple[Value, ...] = ()
+    outputs: tuple[Value, ...] = ()
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Everything known about one model, in one piece of plain data."""
+
+    model: Model
+    run: Run = field(default_factory=lambda: Run(mode="none"))
+    counts: Counts | None = None
+    cost: Cost | None = None
+    notes: tuple[Note, ...] = ()
