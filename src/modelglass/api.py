@@ -2,22 +2,233 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, get_args
 
-from modelglass import frameworks
+from modelglass import frameworks, targets
 from modelglass.analyses.cost import cost, priced
 from modelglass.analyses.counts import count
-from modelglass.errors import UnknownTargetError
-from modelglass.frameworks.request import Inputs, Observation, Request
+from modelglass.analyses.remarks import remarks
+from modelglass.errors import ReportFormatError, UnknownTargetError, UsageError
+from modelglass.frameworks.request import Inputs, Observation, Progress, Request, TensorSpec
+from modelglass.renderers import json, markdown, text
+from modelglass.renderers import summary as classic
+from modelglass.renderers._rows import known_columns
 from modelglass.report import Report, RunMode
+from modelglass.report.codec import dumps, loads
 
-def inspect(target: Any, inputs: Any = None, *, run: RunMode = "fake", train: bool = False) -> Report:
-    native = target
+__all__ = [
+    "RENDERERS",
+    "ModelSummary",
+    "TensorSpec",
+    "inspect",
+    "known_columns",
+    "load",
+    "render",
+    "save",
+    "show",
+    "summary",
+    "write_whole",
+]
+
+RENDERERS: dict[str, Callable[..., str]] = {
+    "text": text.render,
+    "json": json.render,
+    "markdown": markdown.render,
+}
+
+
+def inspect(
+    target: Any,
+    inputs: Any = None,
+    *,
+    input_shape: Sequence[Any] | None = None,
+    batch_size: int = 1,
+    dtype: Any = None,
+    device: Any = None,
+    run: RunMode = "fake",
+    train: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """Everything about a model: a module, or code that builds one ("file.py::function").
+
+    `inputs` is a tensor, a tuple (positional), a dict (keyword), `Inputs`, or code that makes them.
+    `input_shape` with `batch_size` and `dtype` replaces them when a shape says it all. Without either, only
+    the structure is read. `run="fake"` computes nothing; `"real"` computes on copies; `"none"` does not run.
+    `train=True` observes the backward pass too. The model is left exactly as it was.
+
+    >>> import torch
+    >>> report = inspect(torch.nn.Linear(3, 8), inputs=torch.ones(5, 10, 3))
+    >>> report.counts.params, report.cost.macs
+    (32, 1200)
+    """
+    if run not in get_args(RunMode):
+        raise UsageError(f"run={run!r} is not known", hint='use "fake", "real" or "none"')
+    tell = progress or (lambda text: None)
+    with ExitStack() as stack:
+        native = target
+        if isinstance(target, (str, os.PathLike)):
+            tell("building the model")
+            native = stack.enter_context(targets.calling(_code_target(target)))
+        if isinstance(inputs, str):
+            tell("making the inputs")
+            inputs = stack.enter_context(targets.calling(inputs))
+        request = Request(
+            inputs=_requested_inputs(inputs, input_shape, batch_size, dtype),
+            mode=run,
+            train=train,
+            device=None if device is None else str(device),
+            progress=progress,
+        )
+        if train and (request.inputs is None or run == "none"):
+            raise UsageError("train=True needs a run", hint="give inputs or input_shape")
+        tell("observing the model")
+        observation = _observe(native, target, request)
+    tell("adding up")
+    return _report(observation)
+
+
+def _observe(native: Any, target: Any, request: Request) -> Observation:
     framework = frameworks.framework_of(native)
     adapter = None if framework is None else frameworks.adapter(framework)
-    if not isinstance(inputs, (Inputs, type(None))):
-        inputs = Inputs(args=inputs) if type(inputs) is tuple else Inputs(kwargs=inputs) if isinstance(inputs, dict) else Inputs(args=(inputs,))
-    o = adapter.observe(native, Request(inputs=inputs, mode=run, train=train))
-    model = priced(o.model)
-    return Report(model=model, run=o.run, counts=count(model), cost=cost(model), notes=o.notes)
+    if adapter is None or not adapter.accepts(native):
+        found = f"{type(native).__module__}.{type(native).__qualname__}"
+        asked = f"{target!r} gave" if isinstance(target, str) else "this is"
+        raise UnknownTargetError(
+            f"{asked} a {found}, which is no model modelglass knows",
+            hint="pass a torch.nn.Module, or a function that returns one",
+        )
+    observation: Observation = adapter.observe(native, request)
+    return observation
+
+
+def _report(observation: Observation) -> Report:
+    model = priced(observation.model)
+    counts = count(model)
+    costs = cost(model)
+    return Report(
+        model=model,
+        run=observation.run,
+        counts=counts,
+        cost=costs,
+        notes=(*observation.notes, *remarks(counts, costs)),
+    )
+
+
+def _code_target(target: str | os.PathLike[str]) -> str:
+    name = os.fspath(target)
+    if not targets.is_code_target(name):
+        raise UnknownTargetError(
+            f"{name!r} is not a target this version can read", hint=f"name code: {targets.FORMS}"
+        )
+    return name
+
+
+def _requested_inputs(
+    inputs: Any, input_shape: Sequence[Any] | None, batch_size: int, dtype: Any
+) -> Inputs | tuple[TensorSpec, ...] | None:
+    if inputs is not None and input_shape is not None:
+        raise UsageError("inputs and input_shape exclude each other", hint="give one of them")
+    if input_shape is not None:
+        name = None if dtype is None else str(dtype).rpartition(".")[2]
+        several = bool(input_shape) and not isinstance(input_shape[0], int)
+        shapes = input_shape if several else [input_shape]
+        return tuple(TensorSpec((batch_size, *map(int, shape)), name) for shape in shapes)
+    if inputs is None or isinstance(inputs, Inputs):
+        return inputs
+    if type(inputs) is tuple and inputs and all(isinstance(i, TensorSpec) for i in inputs):
+        return inputs
+    if isinstance(inputs, Mapping):
+        return Inputs(kwargs=dict(inputs))
+    if type(inputs) in (tuple, list):
+        return Inputs(args=tuple(inputs))
+    return Inputs(args=(inputs,))
+
+
+def render(report: Report, format: str = "text", **options: Any) -> str:
+    """The report as "text", "json" or "markdown".
+
+    >>> import torch
+    >>> print(render(inspect(torch.nn.Linear(3, 8)), "text", width=60).splitlines()[2])
+    Linear  Linear      32  100.0 %
+    """
+    renderer = RENDERERS.get(format)
+    if renderer is None:
+        raise UsageError(
+            f"there is no format {format!r}", hint="formats are " + ", ".join(RENDERERS)
+        )
+    return renderer(report, **options)
+
+
+def show(report: Report, **options: Any) -> None:
+    """Print the report as text, coloured and as wide as the terminal."""
+    terminal = sys.stdout.isatty()
+    defaults = {"width": _terminal_width() if terminal else 100, "color": terminal}
+    sys.stdout.write(render(report, "text", **{**defaults, **options}))
+
+
+def _terminal_width() -> int:
+    return max(40, os.get_terminal_size(sys.stdout.fileno()).columns)
+
+
+def save(report: Report, path: str | os.PathLike[str]) -> None:
+    """Write the report as JSON; the file is complete or not there."""
+    write_whole(Path(path), dumps(report))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file under a temporary name and rename it, so that nobody ever sees half of it."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def load(path: str | os.PathLike[str]) -> Report:
+    """Read a report that `save` wrote, equal to the one saved."""
+    try:
+        content = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as cause:
+        raise ReportFormatError(
+            f"{os.fspath(path)!r} cannot be read: {cause}", hint="pass a file that mg.save wrote"
+        ) from cause
+    return loads(content)
+
+
+class ModelSummary(str):
+    """The text of a summary, with the report it was made from."""
+
+    report: Report
+
+    def __new__(cls, text: str, report: Report) -> ModelSummary:
+        made = super().__new__(cls, text)
+        made.report = report
+        return made
+
+
+def summary(
+    model: Any,
+    input_shape: Any = None,
+    batch_size: int = 1,
+    device: Any = None,
+    verbose: int = 1,
+) -> ModelSummary:
+    """The classic layer table as text. `input_shape` has no batch dimension, or is a sample input itself.
+
+    `verbose` 0 gives the totals, 1 every layer, 2 every weight and bias too.
+
+    >>> import torch
+    >>> "Total params: 55" in summary(torch.nn.Linear(10, 5))
+    True
+    """
+    if input_shape is None or isinstance(input_shape, (tuple, list)):
+        report = inspect(model, input_shape=input_shape, batch_size=batch_size, device=device)
+    else:
+        report = inspect(model, input_shape)
+    return ModelSummary(classic.render(report, verbose=verbose), report)

@@ -453,7 +453,7 @@ _FREE = frozenset(
     unique unique2 unique_dim unique_consecutive bincount histc histogram sort argsort topk kthvalue mode median nanmedian msort
     convert_indices_from_csr_to_coo convert_indices_from_coo_to_csr
 
-    sum nansum mean nanmean var var_mean std std_mean prod amax amin aminmax max min argmax argmin any all
+    is_all_true is_any_true sum nansum mean nanmean var var_mean std std_mean prod amax amin aminmax max min argmax argmin any all
     count_nonzero logsumexp norm linalg_vector_norm cumsum cumprod cummax cummin logcumsumexp cummax_helper
     cummin_helper trace dist logaddexp cumulative_trapezoid diff renorm
 

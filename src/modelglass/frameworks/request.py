@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from modelglass.errors import UsageError
 from modelglass.report import Model, Note, Run, RunMode, Shape
 
 Progress = Callable[[str], None]
@@ -33,6 +34,24 @@ class TensorSpec:
     shape: Shape
     dtype: str | None = None
     name: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> TensorSpec:
+        """Read `[name=]2x16[:int64]`.
+
+        >>> TensorSpec.parse("mask=2x16:bool")
+        TensorSpec(shape=(2, 16), dtype='bool', name='mask')
+        """
+        name, equals, rest = text.rpartition("=")
+        sizes, _, dtype = rest.partition(":")
+        dims = [] if sizes == "scalar" else sizes.lower().replace("×", "x").split("x")
+        named_well = name.isidentifier() if equals else True
+        if not named_well or not all(dim.isdecimal() for dim in dims) or rest.endswith(":"):
+            raise UsageError(
+                f"{text!r} does not describe an input",
+                hint="write 1x3x224x224, 2x16:int64 or mask=2x16:bool (scalar for no dimensions)",
+            )
+        return cls(tuple(map(int, dims)), dtype or None, name or None)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from itertools import chain
 import torch
 from torch import nn
 
-from modelglass.errors import InputsError
+from modelglass.errors import UsageError
 from modelglass.frameworks.request import Inputs, TensorSpec
 from modelglass.frameworks.torch.describe import dtype_name
 from modelglass.frameworks.torch.structure import walk
@@ -43,7 +43,7 @@ def _tensor(native: nn.Module, spec: TensorSpec, device: torch.device) -> torch.
 def _dtype(name: str) -> torch.dtype:
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):
-        raise InputsError(
+        raise UsageError(
             f"torch has no element type {name!r}", hint="for example float32, bfloat16, int64, bool"
         )
     return dtype

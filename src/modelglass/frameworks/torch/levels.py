@@ -3,7 +3,8 @@
 The operator level is what a user calls and `torch.export` shows (conv2d, linear, lstm); the kernel level is
 what runs below autograd (convolution, addmm, the attention kernel chosen). The first uses internals of
 torch: an abstract dispatch mode on the PreDispatch key, which torch accepts only from a subclass of one of
-its own modes, and Python's dispatcher switched on. They live here and nowhere else.
+its own modes, and Python's dispatcher switched on. They live here and nowhere else; a torch without them
+is observed at the level of its public functions instead.
 """
 
 from __future__ import annotations
@@ -13,9 +14,14 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.schema_check_mode import SchemaCheckMode
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+
+try:
+    from torch._dispatch.python import enable_python_dispatcher
+    from torch._subclasses.schema_check_mode import SchemaCheckMode
+except ImportError:  # an internal that moved
+    SchemaCheckMode = None
 
 OnOp = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # runs the operator, returns its result
 
@@ -25,8 +31,11 @@ def watching(on_op: OnOp, on_kernel: OnOp) -> Iterator[None]:
     """Hand every operator to `on_op` and every kernel to `on_kernel`; each must run what it is given."""
     with ExitStack() as stack:
         stack.enter_context(_KernelLevel(on_kernel))
-        stack.enter_context(enable_python_dispatcher())
-        stack.enter_context(_OperatorLevel(on_op))
+        if SchemaCheckMode is None:
+            stack.enter_context(_FunctionLevel(on_op))
+        else:
+            stack.enter_context(enable_python_dispatcher())
+            stack.enter_context(_operator_level(on_op))
         yield
 
 
@@ -40,14 +49,35 @@ class _Level(TorchDispatchMode):
         return False
 
 
-class _OperatorLevel(_Level, SchemaCheckMode):
+def _operator_level(on_op: OnOp) -> TorchDispatchMode:
+    """A mode on the PreDispatch key, built here because its base class may not exist."""
+
+    class OperatorLevel(_Level, SchemaCheckMode):  # type: ignore[misc]
+        def __init__(self) -> None:
+            TorchDispatchMode.__init__(self, torch._C.DispatchKey.PreDispatch)
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+        ) -> Any:
+            return on_op(func, args, kwargs or {})
+
+    return OperatorLevel()
+
+
+# Functions that only look at a tensor; some of them are our own looking.
+_READING = ("__get__", "__set__", "untyped_storage", "size", "stride", "dim", "is_floating_point")
+
+
+class _FunctionLevel(TorchFunctionMode):
     def __init__(self, on_op: OnOp) -> None:
-        TorchDispatchMode.__init__(self, torch._C.DispatchKey.PreDispatch)
+        super().__init__()
         self._on_op = on_op
 
-    def __torch_dispatch__(
+    def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        if getattr(func, "__name__", "__get__") in _READING:
+            return func(*args, **(kwargs or {}))  # reading an attribute is no operator
         return self._on_op(func, args, kwargs or {})
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.overrides import resolve_name
 
 # Operator prefix -> the public namespace that holds the rest of the name.
 _NAMESPACES = {"linalg_": "linalg", "fft_": "fft", "special_": "special"}
@@ -15,6 +16,8 @@ _NAMESPACES = {"linalg_": "linalg", "fft_": "fft", "special_": "special"}
 @cache
 def public_name(func: Any) -> str:
     """The name under which a user would call the operator."""
+    if not isinstance(func, torch._ops.OpOverload):
+        return _function_name(func)
     overload = overload_name(func)
     namespace, _, rest = overload.partition(".")
     name = rest.partition(".")[0]
@@ -34,10 +37,19 @@ def public_name(func: Any) -> str:
     return f"torch.ops.aten.{name}"
 
 
+def _function_name(func: Any) -> str:
+    """Higher-order operators and, where operators cannot be seen, the functions that call them."""
+    if isinstance(func, torch._ops.HigherOrderOperator):
+        return f"torch.ops.higher_order.{func.name()}"
+    return resolve_name(func) or getattr(func, "__qualname__", type(func).__name__)
+
+
 @cache
 def overload_name(func: Any) -> str:
     """The exact operator, as `aten.conv2d.default`."""
-    return str(func)
+    if isinstance(func, torch._ops.HigherOrderOperator):
+        return f"higher_order.{func.name()}"
+    return str(func) if isinstance(func, torch._ops.OpOverload) else _function_name(func)
 
 
 @cache

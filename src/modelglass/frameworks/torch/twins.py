@@ -36,8 +36,14 @@ class FakeTwins:
         bare = torch.empty(0, dtype=tensor.dtype, device="meta").set_(
             self._storage(tensor), tensor.storage_offset(), tensor.shape, tensor.stride()
         )
+        if tensor.is_leaf and tensor.requires_grad:
+            bare.requires_grad_()
         device = torch.device("cpu") if tensor.is_meta else tensor.device
-        return _like(tensor, FakeTensor(self._mode, bare, device))
+        twin: Any = FakeTensor(self._mode, bare, device)
+        # What nn.Parameter and nn.Buffer would set, without the operator they would run for it.
+        twin._is_param = isinstance(tensor, nn.Parameter)
+        twin._is_buffer = isinstance(tensor, nn.Buffer)
+        return _with_extras(tensor, twin)
 
     def _storage(self, tensor: torch.Tensor) -> torch.UntypedStorage:
         original = tensor.untyped_storage()
@@ -63,13 +69,18 @@ def real_twin(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _like(original: torch.Tensor, twin: torch.Tensor) -> torch.Tensor:
-    """The twin with the original's role: parameter or not, trainable or not, its extra attributes."""
+    """The twin in the original's role: parameter or not, trainable or not."""
     if isinstance(original, nn.Parameter):
         twin = nn.Parameter(twin, requires_grad=original.requires_grad)
     elif original.is_leaf and original.requires_grad:
         twin.requires_grad_()
     elif isinstance(original, nn.Buffer):
         twin = nn.Buffer(twin)
+    return _with_extras(original, twin)
+
+
+def _with_extras(original: torch.Tensor, twin: torch.Tensor) -> torch.Tensor:
+    """The twin with the attributes that people hang on their tensors."""
     extras: dict[str, Any] = vars(original)
     if extras:
         twin.__dict__.update({k: v for k, v in extras.items() if k not in twin.__dict__})

@@ -1,0 +1,60 @@
+# Two commands do all set-up: `make demo` and `make test`.
+PYTHON ?= python3.11
+VENV ?= .venv
+BIN = $(VENV)/bin
+export HF_HUB_OFFLINE = 1
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: demo test lint types unit golden bench schema clean
+
+demo: $(VENV)/.core
+	$(BIN)/modelglass examples/models.py::resnet50 --input 1x3x224x224 --depth 1
+	@echo
+	$(BIN)/modelglass examples/models.py::language_model_80b --input 1x4096:int64 --depth 3
+
+test: lint types unit
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+unit: $(VENV)/.dev
+	$(BIN)/pytest -n 2
+
+# Rewrite the golden files and read the diff.
+golden: $(VENV)/.dev
+	$(BIN)/pytest -n 2 --update-golden
+	git --no-pager diff --stat -- tests/golden
+
+# Ratios, side by side in one run.
+bench: $(VENV)/.bench
+	$(BIN)/python benchmarks/inspect_speed.py
+
+# The published JSON Schema, made from the data types.
+schema: $(VENV)/.core
+	$(BIN)/python -m modelglass.report.codec > docs/schema/report-1.json
+
+clean:
+	rm -rf $(VENV)
+
+# torch first and alone, so that no other package decides which build comes.
+$(VENV)/.torch:
+	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 is needed: set PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet torch==2.13.0
+	@touch $@
+
+$(VENV)/.core: $(VENV)/.torch pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.dev
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[bench]'
+	@touch $@

@@ -1,0 +1,5 @@
+"""`python -m modelglass`."""
+
+from modelglass.cli.main import main
+
+main()

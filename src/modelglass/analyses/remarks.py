@@ -1,0 +1,38 @@
+"""What a reader must know about the figures: where they have holes and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from modelglass.report import Cost, Counts, Note
+
+
+def remarks(counts: Counts, cost: Cost) -> Iterator[Note]:
+    """A note for every figure that is not the whole truth."""
+    if counts.uninitialised:
+        yield Note(
+            code="uninitialised",
+            text="lazy parameters have no size before their first input; they are not in the totals",
+            where=counts.uninitialised,
+        )
+    if counts.active_params is None:
+        yield Note(
+            code="active-unknown",
+            text="this model routes tokens to experts, but nothing says to how many",
+        )
+    if cost.unknown_ops:
+        yield Note(
+            code="unknown-ops",
+            severity="warning",
+            text=f"no formula for {_listed(cost.unknown_ops)}; totals are lower bounds "
+            "(mg.register_formula adds one)",
+        )
+    if cost.other_ops:
+        yield Note(
+            code="other-arithmetic",
+            text=f"not counted as multiply-accumulates: {_listed(cost.other_ops)}",
+        )
+
+
+def _listed(ops: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} ×{times}" if times > 1 else name for name, times in ops.items())

@@ -1,0 +1,84 @@
+"""`modelglass inspect TARGET`: what is in this model, layer by layer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from modelglass import api
+from modelglass.cli._output import emit, wants_color, width_of
+from modelglass.cli._progress import Progress
+from modelglass.errors import UsageError
+
+FAILED = 3
+
+EPILOG = """\b
+Examples:
+  modelglass inspect model.py::build --input 1x3x224x224
+  modelglass model.py::build --inputs model.py::batch --depth 2
+  modelglass mypackage.models:Net --input 2x16:int64 --input mask=2x16:bool
+  modelglass model.py::build --input 1x3x224x224 --train --format markdown
+  modelglass model.py::build --input 1x3x224x224 --format json -o report.json
+"""
+
+
+@click.command(name="inspect", epilog=EPILOG)
+@click.argument("target")
+@click.option("--inputs", metavar="CODE", help="Code that makes the inputs: file.py::function.")
+@click.option(
+    "--input",
+    "specs",
+    metavar="SPEC",
+    multiple=True,
+    help="An input by shape: 1x3x224x224, 2x16:int64, mask=2x16:bool. Repeatable.",
+)
+@click.option("--run", type=click.Choice(["fake", "real", "none"]), default="fake", show_default=True)
+@click.option("--train", is_flag=True, help="Observe the backward pass too.")
+@click.option("--depth", type=click.IntRange(0), help="Levels of the tree to show.")
+@click.option("--columns", metavar="NAMES", help="Columns of the table, by commas.")
+@click.option("--no-fold", is_flag=True, help="Show repeated identical blocks one by one.")
+@click.option("--width", type=click.IntRange(40), help="Width of the text in columns.")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(list(api.RENDERERS)),
+    default="text",
+    show_default=True,
+)
+@click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here, not to stdout.")
+def inspect(
+    target: str,
+    inputs: str | None,
+    specs: tuple[str, ...],
+    run: Any,
+    train: bool,
+    depth: int | None,
+    columns: str | None,
+    no_fold: bool,
+    width: int | None,
+    format_: str,
+    color: str,
+    output: Path | None,
+) -> None:
+    """Show what is in a model, layer by layer: shapes, parameters, cost.
+
+    TARGET is file.py::function or package.module:function that returns a model. Without inputs only its
+    structure is read.
+    """
+    if inputs and specs:
+        raise UsageError("--inputs and --input exclude each other", hint="give one of them")
+    shown = api.known_columns(columns.replace(" ", "").split(",")) if columns else None
+    given = inputs or (tuple(map(api.TensorSpec.parse, specs)) or None)
+    with Progress() as progress:
+        report = api.inspect(target, given, run=run, train=train, progress=progress)
+    options: dict[str, Any] = {}
+    if format_ != "json":
+        options = {"depth": depth, "fold": not no_fold, "columns": shown}
+    if format_ == "text":
+        options |= {"width": width_of(width, output), "color": wants_color(color, output)}
+    emit(api.render(report, format_, **options), output)
+    if report.run.failure is not None:
+        raise SystemExit(FAILED)

@@ -1,0 +1,110 @@
+"""The entry point: commands, the default command, errors as people want to read them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import click
+
+from modelglass import __version__
+from modelglass.cli.completion import completion
+from modelglass.cli.inspect import inspect
+from modelglass.errors import InspectError
+
+BROKEN = 3  # a bug of ours must not look like an answer (1) or wrong usage (2)
+
+EPILOG = """\b
+Examples:
+  modelglass model.py::build --input 1x3x224x224
+  modelglass inspect model.py::build --inputs model.py::batch --train
+  modelglass completion bash >> ~/.bashrc
+
+Exit codes: 0 done; 1 done, with findings; 2 wrong usage; 3 the target could not be read or run;
+4 stopped at a limit.
+"""
+
+
+class _Commands(click.Group):
+    """A group whose default command is `inspect`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and self._is_target(args[0]):
+            args = ["inspect", *args]
+        return super().parse_args(ctx, args)
+
+    def _is_target(self, arg: str) -> bool:
+        if arg in self.commands or arg in ("--help", "-h", "--version"):
+            return False
+        return arg.startswith("-") or any(mark in arg for mark in ":./\\") or Path(arg).exists()
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self.commands:
+            close = get_close_matches(args[0], self.commands, n=1, cutoff=0.5)
+            hint = f"did you mean {close[0]}?" if close else "see modelglass --help"
+            raise click.UsageError(
+                f"{args[0]!r} is neither a command nor a target; {hint}", ctx
+            )
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=_Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.version_option(__version__, prog_name="modelglass")
+@click.option("--debug", is_flag=True, help="Show tracebacks of expected errors too.")
+def cli(debug: bool) -> None:
+    """See through any model: what it is, what it costs, what ran.
+
+    `modelglass TARGET` is short for `modelglass inspect TARGET`.
+    """
+
+
+cli.add_command(inspect)
+cli.add_command(completion)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit with its code."""
+    args = sys.argv[1:] if arguments is None else arguments
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 still gets its table
+    sys.exit(_run(args))
+
+
+def _run(args: list[str]) -> Any:
+    debug = "--debug" in args
+    args = [arg for arg in args if arg != "--debug"]  # welcome anywhere on the line
+    try:
+        return cli.main(args, prog_name="modelglass", standalone_mode=False) or 0
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        click.echo("stopped", err=True)
+        return 130
+    except InspectError as error:
+        if debug:
+            traceback.print_exc()
+        click.echo(f"error: {error}", err=True)
+        return error.exit_code
+    except BrokenPipeError:
+        # Whoever read the output has seen enough. Python must not complain again when it shuts down.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception:
+        traceback.print_exc()
+        click.echo("error: this is a bug in modelglass; please report it with the lines above", err=True)
+        return BROKEN
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""One file per output: a report in, text out, no new facts."""

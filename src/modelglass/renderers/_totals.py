@@ -1,0 +1,105 @@
+"""The figures below the table, as labels and texts for any output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from modelglass.renderers._units import short, size, value_text
+from modelglass.report import Cost, Counts, Failure, Report, Run, Value
+
+_RUNS = {
+    "fake": "fake tensors: nothing computed, no weights allocated",
+    "real": "real, on copies",
+    "none": "structure only (no inputs given)",
+}
+SHOWN_VALUES = 6
+
+
+def totals(report: Report) -> list[tuple[str, str]]:
+    """Label and text of each total, in reading order."""
+    rows: list[tuple[str, str]] = []
+    if report.counts is not None:
+        rows.extend(_counts(report.counts))
+    if report.cost is not None and report.run.mode != "none":
+        rows.extend(_cost(report.cost, report.run))
+    rows.extend(_run(report.run))
+    return rows
+
+
+def _counts(counts: Counts) -> Iterator[tuple[str, str]]:
+    plus = " + uninitialised" if counts.uninitialised else ""
+    yield "parameters", f"{counts.params:,}{plus}"
+    if counts.logical_params != counts.params:
+        yield "  logical", f"{counts.logical_params:,} (packed weights unfolded)"
+    if counts.active_params != counts.params:
+        active = counts.active_params
+        yield "  active", "unknown" if active is None else f"{active:,} per token"
+    yield "  trainable", _known(counts.trainable)
+    yield "  frozen", _known(counts.frozen)
+    if counts.tied:
+        first, *rest = counts.tied.items()
+        more = f" and {len(rest)} more" if rest else ""
+        yield "  tied", f"{first[0]} = {first[1]}{more} (counted once)"
+    yield "buffers", f"{counts.buffers:,}"
+    dtypes = ", ".join(f"{name} {numel:,}" for name, numel in counts.params_by_dtype.items())
+    parts = f"parameters {size(counts.param_nbytes)}, buffers {size(counts.buffer_nbytes)}"
+    yield "size", f"{size(counts.nbytes)} ({parts})"
+    if dtypes:
+        yield "types", dtypes
+
+
+def _cost(cost: Cost, run: Run) -> Iterator[tuple[str, str]]:
+    at_least = "" if cost.complete and run.failure is None else "≥ "
+    yield "MACs", at_least + _counted(cost.macs, "MAC")
+    if run.train:
+        yield "  forward", f"{cost.forward_macs:,}"
+        yield "  backward", f"{cost.backward_macs:,}"
+        if cost.recompute_macs:
+            yield "  recompute", f"{cost.recompute_macs:,}"
+    if cost.effective_macs is not None:
+        yield "  effective", f"{cost.effective_macs:,} (without pruned weights)"
+    yield "FLOPs", at_least + _counted(cost.flops, "FLOP")
+    until = "" if run.failure is None else ", up to the failure"
+    yield "coverage", f"{100 * cost.coverage:.0f} % of contractions have a formula{until}"
+
+
+def _counted(number: int, unit: str) -> str:
+    return f"{number:,}" + (f" ({short(number)}{unit})" if number >= 1000 else "")
+
+
+def _run(run: Run) -> Iterator[tuple[str, str]]:
+    if run.mode != "none":
+        yield "input", _values(run.inputs)
+        yield "output", _values(run.outputs) if run.outputs else "–"
+    train = ", forward and backward" if run.train else ""
+    yield "run", _RUNS[run.mode] + train
+
+
+def _values(values: tuple[Value, ...]) -> str:
+    shown = [_value(value) for value in values[:SHOWN_VALUES]]
+    if len(values) > SHOWN_VALUES:
+        shown.append(f"and {len(values) - SHOWN_VALUES} more")
+    nbytes = sum(value.nbytes or 0 for value in values)
+    return ", ".join(shown) + (f" ({size(nbytes)})" if nbytes else "")
+
+
+def _value(value: Value) -> str:
+    name = f"{value.name}: " if value.name and not value.name.isdigit() else ""
+    dtype = f" {value.dtype}" if value.dtype else ""
+    return f"{name}{value_text(value)}{dtype}"
+
+
+def _known(number: int | None) -> str:
+    return "unknown" if number is None else f"{number:,}"
+
+
+def failure_lines(failure: Failure) -> list[str]:
+    """What stopped the run, where, and the shapes that met."""
+    where = failure.module or "(root)"
+    lines = [f"✗ {where} ({failure.module_type}) raised {failure.error}"]
+    lines += [f"    {line}" for line in failure.message.strip().splitlines()[:6]]
+    if failure.inputs:
+        met = ", ".join(_value(value) for value in failure.inputs[:SHOWN_VALUES])
+        what = f"{failure.op} met" if failure.op else "it was called with"
+        lines.append(f"    {what} {met}")
+    return lines

@@ -1,0 +1,49 @@
+"""Numbers as people read them. Exact figures stay in the data; these are for the eye."""
+
+from __future__ import annotations
+
+from modelglass.report import Shape, Value
+
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_DECIMAL = ("", " K", " M", " G", " T", " P", " E")
+
+
+def size(nbytes: int) -> str:
+    """Bytes in binary units: 1,048,576 is "1.00 MiB"."""
+    value, unit = float(nbytes), 0
+    while value >= 1024 and unit < len(_BINARY) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{nbytes} B" if unit == 0 else f"{value:.2f} {_BINARY[unit]}"
+
+
+def short(number: int) -> str:
+    """A count in three digits or so: 1,814,073,344 is "1.81 G"."""
+    value, unit = float(number), 0
+    while value >= 999.5 and unit < len(_DECIMAL) - 1:
+        value, unit = value / 1000, unit + 1
+    if unit == 0:
+        return str(number)
+    digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:.{digits}f}{_DECIMAL[unit]}"
+
+
+def share(part: int, whole: int) -> str:
+    """A part as a percentage, "<0.1 %" where rounding would say nothing."""
+    if not whole or not part:
+        return "–"
+    percent = 100 * part / whole
+    return "<0.1 %" if percent < 0.05 else f"{percent:.1f} %"
+
+
+def shape_text(shape: Shape | None) -> str:
+    """A shape as the command line takes it: "1x3x224x224"; a scalar is "scalar"."""
+    if shape is None:
+        return "?"
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def value_text(value: Value) -> str:
+    """A tensor by its shape, anything else by its text."""
+    if value.dtype is None:
+        return value.text or "?"
+    return shape_text(value.shape)

@@ -1,0 +1,56 @@
+"""The report for a pull request: GitHub's Markdown, nothing that needs a script."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from modelglass.renderers._escape import markdown
+from modelglass.renderers._rows import Cells, Row, known_columns, rows_of
+from modelglass.renderers._totals import failure_lines, totals
+from modelglass.report import Report
+
+_HEADERS = {"name": "module", "share": "%", "macs": "MACs"}
+_NUMBERS = frozenset({"params", "trainable", "share", "buffers", "size", "macs", "calls"})
+
+
+def render(
+    report: Report,
+    *,
+    depth: int | None = None,
+    fold: bool = True,
+    columns: Sequence[str] | None = None,
+) -> str:
+    """The report as Markdown: a heading, the module table, totals, notes."""
+    chosen = known_columns(columns or _default_columns(report))
+    cells = Cells(report)
+    lines = [
+        f"### {markdown(report.model.name)}",
+        "",
+        _line([_HEADERS.get(name, name) for name in chosen]),
+        _line(["---:" if name in _NUMBERS else "---" for name in chosen]),
+    ]
+    for row in rows_of(report, depth=depth, fold=fold):
+        lines.append(_line([_cell(cells, row, name) for name in chosen]))
+    lines += ["", _line(["total", ""]), _line(["---", "---"])]
+    lines += [_line([markdown(label.strip()), markdown(text)]) for label, text in totals(report)]
+    if report.run.failure is not None:
+        lines += ["", *(f"> {markdown(line)}  " for line in failure_lines(report.run.failure))]
+    notes = [note for note in report.notes if note.code != "forward-failed"]
+    if notes:
+        lines += ["", *(f"- **{note.code}**: {markdown(note.text)}" for note in notes)]
+    return "\n".join(lines) + "\n"
+
+
+def _default_columns(report: Report) -> list[str]:
+    shapes = ["input", "output"] if report.run.mode != "none" else []
+    cost = ["macs"] if report.run.mode != "none" else []
+    return ["name", "type", *shapes, "params", "share", *cost]
+
+
+def _cell(cells: Cells, row: Row, column: str) -> str:
+    text = markdown(cells.text(row, column))
+    return "&emsp;" * row.depth + text if column == "name" else text
+
+
+def _line(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"

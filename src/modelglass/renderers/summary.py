@@ -1,0 +1,122 @@
+"""The classic summary: one line per layer, parameters and how many of them train, sizes in MB (2^20 bytes).
+
+Rows hold what each layer itself owns, so that they add up to the total.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from modelglass.renderers._escape import fitted, printable
+from modelglass.renderers._rows import calls_by_module
+from modelglass.renderers._totals import failure_lines
+from modelglass.renderers._units import value_text
+from modelglass.report import Call, Counts, Module, Report
+
+MB = 2**20
+_NAME, _SHAPE, _COUNT = 40, 22, 15
+
+
+def render(report: Report, *, verbose: int = 1) -> str:
+    """The summary: 0 gives only the totals, 1 every layer, 2 every weight and bias too."""
+    counts = report.counts
+    if counts is None:
+        raise ValueError("a summary needs a report with counts")
+    ran = report.run.mode != "none"
+    width = _NAME + 2 * _COUNT + (_SHAPE if ran else 0)
+    lines = ["=" * width]
+    if verbose > 0:
+        head = ("Layer (type)", *(("Output Shape",) if ran else ()), "Param #", "Trainable")
+        lines += [_line(head), "=" * width]
+        lines += [_line(row) for row in _rows(report, counts, verbose)]
+        lines.append("=" * width)
+    lines += _totals(counts)
+    lines.append("-" * width)
+    lines += _sizes(report, counts)
+    lines.append("=" * width)
+    if report.run.failure is not None:
+        lines += map(printable, failure_lines(report.run.failure))
+    return "\n".join(lines)
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    name, *middle, params, trainable = cells
+    text = fitted(name, _NAME - 1).ljust(_NAME)
+    text += "".join(fitted(cell, _SHAPE - 1).ljust(_SHAPE) for cell in middle)
+    return (text + params.ljust(_COUNT) + trainable).rstrip()
+
+
+def _rows(report: Report, counts: Counts, verbose: int) -> Iterator[tuple[str, ...]]:
+    calls = calls_by_module(report)
+    ran = report.run.mode != "none"
+    tensors = {tensor.name: tensor for tensor in report.model.tensors}
+    for module in report.model.modules:
+        if not module.path and module.children and not module.tensors:
+            continue  # a root that only holds others is the whole, not a layer
+        own = counts.by_module[module.path].own
+        shape = _output(calls[module.path]) if ran else None
+        yield _row(_label(module, report), shape, own.params, own.trainable)
+        if verbose > 1 or not module.path:
+            for tensor in map(tensors.__getitem__, module.tensors):
+                if tensor.kind != "buffer" and tensor.name not in counts.tied:
+                    params = tensor.logical_numel or 0
+                    trained = None if tensor.trainable is None else params * tensor.trainable
+                    label = f"  {tensor.name.rpartition('.')[2]} {tensor.shape}"
+                    yield _row(label, "" if ran else None, params, trained)
+
+
+def _row(label: str, shape: str | None, params: int, trainable: int | None) -> tuple[str, ...]:
+    trained = "unknown" if trainable is None else f"{trainable:,}"
+    return (printable(label), *(() if shape is None else (shape,)), f"{params:,}", trained)
+
+
+def _label(module: Module, report: Report) -> str:
+    return f"{module.path or report.model.name} ({module.type})"
+
+
+def _output(calls: list[Call]) -> str:
+    if not calls:
+        return "not called"
+    return ", ".join(value_text(value) for value in calls[0].outputs)
+
+
+def _totals(counts: Counts) -> list[str]:
+    trainable, frozen = counts.trainable, counts.frozen
+    lines = [
+        f"Total params: {counts.params:,}",
+        f"Trainable params: {'unknown' if trainable is None else f'{trainable:,}'}",
+        f"Non-trainable params: {'unknown' if frozen is None else f'{frozen:,}'}",
+    ]
+    if counts.uninitialised:
+        lines.append(f"Uninitialised: {', '.join(counts.uninitialised)}")
+    return lines
+
+
+def _sizes(report: Report, counts: Counts) -> list[str]:
+    params = counts.param_nbytes
+    lines = []
+    outputs = 0
+    if report.run.mode != "none":
+        shapes = [str(value.shape) for value in report.run.inputs if value.shape is not None]
+        lines.append(f"Input shape: {', '.join(shapes) or 'none'}")
+        outputs = _layer_outputs(report)
+        lines.append(f"Forward/backward pass size (MB): {outputs / MB:.2f}")
+        if report.cost is not None:
+            at_least = "" if report.cost.complete else "≥ "
+            lines.append(f"Mult-adds: {at_least}{report.cost.macs:,}")
+    lines.append(f"Params size (MB): {params / MB:.2f}")
+    if report.run.mode != "none":
+        inputs = sum(value.nbytes or 0 for value in report.run.inputs)
+        lines.append(f"Estimated Total Size (MB): {(params + outputs + inputs) / MB:.2f}")
+    return lines
+
+
+def _layer_outputs(report: Report) -> int:
+    """Bytes that the layers without sub-layers returned, by real type: an estimate of what flows."""
+    parents = {call.parent for call in report.model.calls}
+    return sum(
+        value.nbytes or 0
+        for call in report.model.calls
+        if call.index not in parents
+        for value in call.outputs
+    )
