@@ -1,12 +1,14 @@
 """Models to look at, in plain torch: each function builds one.
 
-    modelglass examples/models.py::resnet50 --input 1x3x224x224
-    modelglass examples/models.py::unet --input 1x3x128x128
-    modelglass examples/models.py::mixture_of_experts --input 1x64:int64
-    modelglass examples/models.py::language_model_80b --input 1x4096:int64
+modelglass examples/models.py::resnet50 --input 1x3x224x224
+modelglass examples/models.py::unet --input 1x3x128x128
+modelglass examples/models.py::mixture_of_experts --input 1x64:int64
+modelglass examples/models.py::language_model_80b --input 1x4096:int64
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -61,19 +63,16 @@ class UNet(nn.Module):
         super().__init__()
         widths = [width * 2**level for level in range(levels + 1)]
         self.stem = self._block(3, width)
-        self.down = nn.ModuleList(self._block(a, b) for a, b in zip(widths, widths[1:], strict=False))
+        self.down = nn.ModuleList(self._block(a, b) for a, b in pairwise(widths))
         self.up = nn.ModuleList(
-            nn.ConvTranspose2d(b, a, 2, stride=2)
-            for a, b in reversed(list(zip(widths, widths[1:], strict=False)))
+            nn.ConvTranspose2d(b, a, 2, stride=2) for a, b in reversed(list(pairwise(widths)))
         )
         self.merge = nn.ModuleList(self._block(2 * a, a) for a in reversed(widths[:-1]))
         self.head = nn.Conv2d(width, 2, 1)
 
     @staticmethod
     def _block(inputs: int, outputs: int) -> nn.Module:
-        return nn.Sequential(
-            nn.Conv2d(inputs, outputs, 3, padding=1), nn.GroupNorm(8, outputs), nn.SiLU()
-        )
+        return nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1), nn.GroupNorm(8, outputs), nn.SiLU())
 
     def forward(self, x: Tensor) -> Tensor:
         skips = [self.stem(x)]

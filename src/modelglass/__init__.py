@@ -13,8 +13,8 @@ from modelglass.report import Report
 __version__ = "0.1.0"
 
 __all__ = [
-    "InspectError",
     "Inputs",
+    "InspectError",
     "ModelSummary",
     "Report",
     "__version__",

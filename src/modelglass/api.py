@@ -158,9 +158,7 @@ def render(report: Report, format: str = "text", **options: Any) -> str:
     """
     renderer = RENDERERS.get(format)
     if renderer is None:
-        raise UsageError(
-            f"there is no format {format!r}", hint="formats are " + ", ".join(RENDERERS)
-        )
+        raise UsageError(f"there is no format {format!r}", hint="formats are " + ", ".join(RENDERERS))
     return renderer(report, **options)
 
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
-from modelglass.analyses.formulas import has_formula, is_other, macs_of
+from modelglass.analyses.formulas import has_formula, macs_of
+from modelglass.analyses.free_kernels import is_other
 from modelglass.report import Cost, Kernel, Model, ModuleCost, Op, Phase, Tensor
 
 
@@ -57,9 +58,7 @@ def _what_ran(op: Op) -> tuple[Kernel, ...]:
     """
     name = ".".join(op.overload.split(".")[:2])
     if has_formula(name) and not any(has_formula(kernel.name) for kernel in op.kernels):
-        itself = Kernel(
-            name=name, attributes=op.attributes, inputs=op.inputs, outputs=op.outputs
-        )
+        itself = Kernel(name=name, attributes=op.attributes, inputs=op.inputs, outputs=op.outputs)
         return (itself,)
     return op.kernels
 
@@ -103,8 +102,7 @@ def _effective(model: Model) -> int | None:
     if not tensors:
         return None
     pruned: dict[str, list[Tensor]] = {
-        module.path: [tensors[name] for name in module.tensors if name in tensors]
-        for module in model.modules
+        module.path: [tensors[name] for name in module.tensors if name in tensors] for module in model.modules
     }
     total = 0
     for op in model.ops:

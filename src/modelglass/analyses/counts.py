@@ -126,9 +126,7 @@ def _banks(
     for module in modules.values():
         declared = _setting(module, _EXPERTS)
         stacked = [
-            name
-            for name in module.tensors
-            if name in counted and _is_stack_of(counted[name], declared)
+            name for name in module.tensors if name in counted and _is_stack_of(counted[name], declared)
         ]
         if stacked and declared is not None:
             yield module, declared, stacked

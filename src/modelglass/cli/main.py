@@ -48,15 +48,11 @@ class _Commands(click.Group):
         if args[0] not in self.commands:
             close = get_close_matches(args[0], self.commands, n=1, cutoff=0.5)
             hint = f"did you mean {close[0]}?" if close else "see modelglass --help"
-            raise click.UsageError(
-                f"{args[0]!r} is neither a command nor a target; {hint}", ctx
-            )
+            raise click.UsageError(f"{args[0]!r} is neither a command nor a target; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
 
-@click.group(
-    cls=_Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
-)
+@click.group(cls=_Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="modelglass")
 @click.option("--debug", is_flag=True, help="Show tracebacks of expected errors too.")
 def cli(debug: bool) -> None:

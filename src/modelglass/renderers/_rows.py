@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from modelglass.errors import UsageError
-from modelglass.renderers._units import share, short, size, value_text
-from modelglass.report import Call, Json, Module, ModuleCost, ModuleCounts, Report, Tally, Value
+from modelglass.renderers._units import shape_text, share, short, size, value_text
+from modelglass.report import Call, Json, Module, Report, Shape, Tally, Value
 
 LEAF_RUN = 3  # fewer identical leaves than this are shown one by one
 BLOCK_RUN = 2
@@ -44,13 +44,20 @@ def known_columns(names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table: a module, or `times` identical ones, or a second path to a known module."""
+    """One line of the table: a module, or `times` siblings that are the same, or a second path to one.
 
-    module: Module
+    `members` are all modules the line stands for: below a folded block, the same part of each block.
+    """
+
+    members: tuple[Module, ...]
     name: str
     guides: tuple[bool, ...]  # for each level above: whether more siblings follow there
     times: int = 1
     alias_of: str | None = None
+
+    @property
+    def module(self) -> Module:
+        return self.members[0]
 
     @property
     def depth(self) -> int:
@@ -75,8 +82,8 @@ class _Tree:
         root = next(iter(self._modules.values()), None)
         if root is None:
             return
-        yield Row(root, "", ())
-        stack = [iter(self._children(root, ()))]
+        yield Row((root,), "", ())
+        stack = [iter(self._children(Row((root,), "", ())))]
         while stack:
             row = next(stack[-1], None)
             if row is None:
@@ -84,34 +91,38 @@ class _Tree:
             elif depth is None or row.depth <= depth:
                 yield row
                 if row.alias_of is None:
-                    stack.append(iter(self._children(row.module, row.guides)))
+                    stack.append(iter(self._children(row)))
 
-    def _children(self, parent: Module, guides: tuple[bool, ...]) -> list[Row]:
-        groups = self._groups([self._modules[path] for path in parent.children])
-        aliases = self._aliases.get(parent.path, [])
+    def _children(self, parent: Row) -> list[Row]:
+        groups = self._groups(parent.module)
+        aliases = self._aliases.get(parent.module.path, [])
         last = len(groups) + len(aliases) - 1
-        rows = [
-            Row(group[0], _group_name(group), (*guides, index < last), times=len(group))
-            for index, group in enumerate(groups)
-        ]
+        rows = []
+        for index, group in enumerate(groups):
+            members = tuple(
+                self._modules[member.children[place]] for member in parent.members for place in group
+            )
+            name = _group_name(members[: len(group)])
+            rows.append(Row(members, name, (*parent.guides, index < last), times=len(group)))
         for index, (path, module) in enumerate(aliases, start=len(groups)):
             name = path.rpartition(".")[2]
-            rows.append(Row(module, name, (*guides, index < last), alias_of=module.path))
+            rows.append(Row((module,), name, (*parent.guides, index < last), alias_of=module.path))
         return rows
 
-    def _groups(self, children: list[Module]) -> list[list[Module]]:
-        """Runs of siblings that are the same in everything that would be shown."""
-        groups: list[list[Module]] = []
-        for child in children:
-            if groups and self._same(groups[-1][0], child):
-                groups[-1].append(child)
+    def _groups(self, parent: Module) -> list[list[int]]:
+        """The places of a module's children, in runs of siblings that are the same."""
+        runs: list[list[int]] = []
+        children = [self._modules[path] for path in parent.children]
+        for place, child in enumerate(children):
+            if runs and self._same(children[runs[-1][0]], child):
+                runs[-1].append(place)
             else:
-                groups.append([child])
-        unfolded: list[list[Module]] = []
-        for group in groups:
-            needed = BLOCK_RUN if group[0].children else LEAF_RUN
-            unfolded.extend([group] if len(group) >= needed else [[module] for module in group])
-        return unfolded
+                runs.append([place])
+        groups: list[list[int]] = []
+        for run in runs:
+            needed = BLOCK_RUN if children[run[0]].children else LEAF_RUN
+            groups.extend([run] if len(run) >= needed else [[place] for place in run])
+        return groups
 
     def _same(self, first: Module, second: Module) -> bool:
         if not self._signatures or not (first.name.isdigit() and second.name.isdigit()):
@@ -119,12 +130,16 @@ class _Tree:
         return self._signatures[first.path] == self._signatures[second.path]
 
 
-def _group_name(group: list[Module]) -> str:
+def _group_name(group: Sequence[Module]) -> str:
     return group[0].name if len(group) == 1 else f"{group[0].name}–{group[-1].name}"
 
 
 def _signatures(report: Report) -> dict[str, int]:
-    """A number per module, equal exactly for modules whose subtrees would print the same."""
+    """A number per module, equal for modules that are the same in all they hold and were called with.
+
+    Only the first dimension of what they were called with may differ: experts get as many rows as are
+    routed to them.
+    """
     numbers: dict[object, int] = {}
     result: dict[str, int] = {}
     tensors = {tensor.name: tensor for tensor in report.model.tensors}
@@ -141,7 +156,6 @@ def _signatures(report: Report) -> dict[str, int]:
                 for t in map(tensors.__getitem__, module.tensors)
             ),
             tuple((_shapes(c.inputs), _shapes(c.outputs)) for c in calls.get(module.path, ())),
-            report.cost.by_module[module.path] if report.cost else None,
             module.path == failed,
             bool(module.aliases),
             tuple((path.rpartition(".")[2], result[path]) for path in module.children),
@@ -151,7 +165,10 @@ def _signatures(report: Report) -> dict[str, int]:
 
 
 def _shapes(values: tuple[Value, ...]) -> tuple[object, ...]:
-    return tuple((v.name, v.shape, v.dtype, v.text if v.dtype is None else None) for v in values)
+    return tuple(
+        (v.name, v.shape and (len(v.shape), v.shape[1:]), v.dtype, v.text if v.dtype is None else None)
+        for v in values
+    )
 
 
 def _config_beyond_position(module: Module) -> dict[str, Json]:
@@ -181,13 +198,14 @@ def calls_by_module(report: Report) -> dict[str, list[Call]]:
 
 
 class Cells:
-    """The text of each cell of a report's table."""
+    """The text of each cell of a report's table. Where a row's members differ, the cell gives the range."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report, *, exact: bool = True) -> None:
         self._report = report
         self._calls = calls_by_module(report)
         self._ran = report.run.mode != "none"
         self._tensors = {tensor.name: tensor for tensor in report.model.tensors}
+        self._number: Callable[[int], str] = "{:,}".format if exact else short
 
     def text(self, row: Row, column: str) -> str:
         if row.alias_of is not None and column not in ("name", "type", "path"):
@@ -209,38 +227,51 @@ class Cells:
         return row.module.path or "(root)"
 
     def _cell_input(self, row: Row) -> str:
-        call = self._first_call(row)
-        return "" if call is None else _values(call.inputs)
+        return self._values([call.inputs for call in self._first_calls(row)])
 
     def _cell_output(self, row: Row) -> str:
         if not self._ran:
             return ""
-        call = self._first_call(row)
+        calls = self._first_calls(row)
         if self.failed(row):
             return "✗ failed"
-        if call is None:
+        if not calls:
             return "not reached" if self._report.run.failure else "not called"
-        return _values(call.outputs) if call.completed else "✗ not finished"
+        if not calls[0].completed:
+            return "✗ not finished"
+        return self._values([call.outputs for call in calls])
 
-    def _first_call(self, row: Row) -> Call | None:
-        calls = self._calls.get(row.module.path)
-        return calls[0] if calls else None
+    def _first_calls(self, row: Row) -> list[Call]:
+        return [calls[0] for member in row.members if (calls := self._calls.get(member.path))]
+
+    def _values(self, alternatives: list[tuple[Value, ...]]) -> str:
+        """Tensors by shape; other values only where there are no tensors."""
+        if not alternatives:
+            return ""
+        shown = [value for value in alternatives[0] if value.dtype is not None]
+        names = [value.name for value in shown]
+        if not shown:
+            return ", ".join(value_text(value) for value in alternatives[0])
+        texts = []
+        for name in names:
+            shapes = [v.shape for values in alternatives for v in values if v.name == name]
+            texts.append(_shape_range(shapes))
+        return ", ".join(texts)
 
     def _cell_calls(self, row: Row) -> str:
-        return str(len(self._calls.get(row.module.path, ())) or "–") if self._ran else ""
+        if not self._ran:
+            return ""
+        return _range([len(self._calls.get(m.path, ())) for m in row.members], str)
 
     def _cell_dtype(self, row: Row) -> str:
         dtypes = dict.fromkeys(
-            self._tensors[name].dtype
-            for name in row.module.tensors
-            if self._tensors[name].kind != "buffer"
+            self._tensors[name].dtype for name in row.module.tensors if self._tensors[name].kind != "buffer"
         )
         return ", ".join(dtypes)
 
     def _counts(self, row: Row) -> Tally:
         counts = self._report.counts
-        found: ModuleCounts | None = counts.by_module[row.module.path] if counts else None
-        return found.total if found else Tally()
+        return counts.by_module[row.module.path].total if counts else Tally()
 
     def _cell_params(self, row: Row) -> str:
         total = self._counts(row).params
@@ -251,11 +282,11 @@ class Cells:
                 return "uninitialised"
             if total == 0 and any(t.kind != "buffer" and t.name in counts.tied for t in tensors):
                 return "tied"
-        return _times(row, f"{total:,}" if total else "–")
+        return _times(row, self._number(total) if total else "–")
 
     def _cell_trainable(self, row: Row) -> str:
         trainable = self._counts(row).trainable
-        return "?" if trainable is None else _times(row, f"{trainable:,}" if trainable else "–")
+        return "?" if trainable is None else _times(row, self._number(trainable) if trainable else "–")
 
     def _cell_share(self, row: Row) -> str:
         counts = self._report.counts
@@ -263,7 +294,7 @@ class Cells:
 
     def _cell_buffers(self, row: Row) -> str:
         buffers = self._counts(row).buffers
-        return _times(row, f"{buffers:,}" if buffers else "–")
+        return _times(row, self._number(buffers) if buffers else "–")
 
     def _cell_size(self, row: Row) -> str:
         nbytes = self._counts(row).nbytes
@@ -271,11 +302,13 @@ class Cells:
 
     def _cell_macs(self, row: Row) -> str:
         cost = self._report.cost
-        found: ModuleCost | None = cost.by_module.get(row.module.path) if cost else None
-        if found is None:
+        if cost is None:
             return ""
-        text = short(found.total_macs) if found.total_macs or not found.complete else "–"
-        return _times(row, text if found.complete else f"≥ {text}")
+        found = [cost.by_module[member.path] for member in row.members]
+        text = _range([each.total_macs for each in found], short)
+        if all(each.complete for each in found):
+            return _times(row, text)
+        return _times(row, f"≥ {text}" if text != "–" else "?")
 
     def _cell_config(self, row: Row) -> str:
         config = _config_beyond_position(row.module) if row.times > 1 else row.module.config
@@ -286,9 +319,20 @@ def _times(row: Row, text: str) -> str:
     return text if row.times == 1 or text == "–" else f"{row.times} × {text}"
 
 
-def _values(values: tuple[Value, ...]) -> str:
-    tensors = [value for value in values if value.dtype is not None]
-    return ", ".join(value_text(value) for value in (tensors or values))
+def _range(numbers: list[int], show: Callable[[int], str]) -> str:
+    low, high = min(numbers), max(numbers)
+    if high == 0:
+        return "–"
+    return show(low) if low == high else f"{show(low)}…{show(high)}"
+
+
+def _shape_range(shapes: Sequence[Shape | None]) -> str:
+    """One shape; where the first dimension varies, its range."""
+    first = shapes[0]
+    if not first or any(not shape for shape in shapes):
+        return shape_text(first)
+    sizes = [shape[0] for shape in shapes if shape]
+    return "x".join([_range(sizes, str) if any(sizes) else "0", *map(str, first[1:])])
 
 
 def _plain(value: Json) -> str:

@@ -29,8 +29,8 @@ def render(
         _line([_HEADERS.get(name, name) for name in chosen]),
         _line(["---:" if name in _NUMBERS else "---" for name in chosen]),
     ]
-    for row in rows_of(report, depth=depth, fold=fold):
-        lines.append(_line([_cell(cells, row, name) for name in chosen]))
+    rows = rows_of(report, depth=depth, fold=fold)
+    lines += [_line([_cell(cells, row, name) for name in chosen]) for row in rows]
     lines += ["", _line(["total", ""]), _line(["---", "---"])]
     lines += [_line([markdown(label.strip()), markdown(text)]) for label, text in totals(report)]
     if report.run.failure is not None:

@@ -11,7 +11,7 @@ from modelglass.report import Note, Report
 
 GAP = 2
 # Narrowest useful width of the columns that may be cut; the others are numbers and stay whole.
-_FLEXIBLE = {"name": 16, "type": 10, "input": 9, "output": 9, "config": 12, "path": 16}
+_FLEXIBLE = {"name": 18, "type": 10, "input": 12, "output": 14, "config": 12, "path": 16}
 _HEADERS = {"share": "%", "macs": "MACs"}
 _NUMBERS = frozenset({"params", "trainable", "share", "buffers", "size", "macs", "calls"})
 
@@ -76,11 +76,15 @@ def _table(
     paint: Paint,
 ) -> str:
     chosen = known_columns(columns or _default_columns(report, width))
-    cells = Cells(report)
     rows = rows_of(report, depth=depth, fold=fold)
     header = [_HEADERS.get(name, name) for name in chosen]
-    table = [[_cell(cells, row, name) for name in chosen] for row in rows]
-    widths = _widths(chosen, [header, *table], width)
+    for exact in (True, False):  # short numbers where exact ones would crowd out the shapes
+        cells = Cells(report, exact=exact)
+        table = [[_cell(cells, row, name) for name in chosen] for row in rows]
+        widths = _natural_widths([header, *table])
+        if _line_width(widths) <= width:
+            break
+    widths = _cut(chosen, widths, width)
     lines = [_line(chosen, header, widths, lambda name: _BOLD, paint), _rule(widths, paint)]
     for row, texts in zip(rows, table, strict=True):
         style = _row_style(cells, row)
@@ -110,20 +114,24 @@ def _row_style(cells: Cells, row: Row) -> Callable[[str], str | None]:
     return _COLUMN_STYLE.get
 
 
-def _widths(chosen: list[str], table: list[list[str]], width: int) -> list[int]:
-    """Natural widths, the flexible columns cut until the line fits, the widest above its least first."""
-    widths = [max(map(cell_width, column)) for column in zip(*table, strict=True)]
-    excess = sum(widths) + GAP * (len(widths) - 1) - width
-    while excess > 0:
-        room = [
-            (widths[i] - _FLEXIBLE[name], i) for i, name in enumerate(chosen) if name in _FLEXIBLE
-        ]
-        spare, widest = max(room, default=(0, 0))
-        if spare <= 0:
-            break
-        cut = min(excess, max(1, spare // 4))
-        widths[widest] -= cut
-        excess -= cut
+def _natural_widths(table: list[list[str]]) -> list[int]:
+    return [max(map(cell_width, column)) for column in zip(*table, strict=True)]
+
+
+def _line_width(widths: list[int]) -> int:
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+def _cut(chosen: list[str], widths: list[int], width: int) -> list[int]:
+    """The widths with flexible columns cut until the line fits, always the one with most to spare."""
+    widths = list(widths)
+    for squeeze in (1, 2):  # comfortable at first, then as far as it takes
+        floors = {i: _FLEXIBLE[name] // squeeze for i, name in enumerate(chosen) if name in _FLEXIBLE}
+        while floors and (excess := _line_width(widths) - width) > 0:
+            spare, widest = max((widths[i] - floor, i) for i, floor in floors.items())
+            if spare <= 0:
+                break
+            widths[widest] -= min(excess, max(1, spare // 4))
     return widths
 
 
@@ -144,7 +152,7 @@ def _line(
 
 
 def _rule(widths: list[int], paint: Paint) -> str:
-    return paint("─" * (sum(widths) + GAP * (len(widths) - 1)), _DIM)
+    return paint("─" * _line_width(widths), _DIM)
 
 
 def _totals(report: Report, width: int, paint: Paint) -> str:

@@ -37,9 +37,7 @@ def loads(text: str) -> Report:
             f"this is not JSON: {cause}", hint="pass a file that mg.save wrote"
         ) from cause
     if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
-        raise ReportFormatError(
-            "this JSON is not a modelglass report", hint="pass a file that mg.save wrote"
-        )
+        raise ReportFormatError("this JSON is not a modelglass report", hint="pass a file that mg.save wrote")
     version = document.pop("version", None)
     if version != VERSION:
         raise ReportFormatError(
@@ -74,9 +72,9 @@ def schema() -> dict[str, Any]:
 
 
 def _encode(value: Any) -> Any:
-    if is_dataclass(value):
+    if is_dataclass(value) and not isinstance(value, type):
         encoded = {}
-        for name, default in _defaults(type(value)):
+        for name, default in _defaults(value.__class__):
             item = getattr(value, name)
             if default is MISSING or item != default:
                 encoded[name] = _encode(item)
@@ -154,3 +152,7 @@ def _schema_of_class(cls: type, definitions: dict[str, Any]) -> dict[str, Any]:
         "required": [name for name, default in _defaults(cls) if default is MISSING],
         "additionalProperties": False,
     }
+
+
+if __name__ == "__main__":
+    print(json.dumps(schema(), indent=2))  # noqa: T201

@@ -81,7 +81,7 @@ class _Journal:
         self._substitutes: dict[int, Any] = {}
         self._originals: list[Any] = []  # keeps every id in use while the journal lives
         self._visited: set[int] = set()
-        self._undo: list[Callable[[], None]] = []
+        self._undo: list[Callable[[], Any]] = []
         self._pending: deque[Any] = deque()
 
     def replaced(self, root: Any) -> Any:
@@ -209,7 +209,5 @@ def _restore_dict(holder: dict[Any, Any], before: dict[Any, Any]) -> None:
 
 
 def _restore_list(holder: list[Any], before: list[Any]) -> None:
-    if len(holder) != len(before) or any(
-        a is not b for a, b in zip(holder, before, strict=True)
-    ):
+    if len(holder) != len(before) or any(a is not b for a, b in zip(holder, before, strict=True)):
         holder[:] = before

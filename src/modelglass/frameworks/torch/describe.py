@@ -10,12 +10,16 @@ from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
-from torch.utils._python_dispatch import _disable_current_modes as unobserved
+from torch.utils._python_dispatch import _disable_current_modes
 
 from modelglass.report import Json, Value
 
 TEXT_LIMIT = 80  # characters of a non-tensor value that are worth showing
 DEPTH_LIMIT = 8  # structures deeper than this are named, not walked
+
+
+# Looking at a tensor must not be recorded as the model's own work.
+unobserved = _disable_current_modes
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -83,9 +87,7 @@ class Describer:
         key = (name, tensor.shape, tensor.dtype, owner)
         value = self._seen.get(key)
         if value is None:
-            value = Value(
-                name=name, shape=shape_of(tensor), dtype=dtype_name(tensor.dtype), tensor=owner
-            )
+            value = Value(name=name, shape=shape_of(tensor), dtype=dtype_name(tensor.dtype), tensor=owner)
             self._seen[key] = value
         return value
 

@@ -19,9 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 try:
     from torch._dispatch.python import enable_python_dispatcher
-    from torch._subclasses.schema_check_mode import SchemaCheckMode
+    from torch._subclasses.schema_check_mode import SchemaCheckMode as PreDispatchBase
 except ImportError:  # an internal that moved
-    SchemaCheckMode = None
+    PreDispatchBase = None  # type: ignore[assignment, misc]
 
 OnOp = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # runs the operator, returns its result
 
@@ -31,7 +31,7 @@ def watching(on_op: OnOp, on_kernel: OnOp) -> Iterator[None]:
     """Hand every operator to `on_op` and every kernel to `on_kernel`; each must run what it is given."""
     with ExitStack() as stack:
         stack.enter_context(_KernelLevel(on_kernel))
-        if SchemaCheckMode is None:
+        if PreDispatchBase is None:
             stack.enter_context(_FunctionLevel(on_op))
         else:
             stack.enter_context(enable_python_dispatcher())
@@ -52,7 +52,7 @@ class _Level(TorchDispatchMode):
 def _operator_level(on_op: OnOp) -> TorchDispatchMode:
     """A mode on the PreDispatch key, built here because its base class may not exist."""
 
-    class OperatorLevel(_Level, SchemaCheckMode):  # type: ignore[misc]
+    class OperatorLevel(_Level, PreDispatchBase):  # type: ignore[misc]
         def __init__(self) -> None:
             TorchDispatchMode.__init__(self, torch._C.DispatchKey.PreDispatch)
 

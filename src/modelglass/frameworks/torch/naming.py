@@ -41,7 +41,7 @@ def _function_name(func: Any) -> str:
     """Higher-order operators and, where operators cannot be seen, the functions that call them."""
     if isinstance(func, torch._ops.HigherOrderOperator):
         return f"torch.ops.higher_order.{func.name()}"
-    return resolve_name(func) or getattr(func, "__qualname__", type(func).__name__)
+    return str(resolve_name(func) or getattr(func, "__qualname__", type(func).__name__))
 
 
 @cache

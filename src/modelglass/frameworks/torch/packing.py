@@ -5,7 +5,7 @@ Each layout is read by its documented shape rules, from the tensors themselves w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -26,23 +26,17 @@ def packing_of(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:
     return None
 
 
-def hidden_weights(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+def hidden_weights(native: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Weights that torch keeps inside opaque packed objects, where `parameters()` does not see them."""
+    module: Any = native  # these classes are private to torch
     if isinstance(getattr(module, "_packed_params", None), torch.ScriptObject):
-        weight, bias = _unpacked(module)
+        weight, bias = (getattr(module, "_weight_bias", None) or module._packed_params.unpack)()
         yield "weight", weight
         if bias is not None:
             yield "bias", bias
     elif "_all_weight_values" in module._modules:  # dynamically quantized RNNs
         yield from module.get_weight().items()
         yield from module.get_bias().items()
-
-
-def _unpacked(module: nn.Module) -> tuple[torch.Tensor, torch.Tensor | None]:
-    read: Callable[[], tuple[torch.Tensor, torch.Tensor | None]] = (
-        module._weight_bias if hasattr(module, "_weight_bias") else module._packed_params.unpack
-    )
-    return read()
 
 
 def _stored(tensor: torch.Tensor) -> int:

@@ -140,7 +140,7 @@ class Recorder:
         self._mark(self._stack[-1] if self._stack else None)
 
     def _mark(self, frame: _Frame | None) -> None:
-        self._node_marks.append(torch.autograd._get_sequence_nr())
+        self._node_marks.append(torch._C._autograd._get_sequence_nr())
         self._mark_frames.append(frame)
 
     def on_op(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -180,9 +180,7 @@ class Recorder:
         # Inputs are described before the operator runs: an in-place one changes their shapes.
         return self._pend(func, *self._arguments(func, args, kwargs))
 
-    def _pend(
-        self, func: Any, attributes: Mapping[str, Any], inputs: tuple[Value, ...]
-    ) -> _Pending:
+    def _pend(self, func: Any, attributes: Mapping[str, Any], inputs: tuple[Value, ...]) -> _Pending:
         frame, phase = self._owner()
         pending = _Pending(func, frame, phase, attributes, inputs)
         self._ops.append(pending)
@@ -215,9 +213,7 @@ class Recorder:
             value = args[index] if index < len(args) else kwargs.get(name, default)
             if isinstance(value, torch.Tensor):
                 inputs.append(self._describer.tensor(name, value))
-            elif isinstance(value, (list, tuple)) and any(
-                isinstance(item, torch.Tensor) for item in value
-            ):
+            elif isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):
                 inputs.extend(self._describer.flatten(value, name))
             elif isinstance(value, torch.ScriptObject):
                 inputs.extend(_packed_values(name, value))
@@ -285,8 +281,7 @@ def _schema(func: Any) -> tuple[tuple[str, Any], ...] | None:
     if schema is None:  # a higher-order operator takes what it likes
         return None
     return tuple(
-        (arg.name, arg.default_value if arg.has_default_value() else None)
-        for arg in schema.arguments
+        (arg.name, arg.default_value if arg.has_default_value() else None) for arg in schema.arguments
     )
 
 

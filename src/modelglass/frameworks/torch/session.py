@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.parameter import is_lazy
 
 from modelglass.errors import InputsError
-from modelglass.frameworks.request import Inputs, Observation, Progress, Request
+from modelglass.frameworks.request import Inputs, Observation, Request
 from modelglass.frameworks.torch import structure
 from modelglass.frameworks.torch.borrow import borrowed, untouched_process
 from modelglass.frameworks.torch.describe import Describer, tensors_in
@@ -58,9 +58,7 @@ class _Outcome:
     trained: bool = True
 
 
-def _attempt(
-    native: nn.Module, inputs: Inputs, request: Request
-) -> tuple[_Outcome, tuple[Note, ...]]:
+def _attempt(native: nn.Module, inputs: Inputs, request: Request) -> tuple[_Outcome, tuple[Note, ...]]:
     """A fake run, then a real one where the fake one cannot tell."""
     notes: list[Note] = []
     fake = request.mode == "fake"
@@ -201,9 +199,7 @@ def _names_by_storage(model: nn.Module) -> dict[int, str]:
 
 
 def _valueless(native: nn.Module, inputs: Inputs) -> bool:
-    tensors = chain(
-        native.parameters(), native.buffers(), tensors_in(inputs.args), tensors_in(inputs.kwargs)
-    )
+    tensors = chain(native.parameters(), native.buffers(), tensors_in(inputs.args), tensors_in(inputs.kwargs))
     return any(tensor.is_meta or isinstance(tensor, FakeTensor) for tensor in tensors)
 
 

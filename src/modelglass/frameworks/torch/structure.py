@@ -26,17 +26,13 @@ def read(native: nn.Module) -> tuple[Model, tuple[Note, ...]]:
     tree = _Tree()
     for path, module in walk(native, tree.aliases):
         tree.add(path, module)
-    modules = tuple(
-        replace(m, aliases=tuple(tree.aliases.get(m.path, ()))) for m in tree.modules.values()
-    )
+    modules = tuple(replace(m, aliases=tuple(tree.aliases.get(m.path, ()))) for m in tree.modules.values())
     name = _class_name(native)
     model = Model(name=name, source="torch", modules=modules, tensors=tuple(tree.tensors))
     return model, tuple(tree.notes())
 
 
-def walk(
-    native: nn.Module, aliases: dict[str, list[str]] | None = None
-) -> Iterator[tuple[str, nn.Module]]:
+def walk(native: nn.Module, aliases: dict[str, list[str]] | None = None) -> Iterator[tuple[str, nn.Module]]:
     """Each module once, parents before children, in definition order; further paths go to `aliases`."""
     first: dict[int, str] = {}
     stack: list[tuple[str, nn.Module]] = [("", native)]
@@ -48,11 +44,7 @@ def walk(
             continue
         first[id(module)] = path
         yield path, module
-        children = [
-            (joined(path, key), child)
-            for key, child in module._modules.items()
-            if child is not None
-        ]
+        children = [(joined(path, key), child) for key, child in module._modules.items() if child is not None]
         stack.extend(reversed(children))
 
 
@@ -197,7 +189,7 @@ def config_of(module: nn.Module) -> Mapping[str, Json]:
     """
     if isinstance(module, torch.jit.ScriptModule):
         return {key: json_safe(value) for key, value in module._concrete_type.get_constants().items()}
-    wanted = _constructor_names(type(module))
+    wanted = _constructor_names(type(module))  # type: ignore[arg-type]
     config: dict[str, Json] = {}
     for key, value in vars(module).items():
         if key.startswith("_") or key == "training":
@@ -211,9 +203,9 @@ def config_of(module: nn.Module) -> Mapping[str, Json]:
 
 
 @cache
-def _constructor_names(cls: type[nn.Module]) -> frozenset[str]:
+def _constructor_names(cls: type) -> frozenset[str]:
     try:
-        signature = inspect.signature(cls.__init__)
+        signature = inspect.signature(cls.__init__)  # type: ignore[misc]
     except (TypeError, ValueError):  # a constructor written in C says nothing
         return frozenset()
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
