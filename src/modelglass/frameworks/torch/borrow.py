@@ -100,7 +100,7 @@ class _Journal:
         if isinstance(value, torch.Tensor):
             return self._once(value, self._substitute)
         if isinstance(value, torch.jit.ScriptModule):
-            return self._once(value, deepcopy)  # its tensors live outside Python
+            return self._once(value, _script_copy)  # its tensors live outside Python
         if type(value) is tuple or (isinstance(value, tuple) and hasattr(value, "_fields")):
             return self._tuple(value)
         if _holds_things(value) and id(value) not in self._visited:
@@ -171,6 +171,15 @@ class _Journal:
                 holder.update(before) if isinstance(holder, set) else holder.extend(before)
 
         self._undo.append(undo)
+
+
+def _script_copy(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+    """A copy of its own: copied with gradients on, it would backpropagate into the original."""
+    with torch.no_grad():
+        copy = deepcopy(module)
+    for original, copied in zip(module.parameters(), copy.parameters(), strict=True):
+        copied.requires_grad_(original.requires_grad)
+    return copy
 
 
 def _holds_things(value: Any) -> bool:

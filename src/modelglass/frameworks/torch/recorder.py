@@ -93,7 +93,7 @@ class Recorder:
         self._types[path] = type(module).__name__
         attributes = vars(module)
         attributes["_call_impl"] = self._wrapper(path, module._call_impl, is_forward=False)
-        attributes["forward"] = self._wrapper(path, module.forward, is_forward=True)
+        attributes["forward"] = self._wrapper(path, _as_written(module), is_forward=True)
         if "_compiled_call_impl" in attributes:
             attributes["_compiled_call_impl"] = None
 
@@ -267,6 +267,12 @@ class Recorder:
             op=None if pending is None else public_name(pending.func),
             inputs=pending.inputs if pending is not None else frame.inputs if frame else (),
         )
+
+
+def _as_written(module: nn.Module) -> Callable[..., Any]:
+    """The module's forward; for one made by torch.compile, the module it was made from."""
+    compiled = "dynamo_ctx" in vars(module) and "_orig_mod" in module._modules
+    return module.get_submodule("_orig_mod") if compiled else module.forward
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

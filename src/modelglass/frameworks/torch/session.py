@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -21,9 +22,9 @@ from modelglass.frameworks.torch import structure
 from modelglass.frameworks.torch.borrow import borrowed, untouched_process
 from modelglass.frameworks.torch.describe import Describer, tensors_in
 from modelglass.frameworks.torch.inputs import make
-from modelglass.frameworks.torch.levels import watching
+from modelglass.frameworks.torch.levels import FakeMode, watching
 from modelglass.frameworks.torch.recorder import Recorder
-from modelglass.frameworks.torch.twins import FakeTwins, real_twin
+from modelglass.frameworks.torch.twins import CannotFakeError, FakeTwins, real_twin
 from modelglass.report import Call, Note, Op, Run, Value
 
 
@@ -84,7 +85,7 @@ def _attempt(native: nn.Module, inputs: Inputs, request: Request) -> tuple[_Outc
 
 
 def _run(native: nn.Module, inputs: Inputs, request: Request, *, fake: bool) -> _Outcome:
-    mode = FakeTensorMode(allow_non_fake_inputs=True) if fake else None
+    mode = FakeMode() if fake else None
     substitute = real_twin if mode is None else FakeTwins(mode)
     session = _Session(request, fake=fake)
     try:
@@ -95,8 +96,7 @@ def _run(native: nn.Module, inputs: Inputs, request: Request, *, fake: bool) -> 
             lent = stack.enter_context(borrowed(substitute, *roots))
             stack.enter_context(_conditions(mode, train=request.train))
             session.watch(*lent)
-    except Exception as error:
-        # Whatever the user's forward raises is an answer: it belongs in the report.
+    except CannotFakeError as error:
         session.error = error
     return session.outcome()
 
@@ -119,12 +119,16 @@ class _Session:
         self._given = Describer().arguments(args, kwargs)
         for path, module in structure.walk(model):
             self._recorder.wrap(path, module)
-        with watching(self._recorder.on_op, self._recorder.on_kernel):
-            output = model(*args, **kwargs)
-            with self._recorder.paused():
-                self._returned = Describer().flatten(output)
-            if self._request.train:
-                self._trained = _backward(output, self._recorder)
+        try:
+            with watching(self._recorder.on_op, self._recorder.on_kernel):
+                output = model(*args, **kwargs)
+                with self._recorder.paused():
+                    self._returned = Describer().flatten(output)
+                if self._request.train:
+                    self._trained = _backward(output, self._recorder)
+        except Exception as error:
+            # Whatever the user's forward raises is an answer: it belongs in the report.
+            self.error = error
 
     def outcome(self) -> _Outcome:
         run = Run(
@@ -154,7 +158,8 @@ def _quiet() -> Iterator[None]:
 def _conditions(mode: FakeTensorMode | None, *, train: bool) -> Iterator[None]:
     """The surroundings of a run: gradients only for training, compiled parts run as written."""
     with ExitStack() as stack:
-        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        if "torch._dynamo" in sys.modules:  # else nothing is compiled, and loading it changes torch
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(torch.set_grad_enabled(train))
         if mode is not None:
             stack.enter_context(mode)

@@ -13,6 +13,10 @@ from torch.nn.parameter import is_lazy
 PLAIN = (torch.Tensor, nn.Parameter, nn.Buffer)
 
 
+class CannotFakeError(Exception):
+    """A tensor of a kind that has no fake form."""
+
+
 class FakeTwins:
     """Tensors of the same shape, type, device and memory layout, with no memory behind them.
 
@@ -30,9 +34,9 @@ class FakeTwins:
         if is_lazy(tensor):
             return deepcopy(tensor)
         if tensor.layout is not torch.strided:
-            raise NotImplementedError("the cost of sparse tensors is in their values")
+            raise CannotFakeError("the cost of sparse tensors is in their values")
         if type(tensor) not in PLAIN or not _is_dense(tensor):
-            return _like(tensor, self._mode.from_tensor(tensor.detach()))
+            return self._unusual(tensor)
         bare = torch.empty(0, dtype=tensor.dtype, device="meta").set_(
             self._storage(tensor), tensor.storage_offset(), tensor.shape, tensor.stride()
         )
@@ -44,6 +48,13 @@ class FakeTwins:
         twin._is_param = isinstance(tensor, nn.Parameter)
         twin._is_buffer = isinstance(tensor, nn.Buffer)
         return _with_extras(tensor, twin)
+
+    def _unusual(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Quantized, nested, wrapped: torch itself knows how, or does not."""
+        try:
+            return _like(tensor, self._mode.from_tensor(tensor.detach()))
+        except Exception as cause:
+            raise CannotFakeError(f"{type(tensor).__name__}: {cause}") from cause
 
     def _storage(self, tensor: torch.Tensor) -> torch.UntypedStorage:
         original = tensor.untyped_storage()

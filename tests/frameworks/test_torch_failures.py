@@ -1,0 +1,99 @@
+"""When forward raises, the report holds all up to there; what fake tensors cannot run, runs for real."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from models import Apply, Branching
+from torch import nn
+
+import modelglass as mg
+
+
+def test_a_failure_names_the_layer_the_shapes_and_the_error() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Sequential(nn.Linear(5, 2)))
+    report = mg.inspect(model, inputs=torch.randn(2, 3))
+    failure = report.run.failure
+    assert (failure.module, failure.module_type, failure.error) == ("2.0", "Linear", "RuntimeError")
+    assert failure.message == "mat1 and mat2 shapes cannot be multiplied (2x4 and 5x2)"
+    assert failure.op == "torch.nn.functional.linear"
+    assert [(v.name, v.shape) for v in failure.inputs] == [("input", (2, 4)), ("weight", (2, 5)), ("bias", (2,))]
+    assert [(c.module, c.completed) for c in report.model.calls] == [
+        ("", False),
+        ("0", True),
+        ("1", True),
+        ("2", False),
+        ("2.0", False),
+    ]
+    assert report.cost.macs == 24
+    assert report.counts.params == 28
+    assert next(n for n in report.notes if n.code == "forward-failed").severity == "error"
+
+
+def test_a_failure_on_meta_weights_is_reported_as_well() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(5, 2)).to("meta")
+    failure = mg.inspect(model, inputs=torch.randn(2, 3)).run.failure
+    assert (failure.module, failure.error) == ("1", "RuntimeError")
+
+
+def test_wrong_arguments_are_a_failure_of_the_root() -> None:
+    failure = mg.inspect(nn.Linear(3, 4), inputs=(torch.randn(2, 3), 1, 2)).run.failure
+    assert (failure.module, failure.error) == ("", "TypeError")
+
+
+def test_an_error_the_model_catches_is_no_failure() -> None:
+    def body(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        try:
+            return self.wide(x)
+        except RuntimeError:
+            return self.right(x)
+
+    model = Apply(body, wide=nn.Linear(9, 9), right=nn.Linear(4, 4))
+    report = mg.inspect(model, inputs=torch.randn(2, 4))
+    assert report.run.failure is None
+    assert report.cost.macs == 32
+    assert [op.index for op in report.model.ops] == list(range(len(report.model.ops)))
+
+
+def test_value_dependent_control_flow_runs_for_real_with_a_note() -> None:
+    model = Branching()
+    mean = model.norm.running_mean.clone()
+    report = mg.inspect(model, inputs=torch.randn(3, 4))
+    assert report.run.mode == "real"
+    assert report.cost.macs == 3 * 4 * 8
+    assert [note.code for note in report.notes] == ["real-run"]
+    assert torch.equal(model.norm.running_mean, mean)
+
+
+def test_numpy_inside_forward_runs_for_real() -> None:
+    model = Apply(lambda self, x: self.fc(torch.from_numpy(x.numpy() + 1)), fc=nn.Linear(4, 4))
+    report = mg.inspect(model, inputs=torch.randn(2, 4))
+    assert (report.run.mode, report.run.failure, report.cost.macs) == ("real", None, 32)
+
+
+def test_value_dependence_without_values_says_so() -> None:
+    report = mg.inspect(Branching().to("meta"), inputs=torch.randn(3, 4))
+    assert report.run.mode == "fake"
+    assert "DataDependent" in report.run.failure.error
+
+
+@pytest.mark.parametrize("kind", ["meta", "fake"])
+def test_a_real_run_without_values_is_refused(kind: str) -> None:
+    model = nn.Linear(2, 2, device="meta" if kind == "meta" else None)
+    if kind == "fake":
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        with FakeTensorMode():
+            model = nn.Linear(2, 2)
+        assert mg.inspect(model, inputs=torch.zeros(1, 2)).cost.macs == 4
+    with pytest.raises(mg.InspectError, match="needs values"):
+        mg.inspect(model, inputs=torch.zeros(1, 2), run="real")
+
+
+def test_interruption_is_not_swallowed() -> None:
+    def stop(self: nn.Module, x: torch.Tensor) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        mg.inspect(Apply(stop), inputs=torch.zeros(1))
+    assert torch.zeros(1).item() == 0

@@ -1,0 +1,82 @@
+"""The inspected model, its inputs and the process are bit-identical afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from fingerprint import fingerprint
+from models import SAMPLES, Apply, gpt2, ids
+from torch import nn
+
+import modelglass as mg
+
+ENTRY_POINTS: dict[str, Callable[[nn.Module, Any], Any]] = {
+    "structure": lambda model, inputs: mg.inspect(model),
+    "fake": lambda model, inputs: mg.inspect(model, inputs=inputs),
+    "real": lambda model, inputs: mg.inspect(model, inputs=inputs, run="real"),
+    "train": lambda model, inputs: mg.inspect(model, inputs=inputs, train=True),
+    "real train": lambda model, inputs: mg.inspect(model, inputs=inputs, train=True, run="real"),
+    "summary": lambda model, inputs: mg.summary(model, inputs if isinstance(inputs, torch.Tensor) else None),
+}
+
+
+@pytest.mark.parametrize("entry", ENTRY_POINTS)
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_inspection_leaves_no_trace(sample: str, entry: str) -> None:
+    model, inputs = SAMPLES[sample]()
+    if "real" in entry and sample == "meta":
+        with pytest.raises(mg.InspectError, match="needs values"):
+            ENTRY_POINTS[entry](model, inputs)
+        return
+    before = fingerprint(model, inputs)
+    ENTRY_POINTS[entry](model, inputs)
+    assert fingerprint(model, inputs) == before
+
+
+def test_gradients_and_hooks_of_the_user_stay() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    model(torch.randn(4, 3)).sum().backward()
+    calls: list[Any] = []
+    model[0].register_forward_hook(lambda module, args, output: calls.append(output))
+    inputs = torch.randn(4, 3)
+    before = fingerprint(model)
+    mg.inspect(model, inputs=inputs, train=True)
+    assert fingerprint(model) == before
+    assert calls == [], "what a hook collects is given back too"
+
+
+def test_a_cache_handed_in_is_given_back_as_it_was() -> None:
+    model = gpt2()
+    with torch.no_grad():
+        cache = model(ids(), use_cache=True).past_key_values
+    before = fingerprint(model, vars(cache), [vars(layer) for layer in cache.layers])
+    report = mg.inspect(model, inputs={"input_ids": ids(1), "past_key_values": cache})
+    assert report.run.failure is None
+    assert report.run.mode == "fake"
+    assert fingerprint(model, vars(cache), [vars(layer) for layer in cache.layers]) == before
+    # One new token attends to itself and the 16 before it, in both layers.
+    assert report.cost.macs == 2 * (12 * 64 * 64 + 2 * 64 * 17) + 64 * 1000
+
+
+def test_weights_are_not_allocated() -> None:
+    """A model of a terabyte is inspected; on this machine that would fail if it touched a weight."""
+    with torch.device("meta"):
+        model = nn.Sequential(*(nn.Linear(2**17, 2**17, bias=False) for _ in range(16)))
+    report = mg.inspect(model, inputs=torch.zeros(1, 2**17))
+    assert report.counts.nbytes == 2**40
+    assert report.cost.macs == 2**38
+
+
+def test_an_error_inside_forward_leaves_dispatch_modes_as_they_were() -> None:
+    def explode(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        raise KeyError("inside")
+
+    model = Apply(explode)
+    before = fingerprint(model)
+    report = mg.inspect(model, inputs=torch.zeros(2))
+    assert report.run.failure.error == "KeyError"
+    assert fingerprint(model) == before
+    assert torch.ones(2).sum().item() == 2.0
