@@ -32,8 +32,10 @@ def test_inspection_leaves_no_trace(sample: str, entry: str) -> None:
             ENTRY_POINTS[entry](model, inputs)
         return
     before = fingerprint(model, inputs)
-    ENTRY_POINTS[entry](model, inputs)
+    result = ENTRY_POINTS[entry](model, inputs)
     assert fingerprint(model, inputs) == before
+    report = getattr(result, "report", result)
+    assert (report.run.failure is not None) == (sample == "failing" and report.run.mode != "none")
 
 
 def test_gradients_and_hooks_of_the_user_stay() -> None:

@@ -32,7 +32,7 @@ class FakeTwins:
         if isinstance(tensor, FakeTensor):
             return self._adopt(tensor)
         if is_lazy(tensor):
-            return deepcopy(tensor)
+            return _lazy_twin(tensor)
         if tensor.layout is not torch.strided:
             raise CannotFakeError("the cost of sparse tensors is in their values")
         if type(tensor) not in PLAIN or not _is_dense(tensor):
@@ -74,9 +74,19 @@ class FakeTwins:
 
 def real_twin(tensor: torch.Tensor) -> torch.Tensor:
     """A copy in memory of its own, so that nothing a run writes reaches the user's tensor."""
-    if is_lazy(tensor) or (type(tensor) not in PLAIN and tensor.is_leaf):
+    if is_lazy(tensor):
+        return _lazy_twin(tensor)
+    if type(tensor) not in PLAIN and tensor.is_leaf:
         return deepcopy(tensor)
     return _like(tensor, tensor.detach().clone())
+
+
+def _lazy_twin(tensor: Any) -> torch.Tensor:
+    """Another tensor that waits for its first input."""
+    twin: torch.Tensor = type(tensor)(
+        requires_grad=tensor.requires_grad, device=tensor.data.device, dtype=tensor.data.dtype
+    )
+    return twin
 
 
 def _like(original: torch.Tensor, twin: torch.Tensor) -> torch.Tensor:
