@@ -35,7 +35,8 @@ bench: $(VENV)/.bench
 
 # The published JSON Schema, made from the data types.
 schema: $(VENV)/.core
-	$(BIN)/python -m modelglass.report.codec > docs/schema/report-1.json
+	$(BIN)/python -c "import json; from modelglass.report.codec import schema; \
+	  print(json.dumps(schema(), indent=2))" > docs/schema/report-1.json
 
 clean:
 	rm -rf $(VENV)

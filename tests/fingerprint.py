@@ -88,7 +88,9 @@ def _process() -> dict[str, Any]:
     return {
         "torch rng": torch.get_rng_state().tolist(),
         "python rng": random.getstate(),
-        "numpy rng": [part.tolist() if hasattr(part, "tolist") else part for part in numpy.random.get_state()],
+        "numpy rng": [
+            part.tolist() if hasattr(part, "tolist") else part for part in numpy.random.get_state()
+        ],
         "grad": torch.is_grad_enabled(),
         "inference": torch.is_inference_mode_enabled(),
         "dtype": torch.get_default_dtype(),

@@ -168,7 +168,14 @@ SMALL = {
 
 def gpt2() -> nn.Module:
     return transformers_model(
-        "GPT2", n_layer=2, n_embd=64, n_head=4, vocab_size=1000, n_positions=128, bos_token_id=0, eos_token_id=1
+        "GPT2",
+        n_layer=2,
+        n_embd=64,
+        n_head=4,
+        vocab_size=1000,
+        n_positions=128,
+        bos_token_id=0,
+        eos_token_id=1,
     )
 
 
@@ -188,7 +195,10 @@ SAMPLES: dict[str, Callable[[], Sample]] = {
     "linear": lambda: (nn.Linear(3, 8), torch.randn(5, 10, 3)),
     "convolutions": lambda: (
         nn.Sequential(
-            nn.Conv2d(3, 8, 3, padding="same"), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.ConvTranspose2d(8, 4, 2)
+            nn.Conv2d(3, 8, 3, padding="same"),
+            nn.BatchNorm2d(8),
+            nn.ReLU(inplace=True),
+            nn.ConvTranspose2d(8, 4, 2),
         ),
         torch.randn(2, 3, 8, 8),
     ),
@@ -219,7 +229,10 @@ SAMPLES: dict[str, Callable[[], Sample]] = {
     "scripted": lambda: (scripted(nn.Sequential(nn.Linear(16, 32), nn.ReLU())), torch.randn(4, 16)),
     "compiled": lambda: (torch.compile(nn.Sequential(nn.Linear(16, 32), nn.ReLU())), torch.randn(4, 16)),
     "meta": lambda: (nn.Linear(4096, 4096, device="meta"), torch.randn(2, 4096)),
-    "failing": lambda: (nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(5, 2)), torch.randn(2, 3)),
+    "failing": lambda: (
+        nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(5, 2)),
+        torch.randn(2, 3),
+    ),
     "gpt2": lambda: (gpt2(), ids()),
     "llama": lambda: (llama(), {"input_ids": ids()}),
     "mixtral": lambda: (mixtral(), {"input_ids": ids()}),

@@ -112,9 +112,17 @@ MACS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any], int]] = {
         49_152,
     ),
     "transposed, grouped": (lambda: nn.ConvTranspose1d(4, 6, 3, groups=2), lambda: r(1, 4, 9), 4 * 9 * 3 * 3),
-    "convolution, padding same": (lambda: nn.Conv2d(3, 8, 3, padding="same"), lambda: r(1, 3, 16, 16), 55_296),
+    "convolution, padding same": (
+        lambda: nn.Conv2d(3, 8, 3, padding="same"),
+        lambda: r(1, 3, 16, 16),
+        55_296,
+    ),
     "depthwise convolution": (lambda: nn.Conv1d(8, 8, 5, groups=8), lambda: r(2, 8, 20), 2 * 8 * 16 * 5),
-    "convolution 3d, strided": (lambda: nn.Conv3d(2, 4, 3, stride=2), lambda: r(1, 2, 7, 7, 7), 4 * 27 * 2 * 27),
+    "convolution 3d, strided": (
+        lambda: nn.Conv3d(2, 4, 3, stride=2),
+        lambda: r(1, 2, 7, 7, 7),
+        4 * 27 * 2 * 27,
+    ),
     "embedding": (lambda: nn.Embedding(1000, 64), lambda: torch.zeros(2, 10, dtype=torch.long), 0),
     "weight-normed convolution": (
         lambda: parametrizations.weight_norm(nn.Conv2d(8, 16, 3, padding=1)),
@@ -139,7 +147,11 @@ MACS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any], int]] = {
         lambda: pack_padded_sequence(r(7, 3, 10), torch.tensor([7, 3, 1])),
         26_400,
     ),
-    "lstm with projection": (lambda: nn.LSTM(10, 20, proj_size=7), lambda: r(5, 2, 10), 10 * (80 * 17 + 20 * 7)),
+    "lstm with projection": (
+        lambda: nn.LSTM(10, 20, proj_size=7),
+        lambda: r(5, 2, 10),
+        10 * (80 * 17 + 20 * 7),
+    ),
     "gru": (lambda: nn.GRU(10, 20, batch_first=True), lambda: r(2, 5, 10), 18_000),
     "gru on a packed sequence": (
         lambda: nn.GRU(10, 20),
@@ -177,7 +189,11 @@ MACS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any], int]] = {
         lambda: tuple(t.float() if t.is_floating_point() else t for t in group_product()),
         3_072,
     ),
-    "quantized linear": (lambda: quantized(nn.Sequential(nn.Linear(16, 32)), nn.Linear), lambda: r(4, 16), 2_048),
+    "quantized linear": (
+        lambda: quantized(nn.Sequential(nn.Linear(16, 32)), nn.Linear),
+        lambda: r(4, 16),
+        2_048,
+    ),
     "quantized lstm": (
         lambda: quantized(nn.Sequential(nn.LSTM(10, 20, batch_first=True)), nn.LSTM),
         lambda: r(2, 5, 10),
@@ -250,9 +266,7 @@ def test_lora_trains_little_of_the_whole() -> None:
     assert (counts.trainable, counts.frozen) == (2_048, 172_288)
 
 
-@pytest.mark.parametrize(
-    ("frozen", "flops"), [((), 20_480), ((0,), 12_288), ((1,), 16_384), ((0, 1), 8_192)]
-)
+@pytest.mark.parametrize(("frozen", "flops"), [((), 20_480), ((0,), 12_288), ((1,), 16_384), ((0, 1), 8_192)])
 def test_backward_costs_what_really_ran(frozen: tuple[int, ...], flops: int) -> None:
     model = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16))
     for index in frozen:

@@ -56,9 +56,7 @@ def test_a_module_called_twice_has_two_calls() -> None:
 
 
 def test_calls_by_keyword_and_through_forward_are_seen() -> None:
-    model = Apply(
-        lambda self, x: self.a(input=x) + self.b.forward(x), a=nn.Linear(4, 4), b=nn.Linear(4, 4)
-    )
+    model = Apply(lambda self, x: self.a(input=x) + self.b.forward(x), a=nn.Linear(4, 4), b=nn.Linear(4, 4))
     report = mg.inspect(model, inputs=torch.randn(2, 4))
     assert [(c.module, told(c.inputs)) for c in report.model.calls[1:]] == [
         ("a", [("input", (2, 4))]),

@@ -17,7 +17,11 @@ def test_a_failure_names_the_layer_the_shapes_and_the_error() -> None:
     assert (failure.module, failure.module_type, failure.error) == ("2.0", "Linear", "RuntimeError")
     assert failure.message == "mat1 and mat2 shapes cannot be multiplied (2x4 and 5x2)"
     assert failure.op == "torch.nn.functional.linear"
-    assert [(v.name, v.shape) for v in failure.inputs] == [("input", (2, 4)), ("weight", (2, 5)), ("bias", (2,))]
+    assert [(v.name, v.shape) for v in failure.inputs] == [
+        ("input", (2, 4)),
+        ("weight", (2, 5)),
+        ("bias", (2,)),
+    ]
     assert [(c.module, c.completed) for c in report.model.calls] == [
         ("", False),
         ("0", True),

@@ -18,7 +18,12 @@ from modelglass.frameworks.torch import levels
 
 def conv_net() -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(72, 5)
+        nn.Conv2d(3, 8, 3, stride=2),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(72, 5),
     ).eval()
 
 
@@ -47,9 +52,7 @@ def test_operators_are_those_of_export(case: str) -> None:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # export's own, about weights that an LSTM keeps in a list
         graph = torch.export.export(model, args, strict=False).graph
-    expected = [
-        str(node.target) for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)
-    ]
+    expected = [str(node.target) for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
     observed = [op.overload for op in mg.inspect(model, inputs=args).model.ops]
     assert observed == expected
 

@@ -59,7 +59,9 @@ def test_mxfp4_holds_two_values_a_byte_and_a_scale_a_block() -> None:
 
 def test_bitsandbytes_keeps_its_shape_in_the_quantization_state() -> None:
     weight = nn.Parameter(torch.zeros(64 * 128 // 2, 1, dtype=torch.uint8), requires_grad=False)
-    weight.quant_state = SimpleNamespace(shape=(64, 128), quant_type="nf4", absmax=torch.zeros(64 * 128 // 64))
+    weight.quant_state = SimpleNamespace(
+        shape=(64, 128), quant_type="nf4", absmax=torch.zeros(64 * 128 // 64)
+    )
     module = nn.Module()
     module.weight = weight
     report = mg.inspect(module)

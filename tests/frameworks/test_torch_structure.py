@@ -25,7 +25,10 @@ CONFIGS = [
     (nn.GroupNorm(2, 4), {"num_groups": 2, "num_channels": 4}),
     (nn.RMSNorm(4), {"normalized_shape": [4], "eps": None}),
     (nn.Embedding(10, 4, padding_idx=0), {"num_embeddings": 10, "embedding_dim": 4, "padding_idx": 0}),
-    (nn.LSTM(3, 4, 2, bidirectional=True), {"mode": "LSTM", "hidden_size": 4, "num_layers": 2, "bidirectional": True}),
+    (
+        nn.LSTM(3, 4, 2, bidirectional=True),
+        {"mode": "LSTM", "hidden_size": 4, "num_layers": 2, "bidirectional": True},
+    ),
     (nn.MultiheadAttention(8, 2, dropout=0.1), {"embed_dim": 8, "num_heads": 2, "dropout": 0.1}),
     (nn.Dropout(0.3, inplace=True), {"p": 0.3, "inplace": True}),
     (nn.Softmax(dim=-1), {"dim": -1}),
@@ -134,7 +137,12 @@ def test_modules_in_a_plain_list_are_warned_about() -> None:
 def test_hidden_quantized_weights_are_logical_parameters() -> None:
     report = mg.inspect(quantized(nn.Sequential(nn.Linear(16, 32)), nn.Linear))
     weight = next(t for t in report.model.tensors if t.name.endswith("weight"))
-    assert (weight.kind, weight.dtype, weight.shape, weight.bits_per_weight) == ("packed", "qint8", (32, 16), 8)
+    assert (weight.kind, weight.dtype, weight.shape, weight.bits_per_weight) == (
+        "packed",
+        "qint8",
+        (32, 16),
+        8,
+    )
     assert report.counts.logical_params == report.counts.params == 544
     assert report.counts.nbytes == 512 + 4 * 32
     assert "hidden-weights" in {note.code for note in report.notes}

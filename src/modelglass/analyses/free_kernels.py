@@ -19,7 +19,7 @@ def is_other(name: str) -> bool:
     """Whether the kernel does arithmetic that the convention does not count: transforms, decompositions."""
     namespace, _, base = name.partition(".")
     listed = base.startswith(_OTHER_PREFIXES) or _stem(base) in _OTHER
-    return namespace == "aten" and listed and not is_free(name)
+    return namespace == "aten" and listed and base not in _CONTRACTIONS and not is_free(name)
 
 
 def _stem(base: str) -> str:
@@ -32,6 +32,7 @@ def _stem(base: str) -> str:
 # Bookkeeping of torch itself: symbolic sizes, profiler marks, random-state handling, communication.
 _FREE_NAMESPACES = frozenset({"prim", "prims", "profiler", "rngprims", "_c10d_functional", "c10d"})
 
+_CONTRACTIONS = frozenset({"linalg_vecdot", "linalg_multi_dot", "linalg_matmul"})
 _OTHER_PREFIXES = ("_fft", "fft", "linalg_", "_linalg", "stft", "istft")
 
 # The lists below are words by families, one family a paragraph.

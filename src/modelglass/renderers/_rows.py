@@ -208,8 +208,8 @@ class Cells:
         self._number: Callable[[int], str] = "{:,}".format if exact else short
 
     def text(self, row: Row, column: str) -> str:
-        if row.alias_of is not None and column not in ("name", "type", "path"):
-            return f"= {row.alias_of}" if column == "output" else ""
+        if row.alias_of is not None and column not in ("name", "type"):
+            return ""  # told where it first stands
         return str(getattr(self, f"_cell_{column}")(row))
 
     def failed(self, row: Row) -> bool:
@@ -217,6 +217,8 @@ class Cells:
         return failure is not None and failure.module == row.module.path and not row.alias_of
 
     def _cell_name(self, row: Row) -> str:
+        if row.alias_of is not None:
+            return f"{row.name} = {row.alias_of or '(root)'}"
         name = row.name or "(root)"
         return f"{name} ×{row.times}" if row.times > 1 else name
 

@@ -8,8 +8,8 @@ from modelglass.renderers._units import short, size, value_text
 from modelglass.report import Cost, Counts, Failure, Report, Run, Value
 
 _RUNS = {
-    "fake": "fake tensors: nothing computed, no weights allocated",
-    "real": "real, on copies",
+    "fake": "fake tensors, nothing computed",
+    "real": "real, on copies of every tensor",
     "none": "structure only (no inputs given)",
 }
 SHOWN_VALUES = 6

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from modelglass.renderers._escape import fitted, printable
+from modelglass.renderers._escape import cell_width, fitted, printable
 from modelglass.renderers._rows import calls_by_module
 from modelglass.renderers._totals import failure_lines
 from modelglass.renderers._units import value_text
 from modelglass.report import Call, Counts, Module, Report
 
 MB = 2**20
-_NAME, _SHAPE, _COUNT = 40, 22, 15
+_NAME, _LONGEST_NAME, _SHAPE, _COUNT = 40, 72, 22, 15
 
 
 def render(report: Report, *, verbose: int = 1) -> str:
@@ -23,12 +23,14 @@ def render(report: Report, *, verbose: int = 1) -> str:
     if counts is None:
         raise ValueError("a summary needs a report with counts")
     ran = report.run.mode != "none"
-    width = _NAME + 2 * _COUNT + (_SHAPE if ran else 0)
+    head = ("Layer (type)", *(("Output Shape",) if ran else ()), "Param #", "Trainable")
+    rows = [head, *(_rows(report, counts, verbose) if verbose > 0 else ())]
+    name = min(_LONGEST_NAME, max(_NAME, *(cell_width(row[0]) + 2 for row in rows)))
+    width = name + 2 * _COUNT + (_SHAPE if ran else 0)
     lines = ["=" * width]
     if verbose > 0:
-        head = ("Layer (type)", *(("Output Shape",) if ran else ()), "Param #", "Trainable")
-        lines += [_line(head), "=" * width]
-        lines += [_line(row) for row in _rows(report, counts, verbose)]
+        lines += [_line(head, name), "=" * width]
+        lines += [_line(row, name) for row in rows[1:]]
         lines.append("=" * width)
     lines += _totals(counts)
     lines.append("-" * width)
@@ -39,9 +41,9 @@ def render(report: Report, *, verbose: int = 1) -> str:
     return "\n".join(lines)
 
 
-def _line(cells: tuple[str, ...]) -> str:
+def _line(cells: tuple[str, ...], name_width: int) -> str:
     name, *middle, params, trainable = cells
-    text = fitted(name, _NAME - 1).ljust(_NAME)
+    text = fitted(name, name_width - 1).ljust(name_width)
     text += "".join(fitted(cell, _SHAPE - 1).ljust(_SHAPE) for cell in middle)
     return (text + params.ljust(_COUNT) + trainable).rstrip()
 

@@ -82,7 +82,10 @@ def _table(
         cells = Cells(report, exact=exact)
         table = [[_cell(cells, row, name) for name in chosen] for row in rows]
         widths = _natural_widths([header, *table])
-        if _line_width(widths) <= width:
+        needed = [
+            min(w, _FLEXIBLE["config"]) if n == "config" else w for n, w in zip(chosen, widths, strict=True)
+        ]
+        if _line_width(needed) <= width:
             break
     widths = _cut(chosen, widths, width)
     lines = [_line(chosen, header, widths, lambda name: _BOLD, paint), _rule(widths, paint)]

@@ -152,7 +152,3 @@ def _schema_of_class(cls: type, definitions: dict[str, Any]) -> dict[str, Any]:
         "required": [name for name, default in _defaults(cls) if default is MISSING],
         "additionalProperties": False,
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(schema(), indent=2))  # noqa: T201

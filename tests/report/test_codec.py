@@ -1,0 +1,92 @@
+"""Reports travel as JSON and come back equal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import build
+import jsonschema
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from models import SAMPLES
+
+import modelglass as mg
+from modelglass.analyses.cost import cost, priced
+from modelglass.analyses.counts import count
+from modelglass.errors import ReportFormatError
+from modelglass.report import Report, Value
+from modelglass.report.codec import dumps, loads, schema
+
+PUBLISHED = Path(__file__).parents[2] / "docs" / "schema" / "report-1.json"
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_reports_read_back_equal_and_fit_the_schema(sample: str, tmp_path: Path) -> None:
+    model, inputs = SAMPLES[sample]()
+    report = mg.inspect(model, inputs=inputs, train=True)
+    mg.save(report, tmp_path / "report.json")
+    assert mg.load(tmp_path / "report.json") == report
+    jsonschema.validate(json.loads(dumps(report)), schema())
+
+
+def test_the_published_schema_is_the_one_in_force() -> None:
+    assert json.loads(PUBLISHED.read_text()) == schema()
+
+
+def test_the_same_report_gives_the_same_text() -> None:
+    model = torch.nn.Linear(3, 8)
+    x = torch.zeros(2, 3)
+    assert dumps(mg.inspect(model, inputs=x)) == dumps(mg.inspect(model, inputs=x))
+
+
+names = st.text(max_size=12)
+values = st.builds(
+    Value,
+    name=names,
+    shape=st.none() | st.lists(st.integers(0, 2**40), max_size=4).map(tuple),
+    dtype=st.none() | st.sampled_from(["float32", "int64", "complex64"]),
+    text=st.none() | names,
+)
+
+
+@given(st.lists(values, max_size=4), st.lists(names, unique=True, max_size=4))
+def test_any_text_and_any_size_survive(inputs: list[Value], tensor_names: list[str]) -> None:
+    tensors = [build.tensor(name) for name in tensor_names]
+    call = build.call(inputs=tuple(inputs), outputs=tuple(inputs))
+    model = priced(build.model(*tensors, calls=(call,)))
+    report = Report(model=model, counts=count(model), cost=cost(model))
+    assert loads(dumps(report)) == report
+
+
+WRONG = {
+    "not JSON": ("{", "not JSON"),
+    "a list": ("[]", "not a modelglass report"),
+    "another document": ('{"format": "x"}', "not a modelglass report"),
+    "another version": ('{"format": "modelglass-report", "version": 99}', "version 99"),
+    "no model": ('{"format": "modelglass-report", "version": 1}', "cannot be read"),
+    "strange field": (
+        '{"format": "modelglass-report", "version": 1, "model": {"name": "a", "source": "b", "x": 1}}',
+        "unknown fields",
+    ),
+    "wrong shape": (
+        '{"format": "modelglass-report", "version": 1, "model": {"name": "a", "source": "b", "modules": 3}}',
+        "cannot be read",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_no_report_is_told(case: str, tmp_path: Path) -> None:
+    text, message = WRONG[case]
+    path = tmp_path / "report.json"
+    path.write_text(text)
+    with pytest.raises(ReportFormatError, match=message):
+        mg.load(path)
+
+
+def test_a_missing_report_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ReportFormatError, match="cannot be read"):
+        mg.load(tmp_path / "none.json")
