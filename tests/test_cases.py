@@ -8,6 +8,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
+from torch.nn.utils import parametrizations
+from torch.nn.utils.rnn import pack_padded_sequence
+
+import modelglass as mg
 from models import (
     SMALL,
     Apply,
@@ -23,11 +28,6 @@ from models import (
     scripted,
     transformers_model,
 )
-from torch import nn
-from torch.nn.utils import parametrizations
-from torch.nn.utils.rnn import pack_padded_sequence
-
-import modelglass as mg
 
 r = torch.randn
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from fingerprint import fingerprint
-from models import SAMPLES, Apply, gpt2, ids
 from torch import nn
 
 import modelglass as mg
+from fingerprint import fingerprint
+from models import SAMPLES, Apply, gpt2, ids
 
 ENTRY_POINTS: dict[str, Callable[[nn.Module, Any], Any]] = {
     "structure": lambda model, inputs: mg.inspect(model),

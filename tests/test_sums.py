@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from models import SAMPLES
 from torch.nn.parameter import is_lazy
 
 import modelglass as mg
+from models import SAMPLES
 
 
 @pytest.mark.parametrize("train", [False, True])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import build
-
 from modelglass.analyses.cost import cost, priced
 
 PRODUCT = build.kernel("aten.mm", build.value("self", 2, 3), build.value("mat2", 3, 5), output=(2, 5))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import build
-
 from modelglass.analyses.counts import count
 
 

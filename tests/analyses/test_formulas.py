@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import build
 import pytest
 
+import build
 from modelglass.analyses.formulas import FORMULAS, has_formula, macs_of
 from modelglass.analyses.free_kernels import is_free, is_other
 

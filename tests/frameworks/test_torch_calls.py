@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from models import Answer, Apply, Checkpointed, Structured, gpt2, ids
 from torch import nn
 
 import modelglass as mg
 from modelglass.report import Value
+from models import Answer, Apply, Checkpointed, Structured, gpt2, ids
 
 Pair = namedtuple("Pair", ["left", "right"])
 

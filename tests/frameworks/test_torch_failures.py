@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from models import Apply, Branching
 from torch import nn
 
 import modelglass as mg
+from models import Apply, Branching
 
 
 def test_a_failure_names_the_layer_the_shapes_and_the_error() -> None:

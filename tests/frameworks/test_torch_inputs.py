@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from models import Apply, gpt2
 from torch import nn
 
 import modelglass as mg
 from modelglass.api import TensorSpec
 from modelglass.errors import UsageError
+from models import Apply, gpt2
 
 ECHO = lambda: Apply(lambda self, *args, **kwargs: (args, kwargs))
 x = torch.zeros(2, 3)

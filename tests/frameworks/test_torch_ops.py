@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from models import Apply
 from torch import nn
 
 import modelglass as mg
 from modelglass.frameworks.torch import levels
+from models import Apply
 
 
 def conv_net() -> nn.Module:

@@ -7,10 +7,10 @@ from enum import Enum
 
 import pytest
 import torch
-from models import Apply, Stateful, Tied, quantized, scripted
 from torch import nn
 
 import modelglass as mg
+from models import Apply, Stateful, Tied, quantized, scripted
 
 CONFIGS = [
     (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from renderers.test_text import report
 from torch import nn
 
 import modelglass as mg
+from renderers.test_text import report
 
 
 def test_page(golden: Callable[[str, str], None]) -> None:

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable
 
 import torch
-from models import llama
 from torch import nn
 
 import modelglass as mg
+from models import llama
 
 
 def small() -> nn.Module:

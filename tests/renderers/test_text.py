@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-import build
 import pytest
 import torch
-from models import SAMPLES, Apply, Tied, llama, mixtral
 from torch import nn
 
+import build
 import modelglass as mg
 from modelglass.analyses.cost import cost, priced
 from modelglass.analyses.counts import count
@@ -18,6 +17,7 @@ from modelglass.errors import UsageError
 from modelglass.renderers._escape import cell_width, printable
 from modelglass.renderers._units import share, short, size
 from modelglass.report import Report
+from models import SAMPLES, Apply, Tied, llama, mixtral
 
 Golden = Callable[[str, str], None]
 

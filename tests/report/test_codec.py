@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import build
 import jsonschema
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from models import SAMPLES
 
+import build
 import modelglass as mg
 from modelglass.analyses.cost import cost, priced
 from modelglass.analyses.counts import count
 from modelglass.errors import ReportFormatError
 from modelglass.report import Report, Value
 from modelglass.report.codec import dumps, loads, schema
+from models import SAMPLES
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "schema" / "report-1.json"
 

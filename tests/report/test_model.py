@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import build
 import pytest
 
+import build
 from modelglass.report import Cost, Packing
 from modelglass.report.dtypes import BITS, nbytes_of
 

@@ -1,0 +1,93 @@
+"""Rooms import only what they may, and importing modelglass imports next to nothing."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "modelglass"
+
+# room: the rooms of ours, and the packages of others, that it may import
+ALLOWED: dict[str, tuple[set[str], set[str]]] = {
+    "errors": (set(), set()),
+    "report": ({"errors", "report"}, set()),
+    "frameworks": ({"errors", "report", "frameworks"}, {"torch", "numpy"}),
+    "analyses": ({"errors", "report", "analyses"}, {"numpy"}),
+    "renderers": ({"errors", "report", "renderers"}, set()),
+    "targets": ({"errors"}, set()),
+    "api": ({"errors", "report", "frameworks", "analyses", "renderers", "targets", "api"}, set()),
+    "cli": ({"api", "errors", "cli", "__init__"}, {"click"}),
+    "__init__": ({"api", "errors", "report", "frameworks", "analyses"}, set()),
+    "__main__": ({"cli"}, set()),
+}
+
+
+def imports_of(path: Path) -> set[str]:
+    """Every module a file imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            if node.module == "modelglass":
+                found |= {f"modelglass.{alias.name}" for alias in node.names}
+            else:
+                found.add(node.module)
+    return found
+
+
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_import_directions(path: Path) -> None:
+    room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    ours, others = ALLOWED[room]
+    for name in imports_of(path):
+        package, _, rest = name.partition(".")
+        if package == "modelglass":
+            target = rest.partition(".")[0]
+            target = (
+                target if (SOURCE / target).is_dir() or (SOURCE / f"{target}.py").exists() else "__init__"
+            )
+            assert target in ours, f"{room} imports {name}"
+        else:
+            assert package in sys.stdlib_module_names or package in others, f"{room} imports {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_only_the_command_line_and_show_print(path: Path) -> None:
+    room = path.relative_to(SOURCE).parts[0]
+    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    printing = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "print"]
+    assert room == "cli" or not printing
+
+
+def fresh(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_importing_loads_no_framework_and_no_numpy() -> None:
+    code = "import sys, modelglass; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    loaded = set(fresh(code).split())
+    assert loaded.isdisjoint({"torch", "numpy", "mlx", "vllm", "matplotlib", "transformers", "click", "rich"})
+
+
+def test_importing_costs_less_than_a_tenth_of_a_second() -> None:
+    """Processor time, best of several, over that of bare Python: a busy machine does not matter."""
+
+    def cost(code: str) -> float:
+        return min(
+            float(fresh(f"import time; t = time.process_time(); {code}; print(time.process_time() - t)"))
+            for _ in range(5)
+        )
+
+    began = time.monotonic()
+    assert cost("import modelglass") - cost("pass") < 0.1
+    assert time.monotonic() - began < 60

@@ -1,0 +1,116 @@
+"""Code targets: found, loaded, called; nothing left behind."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import modelglass as mg
+from modelglass import targets
+from modelglass.errors import InspectError, TargetError, UsageError
+
+SOURCE = """
+import torch
+from torch import nn
+import sibling
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, sibling.WIDTH)
+
+    def forward(self, x):
+        import late
+        return self.fc(x) * late.SCALE
+
+class Zoo:
+    small = staticmethod(lambda: nn.Linear(4, 2))
+
+def build():
+    return Net()
+
+def batch():
+    return torch.zeros(3, 4)
+
+def explode():
+    raise ValueError("no weights here")
+
+constant = 3
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "my_net.py").write_text(SOURCE)
+    (tmp_path / "sibling.py").write_text("WIDTH = 8")
+    (tmp_path / "late.py").write_text("SCALE = 2.0")
+    (tmp_path / "broken.py").write_text("import nonexistent_package")
+    (tmp_path / "syntax.py").write_text("def f(:")
+    monkeypatch.chdir(tmp_path)
+    for name in ("sibling", "late", "my_net"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return tmp_path
+
+
+FORMS = ["my_net.py::build", "my_net.py::Net", "my_net:build", "./my_net.py::build"]
+
+
+@pytest.mark.parametrize("target", FORMS)
+def test_targets_build_models(folder: Path, target: str) -> None:
+    report = mg.inspect(target, inputs="my_net.py::batch")
+    assert report.run.failure is None, report.run.failure
+    assert report.cost.macs == 3 * 4 * 8
+
+
+def test_members_are_reached_by_dots(folder: Path) -> None:
+    assert mg.inspect("my_net.py::Zoo.small").counts.params == 10
+
+
+def test_a_path_object_is_a_target_too(folder: Path) -> None:
+    assert mg.inspect(Path(f"{folder}/my_net.py::build")).counts.params == 40
+
+
+def test_nothing_is_left_on_disk_or_on_the_path(folder: Path) -> None:
+    before = (sorted(folder.rglob("*")), list(sys.path), sys.dont_write_bytecode)
+    mg.inspect("my_net.py::build", inputs="my_net.py::batch")
+    with pytest.raises(TargetError):
+        mg.inspect("my_net.py::explode")
+    assert (sorted(folder.rglob("*")), list(sys.path), sys.dont_write_bytecode) == before
+
+
+WRONG = {
+    "absent.py::build": (TargetError, "no file 'absent.py'", ""),
+    "my_nett.py::build": (TargetError, "no file", "did you mean my_net.py"),
+    "nowhere/my_net.py::build": (TargetError, "no file", "does not exist either"),
+    "my_net.py::bulid": (TargetError, "has no 'bulid'", "build"),
+    "my_net.py::constant": (TargetError, "is a int, not a function", "wrap it"),
+    "my_net.py::explode": (TargetError, "raised ValueError: no weights here", "my_net.py, line 25"),
+    "my_net.py::batch": (InspectError, "no model modelglass knows", "torch.nn.Module"),
+    "broken.py::build": (TargetError, "raised ModuleNotFoundError", "broken.py, line 1"),
+    "syntax.py::build": (TargetError, "raised SyntaxError", ""),
+    "absent_module:build": (TargetError, "no module 'absent_module'", "install it"),
+    "broken:build": (TargetError, "raised ModuleNotFoundError", ""),
+    "my_net.py::": (UsageError, "does not name a function", "file.py::function"),
+    "my_net.py": (InspectError, "not a target", "file.py::function"),
+    "weights.safetensors": (InspectError, "not a target", ""),
+}
+
+
+@pytest.mark.parametrize("target", WRONG)
+def test_wrong_targets_get_one_clear_message(folder: Path, target: str) -> None:
+    kind, problem, hint = WRONG[target]
+    with pytest.raises(kind) as caught:
+        mg.inspect(target)
+    assert problem in caught.value.problem
+    assert hint in caught.value.hint
+
+
+def test_code_targets_are_told_from_paths(tmp_path: Path) -> None:
+    assert targets.is_code_target("a.py::b")
+    assert targets.is_code_target("pkg.mod:fn")
+    assert not targets.is_code_target("model.safetensors")
+    odd = tmp_path / "with:colon"
+    odd.write_text("")
+    assert not targets.is_code_target(str(odd))
