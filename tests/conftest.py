@@ -1,4 +1,4 @@
-"""What every test may use: golden files, and a torchvision that imports beside a CPU torch."""
+"""What every test may use: golden files, and packages that import."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from torchvision_beside_cpu import make_torchvision_importable
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -32,20 +34,4 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     return check
 
 
-def _declare_missing_torchvision_operators() -> None:
-    """A torchvision built for CUDA cannot load its kernels here; models need only their declarations."""
-    import torch
-
-    global _library
-    _library = torch.library.Library("torchvision", "DEF")
-    signature = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-    for name in ("nms", "qnms"):
-        _library.define(name + signature)
-
-
-try:
-    import torchvision  # noqa: F401
-except RuntimeError:
-    _declare_missing_torchvision_operators()
-except ImportError:
-    pass
+make_torchvision_importable()

@@ -79,6 +79,17 @@ def test_importing_loads_no_framework_and_no_numpy() -> None:
     assert loaded.isdisjoint({"torch", "numpy", "mlx", "vllm", "matplotlib", "transformers", "click", "rich"})
 
 
+def test_every_public_name_is_there() -> None:
+    import modelglass
+
+    for name in modelglass.__all__:
+        assert getattr(modelglass, name) is not None
+        assert name in dir(modelglass)
+    assert set(modelglass._HOMES) | {"__version__"} == set(modelglass.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = modelglass.nothing
+
+
 def test_importing_costs_less_than_a_tenth_of_a_second() -> None:
     """Processor time, best of several, over that of bare Python: a busy machine does not matter."""
 

@@ -23,6 +23,9 @@ from torch import nn
 
 Substitute = Callable[[torch.Tensor], torch.Tensor]
 
+# The commonest values, which hold nothing.
+_ATOMS = frozenset({int, float, bool, str, bytes, type(None), type})
+
 # Objects from these packages hold no model state that a forward pass changes, and may be large.
 _OPAQUE = frozenset(sys.stdlib_module_names) | {"torch", "numpy", "builtins"}
 
@@ -82,6 +85,7 @@ class _Journal:
         self._originals: list[Any] = []  # keeps every id in use while the journal lives
         self._visited: set[int] = set()
         self._undo: list[Callable[[], Any]] = []
+        self._dicts: list[tuple[dict[Any, Any], dict[Any, Any]]] = []  # by far the most, so kept bare
         self._pending: deque[Any] = deque()
 
     def replaced(self, root: Any) -> Any:
@@ -94,9 +98,13 @@ class _Journal:
     def restore(self) -> None:
         for undo in reversed(self._undo):
             undo()
+        for holder, before in reversed(self._dicts):
+            _restore_dict(holder, before)
 
     def _stand_in(self, value: Any) -> Any:
         """What to put in the value's place: a substitute for a tensor, the value itself for the rest."""
+        if type(value) in _ATOMS:
+            return value
         if isinstance(value, torch.Tensor):
             return self._once(value, self._substitute)
         if isinstance(value, torch.jit.ScriptModule):
@@ -150,7 +158,7 @@ class _Journal:
 
     def _enter_dict(self, holder: dict[Any, Any]) -> None:
         before = dict(holder)
-        self._undo.append(partial(_restore_dict, holder, before))
+        self._dicts.append((holder, before))
         for key, value in before.items():
             new = self._stand_in(value)
             if new is not value:
@@ -206,6 +214,8 @@ def _restore_class(holder: Any, cls: type) -> None:
 
 
 def _restore_dict(holder: dict[Any, Any], before: dict[Any, Any]) -> None:
+    if not holder and not before:
+        return
     same = len(holder) == len(before) and all(
         k1 is k2 and holder[k1] is before[k2] for k1, k2 in zip(holder, before, strict=True)
     )

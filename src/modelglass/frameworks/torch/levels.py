@@ -14,7 +14,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -98,32 +97,6 @@ class _KernelLevel(_Level):
                 return result
         return self._on_kernel(func, args, kwargs or {})
 
-
-class FakeMode(_Level, FakeTensorMode):
-    """torch's fake tensors, which take real ones in passing, without their shield against compilation."""
-
-    def __init__(self) -> None:
-        with _torch_functions_kept():
-            FakeTensorMode.__init__(self, allow_non_fake_inputs=True)
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        return _fake_dispatch(self, func, types, args, kwargs)
-
-
-@contextmanager
-def _torch_functions_kept() -> Iterator[None]:
-    """The first fake mode imports torch's compiler, which puts a wrapper in a public function's place."""
-    manual_seed = torch.manual_seed
-    try:
-        yield
-    finally:
-        torch.manual_seed = manual_seed
-
-
-_shielded = FakeTensorMode.__torch_dispatch__
-_fake_dispatch = getattr(_shielded, "__wrapped__", _shielded)
 
 _composite: dict[Any, bool] = {}
 

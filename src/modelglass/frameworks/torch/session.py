@@ -21,8 +21,9 @@ from modelglass.frameworks.request import Inputs, Observation, Request
 from modelglass.frameworks.torch import structure
 from modelglass.frameworks.torch.borrow import borrowed, untouched_process
 from modelglass.frameworks.torch.describe import Describer, tensors_in
+from modelglass.frameworks.torch.fake_mode import FakeMode
 from modelglass.frameworks.torch.inputs import make
-from modelglass.frameworks.torch.levels import FakeMode, watching
+from modelglass.frameworks.torch.levels import watching
 from modelglass.frameworks.torch.recorder import Recorder
 from modelglass.frameworks.torch.twins import CannotFakeError, FakeTwins, real_twin
 from modelglass.report import Call, Note, Op, Run, Value

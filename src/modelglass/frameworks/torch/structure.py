@@ -18,6 +18,7 @@ from modelglass.frameworks.torch.describe import dtype_name, json_safe, shape_of
 from modelglass.frameworks.torch.packing import hidden_weights, packing_of
 from modelglass.report import Json, Model, Module, Note, Tensor, TensorKind
 
+_MODULE_INTERNALS = frozenset(vars(nn.Module()))
 CONFIG_ITEMS = 64  # a longer list or dict in a module's attributes is data, not configuration
 
 
@@ -175,7 +176,7 @@ def _unregistered_modules(module: nn.Module) -> Iterator[str]:
         return
     registered = set(map(id, module._modules.values()))
     for key, value in vars(module).items():
-        if key == "_modules" or not isinstance(value, (list, tuple, dict)):
+        if key in _MODULE_INTERNALS or not isinstance(value, (list, tuple, dict)):
             continue
         items = value.values() if isinstance(value, dict) else value
         if any(isinstance(item, nn.Module) and id(item) not in registered for item in items):

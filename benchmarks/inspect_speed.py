@@ -1,0 +1,164 @@
+"""How long an inspection takes, beside torchinfo and beside the bare forward pass, in one run.
+
+    python benchmarks/inspect_speed.py            # all of it, a few minutes
+    python benchmarks/inspect_speed.py --quick    # fewer rounds
+
+Only ratios mean something: each line's contestants take turns on the same machine, and the ratio is that of
+their medians. Each case runs in a process of its own, so that added memory is its own too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import multiprocessing
+import os
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests")]
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+Contestants = dict[str, Callable[[], Any]]
+
+
+def take_turns(contestants: Contestants, rounds: int) -> dict[str, float]:
+    """Median seconds of each, after one round that does not count."""
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for turn in range(rounds + 1):
+        for name, run in contestants.items():
+            gc.collect()
+            began = time.perf_counter()
+            run()
+            if turn:
+                seconds[name].append(time.perf_counter() - began)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def peak_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def resnet50() -> Contestants:
+    import torch
+
+    import models
+
+    return beside_torchinfo(models.resnet50(), torch.zeros(1, 3, 224, 224))
+
+
+def gpt2() -> Contestants:
+    from torchvision_beside_cpu import make_torchvision_importable
+
+    make_torchvision_importable()
+    import torch
+    import transformers
+
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config()).eval()
+    return beside_torchinfo(model, torch.zeros(1, 128, dtype=torch.long))
+
+
+def beside_torchinfo(model: Any, inputs: Any) -> Contestants:
+    import torch
+    import torchinfo
+
+    import modelglass as mg
+
+    def forward() -> None:
+        with torch.no_grad():
+            model(inputs)
+
+    return {
+        "modelglass": lambda: mg.inspect(model, inputs=inputs),
+        "torchinfo": lambda: torchinfo.summary(model, input_data=inputs, verbose=0),
+        "bare forward": forward,
+    }
+
+
+def language_model(layers: int) -> Contestants:
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    import modelglass as mg
+    import models
+
+    model = models.language_model(layers)
+    ids = torch.zeros(1, 4096, dtype=torch.long)
+
+    def fake_forward() -> None:
+        with FakeTensorMode(), torch.no_grad():
+            weights = {
+                name: torch.empty(tensor.shape, dtype=tensor.dtype)
+                for name, tensor in model.named_parameters()
+            }
+            torch.func.functional_call(model, weights, torch.zeros(1, 4096, dtype=torch.long))
+
+    return {
+        "bare fake forward": fake_forward,
+        "modelglass": lambda: mg.inspect(model, inputs=ids),
+    }
+
+
+CASES: dict[str, Callable[[], Contestants]] = {
+    "ResNet-50, 1x3x224x224": resnet50,
+    "GPT-2 small, 128 tokens": gpt2,
+    "78 B on meta, 4096 tokens": lambda: language_model(80),
+}
+
+
+Figures = tuple[dict[str, float], dict[str, float]]  # seconds, and MiB by which the peak grew
+
+
+def measure(case: str, rounds: int) -> Figures:
+    contestants = CASES[case]()
+    before = peak_mib()
+    added: dict[str, float] = {}
+    for name, run in contestants.items():
+        run()
+        added[name], before = peak_mib() - before, peak_mib()
+    return take_turns(contestants, rounds), added
+
+
+def growth(layers: int, rounds: int) -> Figures:
+    contestants = language_model(layers)
+    del contestants["bare fake forward"]
+    return take_turns(contestants, rounds), {}
+
+
+def in_own_process(work: Callable[..., Figures], *args: Any) -> Figures:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(work, *args).result()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    rounds = 3 if parser.parse_args().quick else 7
+    for case in CASES:
+        seconds, added = in_own_process(measure, case, rounds)
+        ours = seconds["modelglass"]
+        print(f"\n{case}")
+        for name, value in seconds.items():
+            print(
+                f"  {name:18} {value:8.3f} s   modelglass takes {ours / value:5.2f} x of it"
+                f"   peak grew by {added[name]:4.0f} MiB"
+            )
+    print("\nGrowth: the same blocks, more of them (modelglass, per layer, relative to 8 layers)")
+    first = None
+    for layers in (8, 80, 800):
+        seconds, _ = in_own_process(growth, layers, max(1, rounds // 3))
+        each = seconds["modelglass"] / layers
+        first = first or each
+        print(f"  {layers:4} layers   {seconds['modelglass']:8.3f} s   {each / first:5.2f} x per layer")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""Fake tensors, fast: torch's own, with a memory for what it has already worked out.
+
+A model repeats itself: the same kernel meets the same shapes in every block. What torch answers the first
+time (shape, strides, type, device) is kept and given again, which costs a fraction of asking. Remembered are
+kernels that give one or more new tensors in memory of their own, and views that give one tensor in the
+memory of their first argument; everything else is asked anew each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
+
+REMEMBERED = 20_000  # answers, a few hundred bytes each; beyond that the memory starts afresh
+
+_shielded = FakeTensorMode.__torch_dispatch__
+_ask_torch = getattr(_shielded, "__wrapped__", _shielded)  # without its shield against compilation
+
+_answers: dict[Any, _Answer] = {}
+_repeatable: dict[Any, bool] = {}
+
+# Values that can be part of a question as they are.
+_PLAIN = frozenset(
+    {int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
+)
+
+
+class FakeMode(FakeTensorMode):
+    """A fake mode that takes real tensors in passing and remembers its answers."""
+
+    def __init__(self) -> None:
+        with _torch_functions_kept():
+            super().__init__(allow_non_fake_inputs=True)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # no shield: nothing is compiled while we watch
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        question = self._question(func, args, kwargs)
+        if question is None:
+            return self._ask(func, types, args, kwargs)
+        answer = _answers.get(question)
+        if answer is not None:
+            return answer.given_again(self, args)
+        result = self._ask(func, types, args, kwargs)
+        self._remember(question, result, (*args, *kwargs.values()))
+        return result
+
+    def _ask(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        ours = _SHAPES.get(func)
+        if ours is not None and isinstance(args[0], FakeTensor):
+            return ours(*args, **kwargs)
+        return _ask_torch(self, func, types, args, kwargs)
+
+    def _question(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """All that the answer depends on, or None when it is not to be remembered."""
+        if not _is_repeatable(func):
+            return None
+        parts: list[Any] = [func, torch.get_default_dtype()]
+        if not self._describe(args, parts) or not self._describe(kwargs.values(), parts):
+            return None
+        parts.extend(kwargs)
+        return tuple(parts)
+
+    def _describe(self, values: Iterable[Any], parts: list[Any]) -> bool:
+        for value in values:
+            kind = type(value)
+            if kind is FakeTensor:
+                if value.constant is not None or value.fake_mode is not self or value.dtype.is_complex:
+                    return False  # constants and conjugate views carry more than shows
+                parts += (value.shape, value.stride(), value.storage_offset(), value.dtype, value.fake_device)
+            elif kind in _PLAIN:
+                parts += (kind, value)  # 1, 1.0 and True are equal, and are not the same
+            elif kind is list or kind is tuple:
+                parts.append(len(value))
+                if not self._describe(value, parts):
+                    return False
+            else:
+                return False
+        return True
+
+    def _remember(self, question: Any, result: Any, given: tuple[Any, ...]) -> None:
+        tensors = result if isinstance(result, (tuple, list)) else (result,)
+        if not all(item is None or _is_plain(item) for item in tensors):
+            return
+        memories = [_memory(item) for item in tensors if item is not None]
+        taken = [_memory(item) for item in _tensors(given)]
+        is_view = memories == taken[:1] and isinstance(given[0], FakeTensor)
+        is_new = len(set(memories)) == len(memories) and set(taken).isdisjoint(memories)
+        if not is_view and not (is_new and all(t is None or t.storage_offset() == 0 for t in tensors)):
+            return
+        if len(_answers) >= REMEMBERED:
+            _answers.clear()
+        _answers[question] = _Answer(result, is_view=is_view)
+
+
+class _Answer:
+    """The description of a kernel's result, enough to make another one like it."""
+
+    __slots__ = ("_container", "_is_view", "_specs")
+
+    def __init__(self, result: Any, *, is_view: bool) -> None:
+        # Named tuples of torch's own serve as well as plain ones: the dispatcher unpacks them.
+        several = isinstance(result, (tuple, list))
+        self._container = (list if isinstance(result, list) else tuple) if several else None
+        self._is_view = is_view
+        tensors = (result,) if self._container is None else result
+        self._specs = tuple(None if item is None else _spec(item) for item in tensors)
+
+    def given_again(self, mode: FakeMode, args: tuple[Any, ...]) -> Any:
+        with in_kernel_invocation_manager(mode):
+            bare = [spec and self._bare(spec, args) for spec in self._specs]
+        made = [
+            None if spec is None else FakeTensor(mode, tensor, spec[4])
+            for spec, tensor in zip(self._specs, bare, strict=True)
+        ]
+        return made[0] if self._container is None else self._container(made)
+
+    def _bare(self, spec: tuple[Any, ...], args: tuple[Any, ...]) -> torch.Tensor:
+        shape, stride, offset, dtype, _ = spec
+        if self._is_view:
+            empty = torch.empty(0, dtype=dtype, device="meta")
+            return empty.set_(args[0].untyped_storage(), offset, shape, stride)
+        return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _spec(tensor: FakeTensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.fake_device
+
+
+def _is_plain(item: Any) -> bool:
+    return (
+        type(item) is FakeTensor
+        and item.layout is torch.strided
+        and item.constant is None
+        and not item.is_quantized
+    )
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
+
+
+def _is_repeatable(func: Any) -> bool:
+    known = _repeatable.get(func)
+    if known is None:
+        known = _declares_nothing_odd(func)
+        _repeatable[func] = known
+    return known
+
+
+def _declares_nothing_odd(func: Any) -> bool:
+    """A torch kernel that writes to nothing, whose result has the shape its inputs imply."""
+    if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten":
+        return False
+    if {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(func.tags):
+        return False
+    schema = func._schema
+    takes = any(str(argument.type) in ("Tensor", "List[Tensor]") for argument in schema.arguments)
+    gives = schema.returns and all(str(value.type) == "Tensor" for value in schema.returns)
+    return bool(takes and gives) and not schema.is_mutable
+
+
+@contextmanager
+def _torch_functions_kept() -> Iterator[None]:
+    """The first fake mode imports torch's compiler, which puts a wrapper in a public function's place."""
+    manual_seed = torch.manual_seed
+    try:
+        yield
+    finally:
+        torch.manual_seed = manual_seed
+
+
+def _grouped_mm(
+    left: torch.Tensor,
+    right: torch.Tensor,
+    offs: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """torch's own shape function takes only bfloat16; the CPU kernel takes any floating type."""
+    groups = () if offs is None else (offs.shape[0],)
+    if left.dim() == 2 and right.dim() == 2:
+        shape: tuple[int, ...] = (*groups, left.shape[0], right.shape[1])
+    elif left.dim() == 3 and right.dim() == 3:
+        shape = (left.shape[0], left.shape[1], right.shape[2])
+    else:
+        shape = (left.shape[-2], right.shape[-1])
+    return left.new_empty(shape, dtype=out_dtype or left.dtype)
+
+
+# Shape functions of ours, where torch's own refuses what the real kernel takes. Nothing is registered.
+_SHAPES: dict[Any, Callable[..., Any]] = {}
+if hasattr(torch.ops.aten, "_grouped_mm"):
+    _SHAPES[torch.ops.aten._grouped_mm.default] = _grouped_mm

@@ -1,0 +1,101 @@
+"""Remembered answers are torch's own, and only where they may be remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+import modelglass as mg
+from modelglass.frameworks.torch import fake_mode
+from modelglass.frameworks.torch.fake_mode import FakeMode
+from models import SAMPLES
+
+KERNELS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "product": lambda x: x @ x.transpose(-1, -2),
+    "channels last": lambda x: x.expand(2, 3, 4, 5).contiguous(memory_format=torch.channels_last) * 2,
+    "slice": lambda x: x[..., 1:3],
+    "select of slice": lambda x: x[..., 1:][..., 0],
+    "permute": lambda x: x.permute(*reversed(range(x.dim()))),
+    "expand": lambda x: x.unsqueeze(0).expand(7, *x.shape),
+    "view": lambda x: x.reshape(-1).view(5, -1),
+    "division of integers": lambda x: x.to(torch.int64) / 3,
+    "int and float scalars": lambda x: (x + 1, x.long() + 1, x.long() + 1.0),
+    "norm": lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:]),
+    "maximum": lambda x: x.max(dim=-1),
+    "split": lambda x: x.split(2, dim=-1),
+    "cat": lambda x: torch.cat([x, x[..., :2]], dim=-1),
+    "attention": lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x),
+    "type": lambda x: x.half().float(),
+}
+
+
+def described(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return [described(item) for item in value]
+    assert isinstance(value, FakeTensor)
+    return (tuple(value.shape), value.stride(), value.storage_offset(), value.dtype, value.device)
+
+
+def shares(value: Any, source: torch.Tensor) -> Any:
+    if isinstance(value, (tuple, list)):
+        return [shares(item, source) for item in value]
+    return value.untyped_storage()._cdata == source.untyped_storage()._cdata
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_answers_are_the_same_asked_remembered_and_by_a_real_run(kernel: str) -> None:
+    fake_mode._answers.clear()
+    run = KERNELS[kernel]
+    real = torch.randn(2, 3, 4, 5)
+    results = []
+    for _ in range(2):
+        with FakeMode():
+            x = torch.empty(2, 3, 4, 5)
+            out = run(x)
+            results.append((described(out), shares(out, x)))
+    assert fake_mode._answers or kernel == "split", "all but views that give several tensors"
+    assert results[0] == results[1]
+    truth = run(real)
+    truth = list(truth) if isinstance(truth, (tuple, list)) else truth
+    flat = truth if isinstance(truth, list) else [truth]
+    shown = results[1][0] if isinstance(truth, list) else [results[1][0]]
+    assert [(s[0], s[1], s[3]) for s in shown] == [(tuple(t.shape), t.stride(), t.dtype) for t in flat]
+
+
+def test_the_default_type_is_part_of_the_question() -> None:
+    def divided() -> torch.dtype:
+        with FakeMode():
+            return (torch.empty(3, dtype=torch.int64) / torch.empty(3, dtype=torch.int64)).dtype
+
+    assert divided() is torch.float32
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert divided() is torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_values_that_follow_from_constants_are_not_confused() -> None:
+    with FakeMode():
+        assert [(torch.tensor(n) + 1).item() for n in (3, 4)] == [4, 5]
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_reports_do_not_depend_on_what_is_remembered(sample: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, inputs = SAMPLES[sample]()
+    remembered = [mg.inspect(model, inputs=inputs, train=True) for _ in range(2)][1]
+    monkeypatch.setattr(fake_mode, "_is_repeatable", lambda func: False)
+    assert mg.inspect(model, inputs=inputs, train=True) == remembered
+
+
+def test_memory_for_answers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fake_mode, "REMEMBERED", 10)
+    fake_mode._answers.clear()
+    with FakeMode():
+        for size in range(1, 50):
+            torch.empty(size) + 1
+    assert len(fake_mode._answers) <= 10
