@@ -26,6 +26,8 @@ Substitute = Callable[[torch.Tensor], torch.Tensor]
 # The commonest values, which hold nothing.
 _ATOMS = frozenset({int, float, bool, str, bytes, type(None), type})
 
+_EMPTY: dict[Any, Any] = {}
+
 # Objects from these packages hold no model state that a forward pass changes, and may be large.
 _OPAQUE = frozenset(sys.stdlib_module_names) | {"torch", "numpy", "builtins"}
 
@@ -113,8 +115,11 @@ class _Journal:
             return self._tuple(value)
         if _holds_things(value) and id(value) not in self._visited:
             self._visited.add(id(value))
-            self._originals.append(value)
-            self._pending.append(value)
+            if isinstance(value, dict) and not value:
+                self._dicts.append((value, _EMPTY))  # every module has a dozen of these
+            else:
+                self._originals.append(value)
+                self._pending.append(value)
         return value
 
     def _once(self, value: Any, make: Callable[[Any], Any]) -> Any:

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, wraps
+from functools import cache
 from typing import Any
 
 import torch
@@ -97,7 +97,6 @@ class Recorder:
             attributes["_compiled_call_impl"] = None
 
     def _wrapper(self, path: str, run: Callable[..., Any], *, is_forward: bool) -> Any:
-        @wraps(run)
         def recorded(*args: Any, **kwargs: Any) -> Any:
             top = self._stack[-1] if self._stack else None
             if is_forward and top is not None and top.path == path and not top.in_forward:
@@ -117,6 +116,7 @@ class Recorder:
             finally:
                 self._leave()
 
+        recorded.__wrapped__ = run  # type: ignore[attr-defined]  # for who asks for the signature
         return recorded
 
     def _enter(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
 from typing import Any
@@ -27,9 +27,12 @@ def read(native: nn.Module) -> tuple[Model, tuple[Note, ...]]:
     tree = _Tree()
     for path, module in walk(native, tree.aliases):
         tree.add(path, module)
-    modules = tuple(replace(m, aliases=tuple(tree.aliases.get(m.path, ()))) for m in tree.modules.values())
-    name = _class_name(native)
-    model = Model(name=name, source="torch", modules=modules, tensors=tuple(tree.tensors))
+    model = Model(
+        name=_class_name(native),
+        source="torch",
+        modules=tuple(tree.modules()),
+        tensors=tuple(tree.tensors),
+    )
     return model, tuple(tree.notes())
 
 
@@ -67,7 +70,9 @@ def storage_key(tensor: torch.Tensor) -> Any:
 class _Tree:
     """What has been read so far."""
 
-    modules: dict[str, Module] = field(default_factory=dict)
+    natives: dict[str, nn.Module] = field(default_factory=dict)
+    children: dict[str, list[str]] = field(default_factory=dict)
+    own_tensors: dict[str, tuple[str, ...]] = field(default_factory=dict)
     tensors: list[Tensor] = field(default_factory=list)
     aliases: dict[str, list[str]] = field(default_factory=dict)
     first_name: dict[Any, tuple[str, int]] = field(default_factory=dict)
@@ -79,18 +84,25 @@ class _Tree:
     def add(self, path: str, module: nn.Module) -> None:
         first = len(self.tensors)
         self._add_tensors(path, module)
+        self.natives[path] = module
+        self.children[path] = []
+        self.own_tensors[path] = tuple(tensor.name for tensor in self.tensors[first:])
         if path:
-            parent = self.modules[path.rpartition(".")[0]]
-            self.modules[parent.path] = replace(parent, children=(*parent.children, path))
+            self.children[path.rpartition(".")[0]].append(path)
         self.unregistered.extend(joined(path, key) for key in _unregistered_modules(module))
-        self.modules[path] = Module(
-            path=path,
-            type=_class_name(module),
-            qualified_type=type_name(type(module)),
-            config=config_of(module),
-            training=module.training,
-            tensors=tuple(tensor.name for tensor in self.tensors[first:]),
-        )
+
+    def modules(self) -> Iterator[Module]:
+        for path, native in self.natives.items():
+            yield Module(
+                path=path,
+                type=_class_name(native),
+                qualified_type=type_name(type(native)),
+                config=config_of(native),
+                training=native.training,
+                tensors=self.own_tensors[path],
+                children=tuple(self.children[path]),
+                aliases=tuple(self.aliases.get(path, ())),
+            )
 
     def _add_tensors(self, path: str, module: nn.Module) -> None:
         parameters = {k: t for k, t in module._parameters.items() if t is not None}
