@@ -31,7 +31,7 @@ golden: $(VENV)/.dev
 
 # Ratios, side by side in one run.
 bench: $(VENV)/.bench
-	$(BIN)/python benchmarks/inspect_speed.py
+	$(BIN)/python benchmarks/inspect_speed.py -o docs/benchmarks.md
 
 # The published JSON Schema, made from the data types.
 schema: $(VENV)/.core

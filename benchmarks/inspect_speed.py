@@ -1,7 +1,8 @@
 """How long an inspection takes, beside torchinfo and beside the bare forward pass, in one run.
 
-    python benchmarks/inspect_speed.py            # all of it, a few minutes
-    python benchmarks/inspect_speed.py --quick    # fewer rounds
+    python benchmarks/inspect_speed.py                          # all of it, a few minutes
+    python benchmarks/inspect_speed.py --quick                  # fewer rounds
+    python benchmarks/inspect_speed.py -o docs/benchmarks.md    # as a page
 
 Only ratios mean something: each line's contestants take turns on the same machine, and the ratio is that of
 their medians. Each case runs in a process of its own, so that added memory is its own too.
@@ -13,12 +14,14 @@ import argparse
 import gc
 import multiprocessing
 import os
+import platform
 import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +104,8 @@ def language_model(layers: int) -> Contestants:
             torch.func.functional_call(model, weights, torch.zeros(1, 4096, dtype=torch.long))
 
     return {
-        "bare fake forward": fake_forward,
         "modelglass": lambda: mg.inspect(model, inputs=ids),
+        "bare fake forward": fake_forward,
     }
 
 
@@ -138,26 +141,59 @@ def in_own_process(work: Callable[..., Figures], *args: Any) -> Figures:
         return pool.submit(work, *args).result()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    rounds = 3 if parser.parse_args().quick else 7
+def versions() -> str:
+    names = ("torch", "torchinfo", "transformers")
+    found = ", ".join(f"{name} {version(name)}" for name in names)
+    return f"Python {platform.python_version()}, {found}, {os.cpu_count()} CPU cores"
+
+
+def page(rounds: int) -> Iterator[str]:
+    """The results as Markdown, a line at a time."""
+    yield "# Benchmarks"
+    yield ""
+    yield f"Printed by `python benchmarks/inspect_speed.py` with {versions()}. Each ratio is of medians over"
+    yield f"{rounds} rounds in which the contestants take turns; absolute times mean little on a busy machine."
+    yield ""
+    yield "## Speed of an inspection"
+    yield ""
+    yield "modelglass reads structure, calls, operators, counts and cost; torchinfo and the bare forward pass compute."
+    yield ""
+    yield "| model | beside | its seconds | modelglass takes | peak memory modelglass added |"
+    yield "|---|---|---:|---:|---:|"
     for case in CASES:
         seconds, added = in_own_process(measure, case, rounds)
-        ours = seconds["modelglass"]
-        print(f"\n{case}")
+        ours = seconds.pop("modelglass")
         for name, value in seconds.items():
-            print(
-                f"  {name:18} {value:8.3f} s   modelglass takes {ours / value:5.2f} x of it"
-                f"   peak grew by {added[name]:4.0f} MiB"
-            )
-    print("\nGrowth: the same blocks, more of them (modelglass, per layer, relative to 8 layers)")
+            memory = f"{added['modelglass']:.0f} MiB"
+            yield f"| {case} | {name} | {value:.3f} | {ours / value:.2f} x | {memory} |"
+    yield ""
+    yield "Added memory is the growth of the process's peak by the first inspection, what torch loads for it included."
+    yield ""
+    yield "## Growth"
+    yield ""
+    yield "The same block 8, 80 and 800 times: time per layer stays level."
+    yield ""
+    yield "| layers | seconds | per layer, relative to 8 |"
+    yield "|---:|---:|---:|"
     first = None
     for layers in (8, 80, 800):
         seconds, _ = in_own_process(growth, layers, max(1, rounds // 3))
         each = seconds["modelglass"] / layers
         first = first or each
-        print(f"  {layers:4} layers   {seconds['modelglass']:8.3f} s   {each / first:5.2f} x per layer")
+        yield f"| {layers} | {seconds['modelglass']:.3f} | {each / first:.2f} x |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    parser.add_argument("-o", "--output", type=Path, help="write the page here as well")
+    options = parser.parse_args()
+    lines = []
+    for line in page(3 if options.quick else 7):
+        print(line, flush=True)
+        lines.append(line)
+    if options.output:
+        options.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

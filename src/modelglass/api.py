@@ -154,7 +154,7 @@ def render(report: Report, format: str = "text", **options: Any) -> str:
 
     >>> import torch
     >>> print(render(inspect(torch.nn.Linear(3, 8)), "text", width=60).splitlines()[2])
-    Linear  Linear      32  100.0 %
+    (root)  Linear      32  100.0 %
     """
     renderer = RENDERERS.get(format)
     if renderer is None:

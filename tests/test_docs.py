@@ -1,0 +1,92 @@
+"""What the documents show is what happens: every example runs and prints what it says.
+
+`pytest --update-golden` rewrites the outputs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from modelglass import api
+from modelglass.analyses import formulas
+from modelglass.cli.main import main
+from modelglass.frameworks import request as requests
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+
+
+@pytest.mark.parametrize("module", [api, formulas, requests], ids=lambda module: module.__name__)
+def test_docstrings(module: object) -> None:
+    result = doctest.testmod(module)
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+def blocks(text: str, language: str) -> list[re.Match[str]]:
+    return list(re.finditer(rf"```{language}\n(.*?)```\n", text, re.DOTALL))
+
+
+def output_of_command(line: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "80")
+    out = io.StringIO()
+    err = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit):
+        main(line.split()[1:])
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_console_examples(name: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    renewed = text
+    for block in blocks(text, "console"):
+        command = block[1].splitlines()[0].removeprefix("$ ")
+        assert command.startswith("modelglass "), command
+        shown = f"```console\n$ {command}\n{output_of_command(command, monkeypatch)}```\n"
+        renewed = renewed.replace(block[0], shown)
+    _check(ROOT / name, text, renewed, request)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_python_examples(name: str, request: pytest.FixtureRequest) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    renewed = text
+    variables: dict[str, object] = {}
+    for block in blocks(text, "python"):
+        examples = doctest.DocTestParser().get_examples(block[1])
+        assert examples, f"{name} shows Python that is not run"
+        shown = "".join(_with_output(example, variables) for example in examples)
+        renewed = renewed.replace(block[0], f"```python\n{shown}```\n")
+    _check(ROOT / name, text, renewed, request)
+
+
+def _with_output(example: doctest.Example, variables: dict[str, object]) -> str:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(example.source, "<example>", "single"), variables)
+    first, *rest = example.source.splitlines()
+    code = "".join(f"... {line}\n" for line in rest)
+    return f">>> {first}\n{code}{out.getvalue()}"
+
+
+def _check(path: Path, text: str, renewed: str, request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--update-golden"):
+        path.write_text(renewed, encoding="utf-8")
+    else:
+        assert renewed == text
+
+
+@pytest.mark.parametrize("name", [*NAMES, "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_lead_somewhere(name: str) -> None:
+    page = ROOT / name
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target
