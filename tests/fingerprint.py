@@ -50,7 +50,7 @@ def _tensor(tensor: torch.Tensor | None) -> Any:
         tensor.dtype,
         tensor.device,
         tensor.requires_grad,
-        tensor._version,
+        None if tensor.is_inference() else tensor._version,
         None if tensor.is_meta else tensor.untyped_storage().data_ptr(),
         None if tensor.is_meta or tensor.layout is not torch.strided else _bits(tensor),
         None if grad is None else (id(grad), _bits(grad)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.utils import parametrizations
 from torch.nn.utils.rnn import pack_padded_sequence
 
@@ -91,6 +93,36 @@ def complex_pair() -> tuple[torch.Tensor, ...]:
     return torch.randn(4, 16, dtype=torch.complex64), torch.randn(16, 32, dtype=torch.complex64)
 
 
+def padded_encoder() -> nn.Module:
+    """With a padding mask, the fused path packs sequences of 10 and 7 into a nested tensor."""
+    layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, dropout=0.0)
+    return nn.TransformerEncoder(layer, 2).eval()
+
+
+def padded_batch() -> mg.Inputs:
+    mask = torch.zeros(2, 10, dtype=torch.bool)
+    mask[1, 7:] = True
+    return mg.Inputs((r(2, 10, 64),), {"src_key_padding_mask": mask})
+
+
+def in_bfloat16(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return self.fc(x)
+
+
+def static_quantized() -> nn.Module:
+    from torch.ao import quantization
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3))
+        model = quantization.QuantWrapper(layers).eval()
+        model.qconfig = quantization.get_default_qconfig("fbgemm")
+        quantization.prepare(model, inplace=True)
+        model(r(2, 3, 8, 8))
+        return quantization.convert(model)
+
+
 def function(body: Callable[..., Any]) -> Callable[[], nn.Module]:
     return lambda: Apply(lambda self, *args: body(*args))
 
@@ -106,6 +138,28 @@ MACS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any], int]] = {
     "attention with weights": (lambda: MHA().eval(), self_attention, 353_280),
     "encoder layer, fused": (lambda: ENCODER().eval(), lambda: r(2, 10, 64), 680_960),
     "encoder layer, training": (ENCODER, lambda: r(2, 10, 64), 680_960),
+    "encoder on padded sequences": (padded_encoder, padded_batch, 1_165_312),
+    "attention with other keys": (
+        lambda: nn.MultiheadAttention(64, 4, kdim=48, vdim=32, batch_first=True),
+        lambda: (r(2, 10, 64), r(2, 7, 48), r(2, 7, 32)),
+        2 * (2 * 10 * 64 * 64 + 7 * 48 * 64 + 7 * 32 * 64) + 2 * 2 * 10 * 7 * 64,
+    ),
+    "flex attention": (
+        function(lambda q: flex_attention(q, q, q)),
+        lambda: r(1, 2, 128, 16),
+        2 * 128 * 128 * 32,
+    ),
+    "vmap": (function(torch.vmap(torch.matmul)), lambda: (r(5, 4, 8), r(5, 8, 3)), 5 * 4 * 8 * 3),
+    "autocast": (lambda: Apply(in_bfloat16, fc=nn.Linear(8, 8)), lambda: r(4, 8), 256),
+    "multi dot": (
+        function(lambda *m: torch.linalg.multi_dot(m)),
+        lambda: (r(4, 8), r(8, 3), r(3, 5)),
+        4 * 8 * 3 + 4 * 3 * 5,
+    ),
+    "tensordot": (function(lambda a, b: torch.tensordot(a, b, 1)), lambda: (r(4, 5), r(5, 6)), 120),
+    "inner": (function(torch.inner), lambda: (r(4, 5), r(6, 5)), 120),
+    "vecdot": (function(torch.linalg.vecdot), lambda: (r(4, 5), r(4, 5)), 20),
+    "statically quantized": (static_quantized, lambda: r(2, 3, 8, 8), 2 * 8 * 36 * 27 + 2 * 4 * 16 * 72),
     "transposed convolution": (
         lambda: nn.ConvTranspose2d(4, 6, 4, stride=2, padding=1),
         lambda: r(2, 4, 8, 8),
@@ -215,6 +269,7 @@ MACS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any], int]] = {
 
 
 @pytest.mark.parametrize("case", MACS)
+@pytest.mark.filterwarnings("ignore")  # torch's own: nested tensors, uncompiled flex attention
 def test_multiply_accumulates_are_exact(case: str) -> None:
     build, inputs, expected = MACS[case]
     report = mg.inspect(build(), inputs=inputs())

@@ -82,3 +82,25 @@ def test_an_error_inside_forward_leaves_dispatch_modes_as_they_were() -> None:
     assert report.run.failure.error == "KeyError"
     assert fingerprint(model) == before
     assert torch.ones(2).sum().item() == 2.0
+
+
+def test_the_users_own_modes_see_nothing_of_it() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model, inputs = nn.Linear(8, 8), torch.zeros(4, 8)
+    with FlopCounterMode(display=False) as counter:
+        assert mg.inspect(model, inputs=inputs).cost.macs == 256
+    assert counter.get_total_flops() == 0
+    with FakeTensorMode():
+        inside = nn.Linear(8, 8)
+        assert mg.inspect(inside, inputs=torch.zeros(4, 8)).cost.macs == 256
+
+
+@pytest.mark.parametrize("outside", [torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu")])
+def test_what_surrounds_the_call_does_not_stop_training(outside: Callable[[], Any]) -> None:
+    with outside():
+        model, inputs = nn.Linear(8, 8), torch.zeros(4, 8)
+        before = fingerprint(model, inputs)
+        assert mg.inspect(model, inputs=inputs, train=True).cost.macs == 512
+        assert fingerprint(model, inputs) == before

@@ -148,20 +148,34 @@ def _attention_backward(kernel: Kernel) -> int:
     return prod(query[:-2]) * query[-2] * key[-2] * (3 * query[-1] + 2 * value[-1])
 
 
-def _multi_head(batch: int, queries: int, keys: int, width: int) -> int:
-    projections = (2 * queries + 2 * keys) * width * width  # query and output, key and value
-    return batch * (projections + 2 * queries * keys * width)
+def _rows_and_padded(kernel: Kernel, name: str) -> tuple[int, int, int, int]:
+    """Rows in all, sequences, the longest of them, and the width; of a nested tensor by its parts."""
+    value = kernel.input(name)
+    if value is not None and value.parts:
+        lengths = [part[0] for part in value.parts]
+        return sum(lengths), len(lengths), max(lengths), value.parts[0][-1]
+    batch, length, width = _shape(kernel, name)
+    return batch * length, batch, length, width
 
 
-def _native_multi_head_attention(kernel: Kernel) -> int:
-    batch, queries, width = _shape(kernel, "query")
-    return _multi_head(batch, queries, _shape(kernel, "key")[1], width)
+def _native_multi_head_attention(kernel: Kernel, query: str = "query", key: str = "key") -> int:
+    """Projections of real rows; scores on sequences padded to the longest."""
+    rows, batch, queries, width = _rows_and_padded(kernel, query)
+    key_rows, _, keys, _ = _rows_and_padded(kernel, key)
+    projections = (2 * rows + 2 * key_rows) * width * width  # query and output, key and value
+    return projections + 2 * batch * queries * keys * width
 
 
 def _encoder_layer(kernel: Kernel) -> int:
-    batch, length, width = _shape(kernel, "src")
+    rows, *_ = _rows_and_padded(kernel, "src")
     feed_forward = prod(_shape(kernel, "ffn_weight_1")) + prod(_shape(kernel, "ffn_weight_2"))
-    return _multi_head(batch, length, length, width) + batch * length * feed_forward
+    return _native_multi_head_attention(kernel, "src", "src") + rows * feed_forward
+
+
+def _flex_attention(kernel: Kernel) -> int:
+    """Run as written (not compiled) it computes every score and masks afterwards."""
+    query, key, value = (_shape(kernel, name) for name in ("0", "1", "2"))
+    return prod(query[:-2]) * query[-2] * key[-2] * (query[-1] + value[-1])
 
 
 def _recurrent_layer(kernel: Kernel) -> int:
@@ -341,6 +355,7 @@ FORMULAS: dict[str, Formula] = {
     "torchvision.deform_conv2d": _convolution_of("weight"),
     **{f"aten.{name}": _attention for name in _ATTENTION_KERNELS},
     **{f"aten.{name}_backward": _attention_backward for name in _ATTENTION_KERNELS[2:]},
+    "higher_order.flex_attention": _flex_attention,
     "aten._native_multi_head_attention": _native_multi_head_attention,
     "aten._transformer_encoder_layer_fwd": _encoder_layer,
     "aten.mkldnn_rnn_layer": _recurrent_layer,

@@ -126,6 +126,7 @@ class Value:
     text: str | None = None
     tensor: str | None = None
     nnz: int | None = None  # stored elements of a sparse tensor
+    parts: tuple[Shape, ...] = ()  # shapes of a nested tensor's parts, which has none of its own
 
     @property
     def numel(self) -> int | None:

@@ -96,12 +96,14 @@ class Describer:
         sparse = str(layout).startswith("sparse")
         with unobserved():
             nnz = int(tensor._nnz()) if sparse else None
+            parts = tuple(tuple(part.shape) for part in tensor.unbind()) if tensor.is_nested else ()
         return Value(
             name=name,
             shape=shape_of(tensor),
             dtype=dtype_name(tensor.dtype),
             text=f"{layout} tensor",
             nnz=nnz,
+            parts=parts,
         )
 
     def flatten(self, value: Any, name: str = "") -> tuple[Value, ...]:

@@ -32,6 +32,8 @@ _PLAIN = frozenset(
 class FakeMode(FakeTensorMode):
     """A fake mode that takes real tensors in passing and remembers its answers."""
 
+    supports_higher_order_operators = True
+
     def __init__(self) -> None:
         with _torch_functions_kept():
             super().__init__(allow_non_fake_inputs=True)
@@ -53,6 +55,9 @@ class FakeMode(FakeTensorMode):
         return result
 
     def _ask(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if isinstance(func, torch._ops.HigherOrderOperator):
+            # Its rules are kept by exact class, and we are a subclass.
+            return func.python_key_table[FakeTensorMode](self, *args, **kwargs)
         ours = _SHAPES.get(func)
         if ours is not None and isinstance(args[0], FakeTensor):
             return ours(*args, **kwargs)

@@ -27,16 +27,24 @@ OnOp = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # runs the operato
 
 
 @contextmanager
-def watching(on_op: OnOp, on_kernel: OnOp) -> Iterator[None]:
-    """Hand every operator to `on_op` and every kernel to `on_kernel`; each must run what it is given."""
+def watching(on_op: OnOp, on_kernel: OnOp, *, functions: bool = False) -> Iterator[None]:
+    """Hand every operator to `on_op` and every kernel to `on_kernel`; each must run what it is given.
+
+    `functions` hands public functions to `on_op` in the operators' place.
+    """
     with ExitStack() as stack:
         stack.enter_context(_KernelLevel(on_kernel))
-        if PreDispatchBase is None:
+        if functions or PreDispatchBase is None:
             stack.enter_context(_FunctionLevel(on_op))
         else:
             stack.enter_context(enable_python_dispatcher())
             stack.enter_context(_operator_level(on_op))
         yield
+
+
+def refuses_operator_level(error: BaseException | None) -> bool:
+    """Whether a run ended because a higher-order operator will not run under a mode it does not know."""
+    return isinstance(error, AssertionError) and str(error).endswith("not registered")
 
 
 class _Level(TorchDispatchMode):

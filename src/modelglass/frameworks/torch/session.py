@@ -20,10 +20,10 @@ from modelglass.errors import InputsError
 from modelglass.frameworks.request import Inputs, Observation, Request
 from modelglass.frameworks.torch import structure
 from modelglass.frameworks.torch.borrow import borrowed, untouched_process
-from modelglass.frameworks.torch.describe import Describer, tensors_in
+from modelglass.frameworks.torch.describe import Describer, tensors_in, unobserved
 from modelglass.frameworks.torch.fake_mode import FakeMode
 from modelglass.frameworks.torch.inputs import make
-from modelglass.frameworks.torch.levels import watching
+from modelglass.frameworks.torch.levels import refuses_operator_level, watching
 from modelglass.frameworks.torch.recorder import Recorder
 from modelglass.frameworks.torch.twins import CannotFakeError, FakeTwins, real_twin
 from modelglass.report import Call, Note, Op, Run, Value
@@ -86,14 +86,26 @@ def _attempt(native: nn.Module, inputs: Inputs, request: Request) -> tuple[_Outc
 
 
 def _run(native: nn.Module, inputs: Inputs, request: Request, *, fake: bool) -> _Outcome:
-    mode = FakeMode() if fake else None
-    substitute = real_twin if mode is None else FakeTwins(mode)
-    session = _Session(request, fake=fake)
+    outcome = _run_once(native, inputs, request, fake=fake)
+    if refuses_operator_level(outcome.error):
+        outcome = _run_once(native, inputs, request, fake=fake, functions=True)
+    return outcome
+
+
+def _run_once(
+    native: nn.Module, inputs: Inputs, request: Request, *, fake: bool, functions: bool = False
+) -> _Outcome:
+    session = _Session(request, fake=fake, functions=functions)
     try:
-        with untouched_process(), _quiet(), ExitStack() as stack:
+        # Modes of the user's own would count our run as theirs.
+        with unobserved(), untouched_process(), _quiet(), ExitStack() as stack:
+            mode = FakeMode() if fake else None
             if fake:
                 stack.enter_context(_without_gc())
+            if request.train:  # twins made in inference mode could not train
+                stack.enter_context(torch.inference_mode(False))
             roots = native, inputs.args, dict(inputs.kwargs)
+            substitute = real_twin if mode is None else FakeTwins(mode)
             lent = stack.enter_context(borrowed(substitute, *roots))
             stack.enter_context(_conditions(mode, train=request.train))
             session.watch(*lent)
@@ -105,9 +117,10 @@ def _run(native: nn.Module, inputs: Inputs, request: Request, *, fake: bool) -> 
 class _Session:
     """One run being observed."""
 
-    def __init__(self, request: Request, *, fake: bool) -> None:
+    def __init__(self, request: Request, *, fake: bool, functions: bool) -> None:
         self._request = request
         self._fake = fake
+        self._functions = functions
         self._recorder = Recorder(Describer(), request.progress)
         self._given: tuple[Value, ...] = ()
         self._returned: tuple[Value, ...] = ()
@@ -121,7 +134,7 @@ class _Session:
         for path, module in structure.walk(model):
             self._recorder.wrap(path, module)
         try:
-            with watching(self._recorder.on_op, self._recorder.on_kernel):
+            with watching(self._recorder.on_op, self._recorder.on_kernel, functions=self._functions):
                 output = model(*args, **kwargs)
                 with self._recorder.paused():
                     self._returned = Describer().flatten(output)
