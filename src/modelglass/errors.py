@@ -33,13 +33,13 @@ class UnknownTargetError(InspectError):
     """The object is not a model of any framework modelglass knows."""
 
 
-class MissingPackageError(InspectError):
-    """An optional package is needed and not installed."""
+class FormulaError(InspectError):
+    """A formula that the user registered does not give a count."""
 
-    def __init__(self, package: str, *, wanted_by: str, extra: str | None = None) -> None:
+    def __init__(self, name: str, trouble: str) -> None:
         super().__init__(
-            f"{wanted_by} needs the package {package!r}, which is not installed",
-            hint=f"pip install 'modelglass[{extra or package}]'",
+            f"the formula registered for {name!r} {trouble}",
+            hint="it gets a Kernel and returns a whole number of multiply-accumulates, or None",
         )
 
 

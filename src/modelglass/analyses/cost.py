@@ -109,7 +109,8 @@ def _effective(model: Model) -> int | None:
         macs = op.macs or 0
         shapes = {value.shape for value in op.inputs}
         for tensor in pruned[op.module]:
-            if tensor.shape in shapes and tensor.nonzero is not None and tensor.shape:
-                macs = macs * tensor.nonzero // prod(tensor.shape)
+            # A bias is only added: what masks take from it saves no product.
+            if tensor.shape in shapes and tensor.nonzero is not None and len(tensor.shape or ()) > 1:
+                macs = macs * tensor.nonzero // prod(tensor.shape or ())
         total += macs
     return total

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from math import prod
 
 from modelglass.analyses.free_kernels import is_free, is_other
+from modelglass.errors import FormulaError
 from modelglass.report import Kernel, Shape
 from modelglass.report.dtypes import is_complex
 
@@ -23,7 +24,10 @@ COMPLEX_FACTOR = 4  # one complex product is four real ones
 
 def macs_of(kernel: Kernel) -> int | None:
     """The kernel's multiply-accumulates; 0 when it contracts nothing; None when no formula covers it."""
-    formula = _registered.get(kernel.name) or FORMULAS.get(kernel.name)
+    own = _registered.get(kernel.name)
+    if own is not None:
+        return _users_answer(own, kernel)
+    formula = FORMULAS.get(_in_place_aside(kernel.name))
     if formula is None:
         return 0 if is_free(kernel.name) or is_other(kernel.name) else None
     try:
@@ -33,6 +37,21 @@ def macs_of(kernel: Kernel) -> int | None:
     if macs and any(is_complex(value.dtype) for value in kernel.inputs):
         return COMPLEX_FACTOR * macs
     return macs
+
+
+def _users_answer(formula: Formula, kernel: Kernel) -> int | None:
+    try:
+        macs = formula(kernel)
+    except Exception as cause:
+        raise FormulaError(kernel.name, f"raised {type(cause).__name__}: {cause}") from cause
+    if macs is not None and (type(macs) is not int or macs < 0):
+        raise FormulaError(kernel.name, f"returned {macs!r}")
+    return macs
+
+
+def _in_place_aside(name: str) -> str:
+    """`aten.addmm_` does what `aten.addmm` does."""
+    return name.removesuffix("_")
 
 
 def register_formula(name: str, formula: Formula | None) -> None:
@@ -52,7 +71,7 @@ def register_formula(name: str, formula: Formula | None) -> None:
 
 def has_formula(name: str) -> bool:
     """Whether the kernel is a contraction with a formula."""
-    return name in _registered or name in FORMULAS
+    return name in _registered or _in_place_aside(name) in FORMULAS
 
 
 class MissingShapeError(Exception):
@@ -80,22 +99,34 @@ def _rows(shape: Shape) -> int:
 
 
 def _product(left: str, right: str) -> Formula:
-    """A matrix product of two named inputs; a sparse left side costs its stored elements."""
+    """A matrix product of two named inputs; a sparse side costs its stored elements."""
 
-    def formula(kernel: Kernel) -> int:
+    def formula(kernel: Kernel) -> int | None:
         a, b = _shape(kernel, left), _shape(kernel, right)
         columns = b[-1] if len(b) > 1 else 1
-        sparse = kernel.input(left)
-        if sparse is not None and sparse.nnz is not None:
-            return sparse.nnz * columns
-        return prod(a) * columns
+        stored = [value.nnz for value in (kernel.input(left), kernel.input(right)) if value]
+        match stored:
+            case [None, None]:
+                return prod(a) * columns
+            case [int(elements), None]:
+                return elements * columns
+            case [None, int(elements)]:
+                return prod(a[:-1]) * elements
+        return None  # which elements of two sparse matrices meet is not in their shapes
 
     return formula
 
 
 def _output_times_last(name: str) -> Formula:
     """Each output element sums over the last dimension of `name`."""
-    return lambda kernel: prod(_output(kernel)) * _shape(kernel, name)[-1]
+    return lambda kernel: _output_numel(kernel) * _shape(kernel, name)[-1]
+
+
+def _output_numel(kernel: Kernel) -> int:
+    """Elements of the output; of a nested one, those of its parts."""
+    if kernel.outputs and kernel.outputs[0].parts:
+        return sum(map(prod, kernel.outputs[0].parts))
+    return prod(_output(kernel))
 
 
 def _elements(name: str) -> Formula:
@@ -263,7 +294,12 @@ def _trilinear(kernel: Kernel) -> int:
 
 
 def _distances(kernel: Kernel) -> int:
-    return prod(_shape(kernel, "x1")) * _shape(kernel, "x2")[-2]
+    return prod(_output(kernel)) * _shape(kernel, "x1")[-1]
+
+
+def _quantized_cell(kernel: Kernel) -> int:
+    weights = prod(_shape(kernel, "w_ih.weight")) + prod(_shape(kernel, "w_hh.weight"))
+    return _rows(_shape(kernel, "input")) * weights
 
 
 _QUANTIZED_LINEARS = (
@@ -369,12 +405,16 @@ FORMULAS: dict[str, Formula] = {
     },
     "aten.quantized_lstm": _quantized_recurrent(4),
     "aten.quantized_gru": _quantized_recurrent(3),
+    **{
+        f"quantized.quantized_{kind}_cell_dynamic": _quantized_cell
+        for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")
+    },
     "aten.bilinear": _bilinear,
     "aten._trilinear": _trilinear,
     "aten._cdist_forward": _distances,
     "aten._euclidean_dist": _distances,
     "aten._pdist_forward": lambda kernel: prod(_output(kernel)) * _shape(kernel, "self")[-1],
-    "aten.linalg_vecdot": _elements("x"),
+    "aten.linalg_vecdot": _output_times_last("x"),
     **{f"quantized.{name}": _output_times_last("X") for name in _QUANTIZED_LINEARS},
     **{f"onednn.{name}": _output_times_last("qx") for name in ("qlinear_pointwise",)},
     **{f"quantized.{name}": _convolution_of("packed_weight.weight") for name in _QUANTIZED_CONVOLUTIONS},

@@ -1,9 +1,9 @@
 """Borrowing a model: every tensor in it is replaced for a while, and everything is put back exactly.
 
 The user's module objects themselves run, so that patched methods, closures and hooks behave as they do in
-real life; only their contents are exchanged. A journal keeps what each dict, list and object held before the
-first change, and restores it whatever happened in between: attributes that `forward` sets, caches it
-fills, modules that change their class.
+real life; only their contents are exchanged. A journal keeps what each dict, list, cell and object held
+before the first change, and restores it whatever happened in between: attributes that `forward` sets, caches it
+fills, generators it draws from, modules that change their class.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
-from types import FunctionType, MethodType
+from types import CellType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -25,11 +25,13 @@ Substitute = Callable[[torch.Tensor], torch.Tensor]
 
 # The commonest values, which hold nothing.
 _ATOMS = frozenset({int, float, bool, str, bytes, type(None), type})
-
 _EMPTY: dict[Any, Any] = {}
 
-# Objects from these packages hold no model state that a forward pass changes, and may be large.
-_OPAQUE = frozenset(sys.stdlib_module_names) | {"torch", "numpy", "builtins"}
+# Standard-library packages whose objects people keep state in. Objects of the others (locks, loggers, files,
+# threads) and of torch and numpy themselves are left alone: they may be large, shared and alive.
+_STATEFUL_STDLIB = frozenset({"types", "collections", "argparse", "dataclasses"})
+_stdlib = frozenset(sys.stdlib_module_names)
+_MISSING = object()
 
 
 @contextmanager
@@ -43,39 +45,6 @@ def borrowed(substitute: Substitute, *roots: Any) -> Iterator[tuple[Any, ...]]:
         yield tuple(journal.replaced(root) for root in roots)
     finally:
         journal.restore()
-
-
-@contextmanager
-def untouched_process() -> Iterator[None]:
-    """Random states, gradient mode, default type, device and thread count are the same afterwards."""
-    generators = [torch.default_generator]
-    if torch.cuda.is_initialized():
-        generators += torch.cuda.default_generators
-    states = [generator.get_state() for generator in generators]
-    numpy = sys.modules.get("numpy")  # nobody's numpy state changes if nobody loaded it
-    numpy_state = None if numpy is None else numpy.random.get_state()
-    python_state = random.getstate()
-    grad, dtype, threads = (
-        torch.is_grad_enabled(),
-        torch.get_default_dtype(),
-        torch.get_num_threads(),
-    )
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    try:
-        yield
-    finally:
-        for generator, state in zip(generators, states, strict=True):
-            generator.set_state(state)
-        if numpy is not None:
-            numpy.random.set_state(numpy_state)
-        random.setstate(python_state)
-        torch.set_grad_enabled(grad)
-        if torch.get_default_dtype() != dtype:
-            torch.set_default_dtype(dtype)
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
-        if torch.are_deterministic_algorithms_enabled() != deterministic:
-            torch.use_deterministic_algorithms(deterministic)
 
 
 class _Journal:
@@ -98,10 +67,19 @@ class _Journal:
         return stand_in
 
     def restore(self) -> None:
-        for undo in reversed(self._undo):
-            undo()
-        for holder, before in reversed(self._dicts):
-            _restore_dict(holder, before)
+        """Undo all, the first trouble notwithstanding: half a model given back is the worst outcome."""
+        undos: list[Callable[[], Any]] = [
+            *self._undo,
+            *(partial(_restore_dict, *pair) for pair in self._dicts),
+        ]
+        trouble: Exception | None = None
+        for undo in reversed(undos):
+            try:
+                undo()
+            except Exception as error:
+                trouble = trouble or error
+        if trouble is not None:
+            raise trouble
 
     def _stand_in(self, value: Any) -> Any:
         """What to put in the value's place: a substitute for a tensor, the value itself for the rest."""
@@ -113,6 +91,8 @@ class _Journal:
             return self._once(value, _script_copy)  # its tensors live outside Python
         if type(value) is tuple or (isinstance(value, tuple) and hasattr(value, "_fields")):
             return self._tuple(value)
+        if isinstance(value, partial):
+            return self._partial(value)
         if _holds_things(value) and id(value) not in self._visited:
             self._visited.add(id(value))
             if isinstance(value, dict) and not value:
@@ -137,29 +117,32 @@ class _Journal:
             return value
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
 
+    def _partial(self, value: partial[Any]) -> partial[Any]:
+        parts = (value.func, value.args, tuple(value.keywords.items()))
+        func, args, keywords = self._tuple(parts)
+        if (func, args, keywords) == parts and all(a is b for a, b in zip(args, value.args, strict=True)):
+            return value
+        return self._once(value, lambda _: type(value)(func, *args, **dict(keywords)))  # type: ignore[no-any-return]
+
     def _enter(self, holder: Any) -> None:
         """Exchange what one holder holds."""
         if isinstance(holder, dict):
             self._enter_dict(holder)
         elif isinstance(holder, list):
             self._enter_list(holder)
-        elif isinstance(holder, (set, deque)):
-            for item in holder:
-                self._stand_in(item)
-            self._remember_members(holder)
-        elif isinstance(holder, torch.Generator):
-            self._undo.append(partial(holder.set_state, holder.get_state()))
+        elif isinstance(holder, deque):
+            self._enter_deque(holder)
+        elif isinstance(holder, (set, bytearray)):
+            self._undo.append(partial(_restore_members, holder, holder.copy()))
         elif isinstance(holder, FunctionType):
             for cell in holder.__closure__ or ():
-                if _is_filled(cell):
-                    self._stand_in(cell.cell_contents)
+                self._enter_cell(cell)
         elif isinstance(holder, MethodType):
             self._stand_in(holder.__self__)
-        elif isinstance(holder, partial):
-            self._stand_in((holder.func, holder.args, holder.keywords))
+        elif (restore := _generator_state(holder)) is not None:
+            self._undo.append(restore)
         else:
-            self._undo.append(partial(_restore_class, holder, type(holder)))
-            self._stand_in(vars(holder))
+            self._enter_object(holder)
 
     def _enter_dict(self, holder: dict[Any, Any]) -> None:
         before = dict(holder)
@@ -173,17 +156,42 @@ class _Journal:
     def _enter_list(self, holder: list[Any]) -> None:
         before = list(holder)
         self._undo.append(partial(_restore_list, holder, before))
-        holder[:] = [self._stand_in(value) for value in before]
+        for index, value in enumerate(before):
+            new = self._stand_in(value)
+            if new is not value:
+                list.__setitem__(holder, index, new)
 
-    def _remember_members(self, holder: set[Any] | deque[Any]) -> None:
-        before = holder.copy()
+    def _enter_deque(self, holder: deque[Any]) -> None:
+        before = tuple(holder)
+        self._undo.append(partial(_restore_deque, holder, before))
+        items = [self._stand_in(value) for value in before]
+        if any(new is not old for new, old in zip(items, before, strict=True)):
+            _restore_deque(holder, tuple(items))
 
-        def undo() -> None:
-            if holder != before:
-                holder.clear()
-                holder.update(before) if isinstance(holder, set) else holder.extend(before)
+    def _enter_cell(self, cell: CellType) -> None:
+        if id(cell) in self._visited:
+            return
+        self._visited.add(id(cell))
+        self._originals.append(cell)
+        try:
+            value = cell.cell_contents
+        except ValueError:  # an empty cell: the variable is not bound yet
+            return
+        self._undo.append(partial(setattr, cell, "cell_contents", value))
+        new = self._stand_in(value)
+        if new is not value:
+            cell.cell_contents = new
 
-        self._undo.append(undo)
+    def _enter_object(self, holder: Any) -> None:
+        self._undo.append(partial(_restore_class, holder, type(holder)))
+        if hasattr(holder, "__dict__"):
+            self._stand_in(vars(holder))
+        for name in _slots(type(holder)):
+            value = getattr(holder, name, _MISSING)
+            self._undo.append(partial(_restore_slot, holder, name, value))
+            new = value if value is _MISSING else self._stand_in(value)
+            if new is not value:
+                object.__setattr__(holder, name, new)
 
 
 def _script_copy(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
@@ -196,26 +204,64 @@ def _script_copy(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
 
 
 def _holds_things(value: Any) -> bool:
-    if isinstance(
-        value,
-        (dict, list, set, deque, nn.Module, torch.Generator, FunctionType, MethodType, partial),
-    ):
+    if isinstance(value, (dict, list, set, deque, bytearray, nn.Module, FunctionType, MethodType)):
         return True
-    package = type(value).__module__.partition(".")[0]
-    return hasattr(value, "__dict__") and not isinstance(value, type) and package not in _OPAQUE
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:  # an empty cell: the variable is not bound yet
+    if isinstance(value, type):
         return False
-    return True
+    cls = type(value)
+    package = str(cls.__module__).partition(".")[0]
+    if package in ("torch", "numpy", "random"):
+        return _is_generator(value)
+    foreign = package not in _stdlib and package != "builtins"
+    return (foreign or package in _STATEFUL_STDLIB) and (hasattr(value, "__dict__") or bool(_slots(cls)))
+
+
+def _slots(cls: type) -> list[str]:
+    return [
+        name
+        for base in cls.__mro__
+        for name in _as_names(base.__dict__.get("__slots__", ()))
+        if name not in ("__dict__", "__weakref__")
+    ]
+
+
+def _as_names(slots: Any) -> tuple[str, ...]:
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def _is_generator(value: Any) -> bool:
+    return isinstance(value, (torch.Generator, random.Random)) or (
+        type(value).__module__.startswith("numpy.random")
+        and (hasattr(value, "bit_generator") or hasattr(value, "get_state"))
+    )
+
+
+def _generator_state(holder: Any) -> Callable[[], Any] | None:
+    """How to set a random generator back, or None when it is none."""
+    if isinstance(holder, torch.Generator):
+        return partial(holder.set_state, holder.get_state())
+    if isinstance(holder, random.Random):
+        return partial(holder.setstate, holder.getstate())
+    if not _is_generator(holder):
+        return None
+    if hasattr(holder, "bit_generator"):
+        return partial(setattr, holder.bit_generator, "state", holder.bit_generator.state)
+    return partial(holder.set_state, holder.get_state())
 
 
 def _restore_class(holder: Any, cls: type) -> None:
     if type(holder) is not cls:
         holder.__class__ = cls
+
+
+def _restore_slot(holder: Any, name: str, value: Any) -> None:
+    now = getattr(holder, name, _MISSING)
+    if now is value:
+        return
+    if value is _MISSING:
+        object.__delattr__(holder, name)
+    else:
+        object.__setattr__(holder, name, value)
 
 
 def _restore_dict(holder: dict[Any, Any], before: dict[Any, Any]) -> None:
@@ -234,4 +280,18 @@ def _restore_dict(holder: dict[Any, Any], before: dict[Any, Any]) -> None:
 
 def _restore_list(holder: list[Any], before: list[Any]) -> None:
     if len(holder) != len(before) or any(a is not b for a, b in zip(holder, before, strict=True)):
+        list.__setitem__(holder, slice(None), before)
+
+
+def _restore_deque(holder: deque[Any], before: tuple[Any, ...]) -> None:
+    deque.clear(holder)
+    deque.extend(holder, before)
+
+
+def _restore_members(holder: set[Any] | bytearray, before: set[Any] | bytearray) -> None:
+    """Members of a set are hashed by identity or value; a tensor among them is compared by neither here."""
+    if isinstance(holder, bytearray):
         holder[:] = before
+    elif {id(item) for item in holder} != {id(item) for item in before}:
+        holder.clear()
+        holder.update(before)

@@ -70,11 +70,19 @@ def json_safe(value: Any, depth: int = 0) -> Json:
     return name if isinstance(name, str) else type_name(type(value))
 
 
+def memory_of(tensor: torch.Tensor) -> int | None:
+    """The memory a tensor lives in; None for one inside a function transform, which has none to show."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
 class Describer:
     """Describes values; a tensor in a named parameter's or buffer's memory carries that name."""
 
-    def __init__(self, names_by_storage: Mapping[int, str] | None = None) -> None:
-        self._names = names_by_storage or {}
+    def __init__(self, names_by_storage: Mapping[int | None, str] | None = None) -> None:
+        self._names: Mapping[int | None, str] = names_by_storage or {}
         self._seen: dict[tuple[Any, ...], Value] = {}
 
     def tensor(self, name: str, tensor: torch.Tensor) -> Value:
@@ -83,7 +91,7 @@ class Describer:
             return Value(name=name, dtype=dtype_name(tensor.dtype), text="uninitialised tensor")
         if tensor.layout is not torch.strided or tensor.is_nested:
             return self._unusual(name, tensor)
-        owner = self._names.get(tensor.untyped_storage()._cdata) if self._names else None
+        owner = self._names.get(memory_of(tensor)) if self._names else None
         key = (name, tensor.shape, tensor.dtype, owner)
         value = self._seen.get(key)
         if value is None:
@@ -95,7 +103,7 @@ class Describer:
         layout = "nested" if tensor.is_nested else json_safe(tensor.layout)
         sparse = str(layout).startswith("sparse")
         with unobserved():
-            nnz = int(tensor._nnz()) if sparse else None
+            nnz = _stored_elements(tensor) if sparse else None
             parts = tuple(tuple(part.shape) for part in tensor.unbind()) if tensor.is_nested else ()
         return Value(
             name=name,
@@ -138,6 +146,12 @@ class Describer:
         if len(text) > TEXT_LIMIT:
             text = text[: TEXT_LIMIT - 1] + "…"
         return Value(name=name, text=text)
+
+
+def _stored_elements(tensor: torch.Tensor) -> int:
+    """Elements a sparse tensor keeps, those of its blocks included."""
+    values = tensor._values() if tensor.layout is torch.sparse_coo else tensor.values()
+    return values.numel()
 
 
 def tensors_in(value: Any, depth: int = 0) -> Iterable[torch.Tensor]:

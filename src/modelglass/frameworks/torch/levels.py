@@ -97,13 +97,18 @@ class _KernelLevel(_Level):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        if _is_composite(func):
+        if _is_composite(func) and not any(map(_is_nested, args)):
             # Without autograd (inference mode) composites arrive whole; what they are made of is what runs.
             with self:
                 result = func.decompose(*args, **(kwargs or {}))
             if result is not NotImplemented:
                 return result
         return self._on_kernel(func, args, kwargs or {})
+
+
+def _is_nested(value: Any) -> bool:
+    """Nested tensors have kernels of their own for what is composite for others."""
+    return isinstance(value, torch.Tensor) and value.is_nested
 
 
 _composite: dict[Any, bool] = {}

@@ -28,15 +28,24 @@ def packing_of(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:
 
 def hidden_weights(native: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Weights that torch keeps inside opaque packed objects, where `parameters()` does not see them."""
-    module: Any = native  # these classes are private to torch
-    if isinstance(getattr(module, "_packed_params", None), torch.ScriptObject):
-        weight, bias = (getattr(module, "_weight_bias", None) or module._packed_params.unpack)()
-        yield "weight", weight
-        if bias is not None:
-            yield "bias", bias
-    elif "_all_weight_values" in module._modules:  # dynamically quantized RNNs
+    if "_all_weight_values" in native._modules:  # dynamically quantized RNNs
+        module: Any = native
         yield from module.get_weight().items()
         yield from module.get_bias().items()
+    elif not isinstance(native, torch.jit.ScriptModule):
+        for key, value in vars(native).items():
+            if isinstance(value, torch.ScriptObject) and hasattr(value, "unpack"):
+                yield from _unpacked(key, value)
+
+
+def _unpacked(key: str, packed: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Weight and bias of a packed object, named after the attribute that holds it."""
+    suffix = key.removeprefix("_packed").removeprefix("_params").removeprefix("_weight")
+    unpacked = packed.unpack()
+    parts = unpacked if isinstance(unpacked, tuple) else (unpacked,)
+    for part, kind in zip(parts, ("weight", "bias"), strict=False):
+        if isinstance(part, torch.Tensor):
+            yield kind + suffix, part
 
 
 def _stored(tensor: torch.Tensor) -> int:

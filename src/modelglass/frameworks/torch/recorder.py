@@ -11,12 +11,23 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+)
 
 from modelglass.frameworks.torch.describe import Describer, json_safe, unobserved
 from modelglass.frameworks.torch.naming import kernel_name, overload_name, public_name
 from modelglass.report import Call, Failure, Kernel, Op, Phase, Value
 
 Progress = Callable[[str], None]
+# What fake tensors raise when only values could tell; a model that catches it would go on wrongly.
+CANNOT_FAKE = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+)
 PROGRESS_EVERY = 500  # operators between two words of progress
 
 
@@ -63,6 +74,7 @@ class Recorder:
         # Autograd numbers its nodes in order of creation; these marks say which call was on top since when.
         self._node_marks: list[int] = []
         self._mark_frames: list[_Frame | None] = []
+        self.needs_values: Exception | None = None  # an operator that fake tensors could not run
         self._failed_call: tuple[BaseException, _Frame] | None = None
         self._failed_op: tuple[BaseException, _Pending] | None = None
 
@@ -151,6 +163,8 @@ class Recorder:
         try:
             result = func(*args, **kwargs)
         except BaseException as error:
+            if isinstance(error, CANNOT_FAKE):
+                self.needs_values = error
             self._failed_op = error, pending
             self._ops.remove(pending)  # it did not run; the model may catch the error and go on
             raise
@@ -193,11 +207,13 @@ class Recorder:
             return self._stack[-1], "recompute" if self._in_backward else "forward"
         if not self._in_backward:
             return None, "forward"
+        # Checkpointing runs a function again with gradients on; backward proper runs without.
+        phase: Phase = "recompute" if torch.is_grad_enabled() else "backward"
         node = torch._C._current_autograd_node()
         if node is None:
-            return None, "backward"
+            return None, phase
         at = bisect_right(self._node_marks, node._sequence_nr()) - 1
-        return (self._mark_frames[at] if at >= 0 else None), "backward"
+        return (self._mark_frames[at] if at >= 0 else None), phase
 
     def _arguments(
         self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -308,8 +324,9 @@ def _packed_values(name: str, packed: torch.ScriptObject) -> Iterator[Value]:
         yield Value(name=name, text="packed weights")
         return
     with unobserved():
-        weight, bias = packed.unpack()
+        unpacked = packed.unpack()
+    parts = unpacked if isinstance(unpacked, tuple) else (unpacked,)
     describer = Describer()
-    yield describer.tensor(f"{name}.weight", weight)
-    if isinstance(bias, torch.Tensor):
-        yield describer.tensor(f"{name}.bias", bias)
+    for part, key in zip(parts, ("weight", "bias"), strict=False):
+        if isinstance(part, torch.Tensor):
+            yield describer.tensor(f"{name}.{key}", part)

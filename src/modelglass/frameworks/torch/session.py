@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -19,11 +19,12 @@ from torch.nn.parameter import is_lazy
 from modelglass.errors import InputsError
 from modelglass.frameworks.request import Inputs, Observation, Request
 from modelglass.frameworks.torch import structure
-from modelglass.frameworks.torch.borrow import borrowed, untouched_process
+from modelglass.frameworks.torch.borrow import borrowed
 from modelglass.frameworks.torch.describe import Describer, tensors_in, unobserved
 from modelglass.frameworks.torch.fake_mode import FakeMode
 from modelglass.frameworks.torch.inputs import make
 from modelglass.frameworks.torch.levels import refuses_operator_level, watching
+from modelglass.frameworks.torch.process import untouched_process
 from modelglass.frameworks.torch.recorder import Recorder
 from modelglass.frameworks.torch.twins import CannotFakeError, FakeTwins, real_twin
 from modelglass.report import Call, Note, Op, Run, Value
@@ -56,7 +57,7 @@ class _Outcome:
     calls: tuple[Call, ...]
     ops: tuple[Op, ...]
     run: Run
-    error: Exception | None = None
+    error: BaseException | None = None
     trained: bool = True
 
 
@@ -125,7 +126,7 @@ class _Session:
         self._given: tuple[Value, ...] = ()
         self._returned: tuple[Value, ...] = ()
         self._trained = True
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
 
     def watch(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Call the model, and go backward when asked."""
@@ -140,9 +141,11 @@ class _Session:
                     self._returned = Describer().flatten(output)
                 if self._request.train:
                     self._trained = _backward(output, self._recorder)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             # Whatever the user's forward raises is an answer: it belongs in the report.
             self.error = error
+        if self._fake and self.error is None:
+            self.error = self._recorder.needs_values  # the model caught it and went another way
 
     def outcome(self) -> _Outcome:
         run = Run(
@@ -175,6 +178,8 @@ def _conditions(mode: FakeTensorMode | None, *, train: bool) -> Iterator[None]:
         if "torch._dynamo" in sys.modules:  # else nothing is compiled, and loading it changes torch
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(torch.set_grad_enabled(train))
+        if torch.get_default_device().type == "meta":  # where twins are not
+            stack.enter_context(torch.device("cpu"))
         if mode is not None:
             stack.enter_context(mode)
         yield
@@ -194,7 +199,7 @@ def _without_gc() -> Iterator[None]:
 
 def _backward(output: Any, recorder: Recorder) -> bool:
     """Backpropagate from the model's own loss, or from every output at once; False: nothing trains."""
-    loss = getattr(output, "loss", None)
+    loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     sources = [loss] if isinstance(loss, torch.Tensor) else list(tensors_in(output))
     sources = [tensor for tensor in sources if tensor.requires_grad]
     if not sources:

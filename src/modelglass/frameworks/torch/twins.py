@@ -40,7 +40,7 @@ class FakeTwins:
         bare = torch.empty(0, dtype=tensor.dtype, device="meta").set_(
             self._storage(tensor), tensor.storage_offset(), tensor.shape, tensor.stride()
         )
-        if tensor.is_leaf and tensor.requires_grad:
+        if tensor.requires_grad:
             bare.requires_grad_()
         device = torch.device("cpu") if tensor.is_meta else tensor.device
         twin: Any = FakeTensor(self._mode, bare, device)
@@ -93,7 +93,7 @@ def _like(original: torch.Tensor, twin: torch.Tensor) -> torch.Tensor:
     """The twin in the original's role: parameter or not, trainable or not."""
     if isinstance(original, nn.Parameter):
         twin = nn.Parameter(twin, requires_grad=original.requires_grad)
-    elif original.is_leaf and original.requires_grad:
+    elif original.requires_grad:
         twin.requires_grad_()
     elif isinstance(original, nn.Buffer):
         twin = nn.Buffer(twin)
