@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from operator import index
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,12 +14,12 @@ from modelglass import frameworks, targets
 from modelglass.analyses.cost import cost, priced
 from modelglass.analyses.counts import count
 from modelglass.analyses.remarks import remarks
-from modelglass.errors import ReportFormatError, UnknownTargetError, UsageError
+from modelglass.errors import InputsError, ReportFormatError, UnknownTargetError, UsageError
 from modelglass.frameworks.request import Inputs, Observation, Progress, Request, TensorSpec
 from modelglass.renderers import json, markdown, text
 from modelglass.renderers import summary as classic
 from modelglass.renderers._rows import known_columns
-from modelglass.report import Report, RunMode
+from modelglass.report import Report, RunMode, Shape
 from modelglass.report.codec import dumps, loads
 
 __all__ = [
@@ -76,7 +77,9 @@ def inspect(
             native = stack.enter_context(targets.calling(_code_target(target)))
         if isinstance(inputs, str):
             tell("making the inputs")
-            inputs = stack.enter_context(targets.calling(inputs))
+            source, inputs = inputs, stack.enter_context(targets.calling(inputs))
+            if inputs is None:
+                raise InputsError(f"{source!r} gave None", hint="return a tensor, a tuple or a dict")
         request = Request(
             inputs=_requested_inputs(inputs, input_shape, batch_size, dtype),
             mode=run,
@@ -85,7 +88,10 @@ def inspect(
             progress=progress,
         )
         if train and (request.inputs is None or run == "none"):
-            raise UsageError("train=True needs a run", hint="give inputs or input_shape")
+            raise UsageError(
+                "a training step needs a run, and a run needs inputs",
+                hint="give inputs or their shapes, and a run that is fake or real",
+            )
         tell("observing the model")
         observation = _observe(native, target, request)
     tell("adding up")
@@ -135,9 +141,7 @@ def _requested_inputs(
         raise UsageError("inputs and input_shape exclude each other", hint="give one of them")
     if input_shape is not None:
         name = None if dtype is None else str(dtype).rpartition(".")[2]
-        several = bool(input_shape) and not isinstance(input_shape[0], int)
-        shapes = input_shape if several else [input_shape]
-        return tuple(TensorSpec((batch_size, *map(int, shape)), name) for shape in shapes)
+        return tuple(TensorSpec(shape, name) for shape in _shapes(input_shape, batch_size))
     if inputs is None or isinstance(inputs, Inputs):
         return inputs
     if type(inputs) is tuple and inputs and all(isinstance(i, TensorSpec) for i in inputs):
@@ -149,6 +153,22 @@ def _requested_inputs(
     return Inputs(args=(inputs,))
 
 
+def _shapes(input_shape: Sequence[Any], batch_size: int) -> Iterator[Shape]:
+    """The full shape of each input."""
+    try:
+        several = len(input_shape) > 0 and isinstance(input_shape[0], (tuple, list))
+        for shape in input_shape if several else [input_shape]:
+            sizes = tuple(map(index, (batch_size, *shape)))
+            if min(sizes) < 0:
+                raise ValueError("a size is negative")
+            yield sizes
+    except (TypeError, ValueError) as cause:
+        raise UsageError(
+            f"input_shape={input_shape!r} with batch_size={batch_size!r} is no shape: {cause}",
+            hint="give whole numbers without the batch: input_shape=(3, 224, 224), batch_size=1",
+        ) from cause
+
+
 def render(report: Report, format: str = "text", **options: Any) -> str:
     """The report as "text", "json" or "markdown".
 
@@ -156,6 +176,10 @@ def render(report: Report, format: str = "text", **options: Any) -> str:
     >>> print(render(inspect(torch.nn.Linear(3, 8)), "text", width=60).splitlines()[2])
     (root)  Linear      32  100.0 %
     """
+    if not isinstance(report, Report):
+        raise UsageError(
+            f"this is a {type(report).__name__}, not a report", hint="render what mg.inspect returns"
+        )
     renderer = RENDERERS.get(format)
     if renderer is None:
         raise UsageError(f"there is no format {format!r}", hint="formats are " + ", ".join(RENDERERS))
@@ -182,10 +206,15 @@ def write_whole(path: Path, text: str) -> None:
     """Write a file under a temporary name and rename it, so that nobody ever sees half of it."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+        try:
+            partial.write_text(text, encoding="utf-8")
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as cause:
+        raise UsageError(
+            f"cannot write {str(path)!r}: {cause.strerror}", hint="choose another file"
+        ) from cause
 
 
 def load(path: str | os.PathLike[str]) -> Report:
@@ -197,6 +226,15 @@ def load(path: str | os.PathLike[str]) -> Report:
             f"{os.fspath(path)!r} cannot be read: {cause}", hint="pass a file that mg.save wrote"
         ) from cause
     return loads(content)
+
+
+def _is_shape(value: Any) -> bool:
+    """Whether this is one shape or several, rather than the inputs themselves."""
+    if not isinstance(value, (tuple, list)):
+        return False
+    return all(hasattr(item, "__index__") or isinstance(item, (tuple, list)) for item in value) and not any(
+        hasattr(item, "shape") for item in value
+    )
 
 
 class ModelSummary(str):
@@ -225,7 +263,7 @@ def summary(
     >>> "Total params: 55" in summary(torch.nn.Linear(10, 5))
     True
     """
-    if input_shape is None or isinstance(input_shape, (tuple, list)):
+    if input_shape is None or _is_shape(input_shape):
         report = inspect(model, input_shape=input_shape, batch_size=batch_size, device=device)
     else:
         report = inspect(model, input_shape)

@@ -10,7 +10,6 @@ from pathlib import Path
 import click
 
 from modelglass.api import write_whole
-from modelglass.errors import UsageError
 
 PIPED_WIDTH = 100
 
@@ -20,12 +19,7 @@ def emit(text: str, output: Path | None) -> None:
     if output is None:
         click.echo(text, nl=False, color=True)  # colour was decided when the text was made
         return
-    try:
-        write_whole(output, text)
-    except OSError as cause:
-        raise UsageError(
-            f"cannot write {str(output)!r}: {cause.strerror}", hint="choose another -o"
-        ) from cause
+    write_whole(output, text)
 
 
 def wants_color(choice: str, output: Path | None) -> bool:

@@ -32,7 +32,7 @@ def loads(text: str) -> Report:
     """The report that `dumps` wrote, equal to it."""
     try:
         document = json.loads(text)
-    except ValueError as cause:
+    except (ValueError, RecursionError) as cause:
         raise ReportFormatError(
             f"this is not JSON: {cause}", hint="pass a file that mg.save wrote"
         ) from cause
@@ -46,7 +46,7 @@ def loads(text: str) -> Report:
         )
     try:
         report: Report = _decode(Report, document)
-    except (KeyError, TypeError, ValueError, AttributeError) as cause:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as cause:
         raise ReportFormatError(
             f"this report cannot be read: {cause}", hint="write it again with mg.save"
         ) from cause
@@ -118,6 +118,10 @@ def _decode(hint: Any, value: Any) -> Any:
         if value is None:
             return None
         return _decode(next(arg for arg in get_args(hint) if arg is not NoneType), value)
+    if origin is Literal and value not in get_args(hint):
+        raise ValueError(f"{value!r} is none of {get_args(hint)}")
+    if hint in _SCALARS and type(value) is not hint and not (hint is float and type(value) is int):
+        raise ValueError(f"{value!r} is no {hint.__name__}")
     return value
 
 

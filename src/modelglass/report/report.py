@@ -119,7 +119,7 @@ class Run:
     failure: Failure | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Report:
     """Everything known about one model, in one piece of plain data."""
 
@@ -128,3 +128,8 @@ class Report:
     counts: Counts | None = None
     cost: Cost | None = None
     notes: tuple[Note, ...] = ()
+
+    def __repr__(self) -> str:
+        params = "" if self.counts is None else f", {self.counts.params:,} parameters"
+        macs = "" if self.cost is None or self.run.mode == "none" else f", {self.cost.macs:,} MACs"
+        return f"<Report of {self.model.name} ({self.model.source}){params}{macs}>"

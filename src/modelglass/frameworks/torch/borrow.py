@@ -2,8 +2,8 @@
 
 The user's module objects themselves run, so that patched methods, closures and hooks behave as they do in
 real life; only their contents are exchanged. A journal keeps what each dict, list, cell and object held
-before the first change, and restores it whatever happened in between: attributes that `forward` sets, caches it
-fills, generators it draws from, modules that change their class.
+before the first change, and restores it whatever happened in between: attributes that `forward` sets,
+caches it fills, generators it draws from, modules that change their class.
 """
 
 from __future__ import annotations

@@ -3,41 +3,65 @@
 from __future__ import annotations
 
 from itertools import chain
+from math import prod
 
 import torch
 from torch import nn
 
-from modelglass.errors import UsageError
+from modelglass.errors import InputsError, UsageError
 from modelglass.frameworks.request import Inputs, TensorSpec
 from modelglass.frameworks.torch.describe import dtype_name
 from modelglass.frameworks.torch.structure import walk
+from modelglass.report import Shape
 
 _SEED = 0
 
 
-def make(native: nn.Module, specs: tuple[TensorSpec, ...], device: str | None) -> Inputs:
-    """Tensors as the specs say: integers within every embedding's range, the rest from a normal draw."""
-    target = _device_of(native) if device is None else torch.device(device)
-    made = [(spec.name, _tensor(native, spec, target)) for spec in specs]
+def make(native: nn.Module, specs: tuple[TensorSpec, ...], device: str | None, *, fake: bool) -> Inputs:
+    """Tensors as the specs say: integers within every embedding's range, the rest from a normal draw.
+
+    For a fake run they have no values, and take no memory.
+    """
+    target = _device(native, device)
+    made = [(spec.name, _tensor(native, spec, target, fake=fake)) for spec in specs]
     return Inputs(
         args=tuple(tensor for name, tensor in made if name is None),
         kwargs={name: tensor for name, tensor in made if name is not None},
     )
 
 
-def _tensor(native: nn.Module, spec: TensorSpec, device: torch.device) -> torch.Tensor:
+def _tensor(native: nn.Module, spec: TensorSpec, device: torch.device, *, fake: bool) -> torch.Tensor:
     dtype = _natural_dtype(native) if spec.dtype is None else _dtype(spec.dtype)
-    numel = 1
-    for dim in spec.shape:
-        numel *= dim
+    try:
+        if fake and device.type == "cpu":
+            return torch.empty(spec.shape, dtype=dtype, device="meta")
+        return _values(native, spec.shape, dtype).to(device, dtype)
+    except (RuntimeError, TypeError, ValueError, NotImplementedError) as cause:
+        shape = "x".join(map(str, spec.shape))
+        raise InputsError(
+            f"cannot make an input {shape} of {dtype}: {str(cause).splitlines()[0]}",
+            hint="give a smaller shape or another type, or pass the inputs themselves",
+        ) from cause
+
+
+def _values(native: nn.Module, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
     if dtype.is_floating_point or dtype.is_complex:
         # A generator of our own: the user's random state is not ours to use.
-        generator = torch.Generator().manual_seed(_SEED)
+        generator = torch.Generator("cpu").manual_seed(_SEED)
         draw = dtype if dtype.is_complex else torch.float32
-        return torch.randn(spec.shape, generator=generator, dtype=draw).to(device, dtype)
+        return torch.randn(shape, generator=generator, dtype=draw, device="cpu")
     if dtype is torch.bool:
-        return torch.ones(spec.shape, dtype=dtype, device=device)
-    return (torch.arange(numel) % _id_bound(native)).reshape(spec.shape).to(device, dtype)
+        return torch.ones(shape, dtype=dtype, device="cpu")
+    return (torch.arange(prod(shape), device="cpu") % _id_bound(native)).reshape(shape)
+
+
+def _device(native: nn.Module, asked: str | None) -> torch.device:
+    if asked is None:
+        return _device_of(native)
+    try:
+        return torch.device(asked)
+    except RuntimeError as cause:
+        raise UsageError(f"there is no device {asked!r}", hint="for example cpu or cuda:0") from cause
 
 
 def _dtype(name: str) -> torch.dtype:

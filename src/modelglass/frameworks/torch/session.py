@@ -20,12 +20,12 @@ from modelglass.errors import InputsError
 from modelglass.frameworks.request import Inputs, Observation, Request
 from modelglass.frameworks.torch import structure
 from modelglass.frameworks.torch.borrow import borrowed
-from modelglass.frameworks.torch.describe import Describer, tensors_in, unobserved
+from modelglass.frameworks.torch.describe import Describer, memory_of, tensors_in, unobserved
 from modelglass.frameworks.torch.fake_mode import FakeMode
 from modelglass.frameworks.torch.inputs import make
 from modelglass.frameworks.torch.levels import refuses_operator_level, watching
 from modelglass.frameworks.torch.process import untouched_process
-from modelglass.frameworks.torch.recorder import Recorder
+from modelglass.frameworks.torch.recorder import CANNOT_FAKE, Recorder
 from modelglass.frameworks.torch.twins import CannotFakeError, FakeTwins, real_twin
 from modelglass.report import Call, Note, Op, Run, Value
 
@@ -42,10 +42,7 @@ def observe(native: Any, request: Request) -> Observation:
     model, notes = structure.read(native)
     if request.inputs is None or request.mode == "none":
         return Observation(model=model, run=Run(mode="none"), notes=notes)
-    inputs = request.inputs
-    if not isinstance(inputs, Inputs):
-        inputs = make(native, inputs, request.device)
-    outcome, more = _attempt(native, inputs, request)
+    outcome, more = _attempt(native, request)
     model = replace(model, calls=outcome.calls, ops=outcome.ops)
     return Observation(model=model, run=outcome.run, notes=(*notes, *more))
 
@@ -61,54 +58,79 @@ class _Outcome:
     trained: bool = True
 
 
-def _attempt(native: nn.Module, inputs: Inputs, request: Request) -> tuple[_Outcome, tuple[Note, ...]]:
+@dataclass(frozen=True)
+class _How:
+    """One way to run: on fake tensors or copies, watching operators or functions, with gradients or not."""
+
+    fake: bool
+    gradients: bool
+    functions: bool = False
+
+
+def _attempt(native: nn.Module, request: Request) -> tuple[_Outcome, tuple[Note, ...]]:
     """A fake run, then a real one where the fake one cannot tell."""
     notes: list[Note] = []
     fake = request.mode == "fake"
-    if not fake and _valueless(native, inputs):
+    valueless = _valueless(native, request)
+    if not fake and valueless:
         raise InputsError(
             "a real run needs values, and this model or its inputs have none (meta or fake tensors)",
             hint='use run="fake", or build the model with real weights',
         )
-    outcome = _run(native, inputs, request, fake=fake)
-    if fake and outcome.error is not None and not _valueless(native, inputs):
-        reason = _first_line(outcome.error)
-        outcome = _run(native, inputs, request, fake=False)
+    outcome = _run(native, request, fake=fake)
+    if fake and outcome.error is not None and not valueless:
+        reason = _reason(outcome)
+        outcome = _run(native, request, fake=False)
         if outcome.error is None:
             notes.append(
                 Note(
                     code="real-run",
-                    text=f"fake tensors cannot run this model ({reason}), so it ran for real, "
-                    "on copies of its tensors",
+                    text=f"{reason}, so the model ran for real, on copies of its tensors",
                 )
             )
     notes.extend(_notes(native, outcome, request))
     return outcome, tuple(notes)
 
 
-def _run(native: nn.Module, inputs: Inputs, request: Request, *, fake: bool) -> _Outcome:
-    outcome = _run_once(native, inputs, request, fake=fake)
+def _reason(outcome: _Outcome) -> str:
+    """Why fake tensors would not do, in a user's words."""
+    failure = outcome.run.failure
+    where = f" in {failure.module}" if failure is not None and failure.module else ""
+    if isinstance(outcome.error, CANNOT_FAKE):
+        operator = failure.op if failure is not None and failure.op else "an operator"
+        return f"{operator}{where} depends on values, which fake tensors do not have"
+    return f"fake tensors cannot run this model ({_first_line(outcome.error)}{where})"
+
+
+def _run(native: nn.Module, request: Request, *, fake: bool) -> _Outcome:
+    inputs = request.inputs
+    if not isinstance(inputs, Inputs):
+        inputs = make(native, inputs or (), request.device, fake=fake)
+    how = _How(fake=fake, gradients=request.train)
+    outcome = _run_once(native, inputs, request, how)
     if refuses_operator_level(outcome.error):
-        outcome = _run_once(native, inputs, request, fake=fake, functions=True)
+        how = replace(how, functions=True)
+        outcome = _run_once(native, inputs, request, how)
+    if "does not require grad" in str(outcome.error) and not how.gradients:
+        # The model differentiates on its own, as force fields do.
+        outcome = _run_once(native, inputs, request, replace(how, gradients=True))
     return outcome
 
 
-def _run_once(
-    native: nn.Module, inputs: Inputs, request: Request, *, fake: bool, functions: bool = False
-) -> _Outcome:
-    session = _Session(request, fake=fake, functions=functions)
+def _run_once(native: nn.Module, inputs: Inputs, request: Request, how: _How) -> _Outcome:
+    session = _Session(request, how)
     try:
         # Modes of the user's own would count our run as theirs.
         with unobserved(), untouched_process(), _quiet(), ExitStack() as stack:
-            mode = FakeMode() if fake else None
-            if fake:
+            mode = FakeMode() if how.fake else None
+            if how.fake:
                 stack.enter_context(_without_gc())
-            if request.train:  # twins made in inference mode could not train
+            if how.gradients:  # twins made in inference mode could not train
                 stack.enter_context(torch.inference_mode(False))
             roots = native, inputs.args, dict(inputs.kwargs)
             substitute = real_twin if mode is None else FakeTwins(mode)
             lent = stack.enter_context(borrowed(substitute, *roots))
-            stack.enter_context(_conditions(mode, train=request.train))
+            stack.enter_context(_conditions(mode, gradients=how.gradients))
             session.watch(*lent)
     except CannotFakeError as error:
         session.error = error
@@ -118,10 +140,9 @@ def _run_once(
 class _Session:
     """One run being observed."""
 
-    def __init__(self, request: Request, *, fake: bool, functions: bool) -> None:
+    def __init__(self, request: Request, how: _How) -> None:
         self._request = request
-        self._fake = fake
-        self._functions = functions
+        self._how = how
         self._recorder = Recorder(Describer(), request.progress)
         self._given: tuple[Value, ...] = ()
         self._returned: tuple[Value, ...] = ()
@@ -135,7 +156,7 @@ class _Session:
         for path, module in structure.walk(model):
             self._recorder.wrap(path, module)
         try:
-            with watching(self._recorder.on_op, self._recorder.on_kernel, functions=self._functions):
+            with watching(self._recorder.on_op, self._recorder.on_kernel, functions=self._how.functions):
                 output = model(*args, **kwargs)
                 with self._recorder.paused():
                     self._returned = Describer().flatten(output)
@@ -144,12 +165,12 @@ class _Session:
         except (Exception, SystemExit) as error:
             # Whatever the user's forward raises is an answer: it belongs in the report.
             self.error = error
-        if self._fake and self.error is None:
+        if self._how.fake and self.error is None:
             self.error = self._recorder.needs_values  # the model caught it and went another way
 
     def outcome(self) -> _Outcome:
         run = Run(
-            mode="fake" if self._fake else "real",
+            mode="fake" if self._how.fake else "real",
             train=self._request.train,
             inputs=self._given,
             outputs=self._returned,
@@ -172,12 +193,12 @@ def _quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _conditions(mode: FakeTensorMode | None, *, train: bool) -> Iterator[None]:
-    """The surroundings of a run: gradients only for training, compiled parts run as written."""
+def _conditions(mode: FakeTensorMode | None, *, gradients: bool) -> Iterator[None]:
+    """The surroundings of a run: gradients where wanted, compiled parts run as written."""
     with ExitStack() as stack:
         if "torch._dynamo" in sys.modules:  # else nothing is compiled, and loading it changes torch
             stack.enter_context(torch.compiler.set_stance("force_eager"))
-        stack.enter_context(torch.set_grad_enabled(train))
+        stack.enter_context(torch.set_grad_enabled(gradients))
         if torch.get_default_device().type == "meta":  # where twins are not
             stack.enter_context(torch.device("cpu"))
         if mode is not None:
@@ -212,18 +233,19 @@ def _backward(output: Any, recorder: Recorder) -> bool:
     return True
 
 
-def _names_by_storage(model: nn.Module) -> dict[int, str]:
-    names: dict[int, str] = {}
+def _names_by_storage(model: nn.Module) -> dict[int | None, str]:
+    names: dict[int | None, str] = {}
     for path, module in structure.walk(model):
         for key, tensor in chain(module._parameters.items(), module._buffers.items()):
             if tensor is not None and not is_lazy(tensor) and tensor.layout is torch.strided:
-                name = structure.joined(path, key)
-                names.setdefault(tensor.untyped_storage()._cdata, name)
+                names.setdefault(memory_of(tensor), structure.joined(path, key))
+    names.pop(None, None)
     return names
 
 
-def _valueless(native: nn.Module, inputs: Inputs) -> bool:
-    tensors = chain(native.parameters(), native.buffers(), tensors_in(inputs.args), tensors_in(inputs.kwargs))
+def _valueless(native: nn.Module, request: Request) -> bool:
+    given = request.inputs if isinstance(request.inputs, Inputs) else Inputs()
+    tensors = chain(native.parameters(), native.buffers(), tensors_in(given.args), tensors_in(given.kwargs))
     return any(tensor.is_meta or isinstance(tensor, FakeTensor) for tensor in tensors)
 
 
