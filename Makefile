@@ -49,7 +49,7 @@ $(VENV)/.torch:
 	@touch $@
 
 $(VENV)/.core: $(VENV)/.torch pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet -c constraints.txt -e .
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[torch]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core

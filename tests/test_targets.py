@@ -38,6 +38,13 @@ def explode():
     raise ValueError("no weights here")
 
 constant = 3
+ready = Net()
+
+def needy(width):
+    return nn.Linear(width, 1)
+
+def leave():
+    raise SystemExit(7)
 """
 
 
@@ -64,6 +71,23 @@ def test_targets_build_models(folder: Path, target: str) -> None:
     assert report.cost.macs == 3 * 4 * 8
 
 
+def test_a_model_that_is_already_built_is_taken_as_it_is(folder: Path) -> None:
+    report = mg.inspect("my_net.py::ready", inputs="my_net.py::batch")
+    assert report.cost.macs == 3 * 4 * 8
+    assert report.model.modules[0].qualified_type == "my_net.Net"
+
+
+def test_files_of_the_same_name_do_not_mix(folder: Path) -> None:
+    (folder / "other").mkdir()
+    (folder / "other" / "my_net.py").write_text(SOURCE)
+    (folder / "other" / "sibling.py").write_text("WIDTH = 2")
+    (folder / "other" / "late.py").write_text("SCALE = 2.0")
+    before = set(sys.modules)
+    sizes = [mg.inspect(f"{place}my_net.py::build").counts.params for place in ("", "other/", "")]
+    assert sizes == [40, 10, 40]
+    assert {name for name in set(sys.modules) - before if "my_net" in name or name == "sibling"} == set()
+
+
 def test_members_are_reached_by_dots(folder: Path) -> None:
     assert mg.inspect("my_net.py::Zoo.small").counts.params == 10
 
@@ -84,12 +108,14 @@ WRONG = {
     "absent.py::build": (TargetError, "no file 'absent.py'", ""),
     "my_nett.py::build": (TargetError, "no file", "did you mean my_net.py"),
     "nowhere/my_net.py::build": (TargetError, "no file", "does not exist either"),
-    "my_net.py::bulid": (TargetError, "has no 'bulid'", "build"),
-    "my_net.py::constant": (TargetError, "is a int, not a function", "wrap it"),
+    "my_net.py::bulid": (TargetError, "has no 'bulid'", "did you mean build? it has Net, Zoo, build"),
+    "my_net.py::constant": (InspectError, "gave a builtins.int", "torch.nn.Module"),
+    "my_net.py::needy": (TargetError, "cannot be called without arguments", "wrap it"),
+    "my_net.py::leave": (TargetError, "raised SystemExit: 7", "my_net.py, line"),
     "my_net.py::explode": (TargetError, "raised ValueError: no weights here", "my_net.py, line 25"),
     "my_net.py::batch": (InspectError, "no model modelglass knows", "torch.nn.Module"),
     "broken.py::build": (TargetError, "raised ModuleNotFoundError", "broken.py, line 1"),
-    "syntax.py::build": (TargetError, "raised SyntaxError", ""),
+    "syntax.py::build": (TargetError, "raised SyntaxError", "syntax.py, line 1"),
     "absent_module:build": (TargetError, "no module 'absent_module'", "install it"),
     "broken:build": (TargetError, "raised ModuleNotFoundError", ""),
     "my_net.py::": (UsageError, "does not name a function", "file.py::function"),

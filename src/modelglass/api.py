@@ -18,11 +18,12 @@ from modelglass.errors import InputsError, ReportFormatError, UnknownTargetError
 from modelglass.frameworks.request import Inputs, Observation, Progress, Request, TensorSpec
 from modelglass.renderers import json, markdown, text
 from modelglass.renderers import summary as classic
-from modelglass.renderers._rows import known_columns
+from modelglass.renderers.columns import COLUMNS, known_columns
 from modelglass.report import Report, RunMode, Shape
 from modelglass.report.codec import dumps, loads
 
 __all__ = [
+    "COLUMNS",
     "RENDERERS",
     "ModelSummary",
     "TensorSpec",
@@ -73,7 +74,7 @@ def inspect(
     with ExitStack() as stack:
         native = target
         if isinstance(target, (str, os.PathLike)):
-            tell("building the model")
+            tell("loading and building the model")
             native = stack.enter_context(targets.calling(_code_target(target)))
         if isinstance(inputs, str):
             tell("making the inputs")

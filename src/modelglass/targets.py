@@ -6,13 +6,16 @@ Only code the user names runs. Nothing is left on disk (no bytecode) or on the i
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
+from inspect import signature
 from pathlib import Path
-from types import ModuleType
+from traceback import extract_tb
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from modelglass.errors import TargetError, UsageError
@@ -27,102 +30,125 @@ def is_code_target(text: str) -> bool:
 
 @contextmanager
 def calling(text: str) -> Iterator[Any]:
-    """What the named function returns; imports next to it keep working inside the block."""
+    """What the named function returns, or the named object itself when it is no function or class.
+
+    Imports next to it keep working inside the block; afterwards the process has forgotten them.
+    """
     place, _, name = text.partition("::") if "::" in text else text.rpartition(":")
     if not place or not name:
         raise UsageError(f"{text!r} does not name a function", hint=f"write {FORMS}")
     from_file = "::" in text
-    folder = str(Path(place).resolve().parent) if from_file else str(Path.cwd())
+    folder = Path(place).resolve().parent if from_file else Path.cwd()
     with _importing_from(folder):
         module = _load_file(Path(place)) if from_file else _load_module(place)
-        yield _call(_member(module, name, place), text)
+        yield _made_by(_member(module, name, place), text)
 
 
 @contextmanager
-def _importing_from(folder: str) -> Iterator[None]:
-    path, bytecode = list(sys.path), sys.dont_write_bytecode
-    sys.path.insert(0, folder)
+def _importing_from(folder: Path) -> Iterator[None]:
+    """Modules of that folder can be imported; no bytecode is written, and none of them stays."""
+    path, bytecode, loaded = list(sys.path), sys.dont_write_bytecode, set(sys.modules)
+    sys.path.insert(0, str(folder))
     sys.dont_write_bytecode = True
     try:
         yield
     finally:
         sys.path[:] = path
         sys.dont_write_bytecode = bytecode
+        # The next target may have files of the same names.
+        for name in set(sys.modules) - loaded:
+            source = getattr(sys.modules[name], "__file__", None)
+            if source is not None and Path(source).is_relative_to(folder):
+                del sys.modules[name]
 
 
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise TargetError(f"there is no file {str(path)!r}", hint=_nearby(path))
-    name = f"modelglass_target_{path.stem}"
-    spec = spec_from_file_location(name, path)
+    name = path.stem if path.stem not in sys.modules else f"modelglass_target_{path.stem}"
+    spec = spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise TargetError(f"{str(path)!r} is not a Python file", hint="its name must end in .py")
     module = module_from_spec(spec)
     # Classes defined in the file look their module up by name (dataclasses, pickling).
     sys.modules[name] = module
-    try:
+    with _telling(f"loading {str(path)!r}"):
         spec.loader.exec_module(module)
-    except Exception as cause:
-        del sys.modules[name]
-        raise _failed(f"loading {str(path)!r}", cause) from cause
     return module
 
 
 def _load_module(name: str) -> ModuleType:
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as cause:
-        if cause.name is not None and (name == cause.name or name.startswith(f"{cause.name}.")):
-            raise TargetError(
-                f"there is no module {name!r}",
-                hint="run from the folder that holds it, install it, or name a file.py::function",
-            ) from cause
-        raise _failed(f"importing {name!r}", cause) from cause
-    except Exception as cause:
-        raise _failed(f"importing {name!r}", cause) from cause
+    with _telling(f"importing {name!r}"):
+        try:
+            return import_module(name)
+        except ModuleNotFoundError as cause:
+            if cause.name is not None and (name == cause.name or name.startswith(f"{cause.name}.")):
+                raise TargetError(
+                    f"there is no module {name!r}",
+                    hint="run from the folder that holds it, install it, or name a file.py::function",
+                ) from cause
+            raise
 
 
-def _member(module: ModuleType, name: str, place: str) -> Callable[[], Any]:
+def _member(module: ModuleType, name: str, place: str) -> Any:
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)
     if found is None:
-        names = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
-        close = get_close_matches(name, names, n=3, cutoff=0.4) or names[:5]
-        hint = f"it has {', '.join(close)}" if close else "it defines no function"
-        raise TargetError(f"{place!r} has no {name!r}", hint=hint)
-    if not callable(found):
-        raise TargetError(
-            f"{name!r} in {place!r} is a {type(found).__name__}, not a function",
-            hint="wrap it: def build(): return " + name,
-        )
-    result: Callable[[], Any] = found
-    return result
+        names = [key for key, value in vars(module).items() if _is_own(value, module) and key[0] != "_"]
+        close = get_close_matches(name, names, n=1, cutoff=0.5)
+        guess = f"did you mean {close[0]}? " if close else ""
+        listed = f"it has {', '.join(names[:8])}" if names else "it defines no function"
+        raise TargetError(f"{place!r} has no {name!r}", hint=guess + listed)
+    return found
 
 
-def _call(function: Callable[[], Any], text: str) -> Any:
+def _is_own(value: Any, module: ModuleType) -> bool:
+    return callable(value) and getattr(value, "__module__", None) == module.__name__
+
+
+def _made_by(found: Any, text: str) -> Any:
+    """Call what is to be called; a model that is already built is taken as it is."""
+    if not isinstance(found, (FunctionType, BuiltinFunctionType, MethodType, type, partial)):
+        return found
+    with _telling(f"calling {text!r}"):
+        try:
+            signature(found).bind()
+        except TypeError as cause:
+            raise TargetError(
+                f"{text!r} cannot be called without arguments: {cause}",
+                hint="wrap it: def build(): return " + text.replace("::", ":").rpartition(":")[2] + "(...)",
+            ) from cause
+        except ValueError:  # a signature written in C
+            pass
+        return found()
+
+
+@contextmanager
+def _telling(what: str) -> Iterator[None]:
+    """Whatever the user's code raises, told in one line."""
     try:
-        return function()
-    except Exception as cause:
-        raise _failed(f"calling {text!r}", cause) from cause
+        yield
+    except TargetError:
+        raise
+    except (Exception, SystemExit) as cause:
+        lines = str(cause).strip().splitlines() or [""]
+        raise TargetError(
+            f"{what} raised {type(cause).__name__}: {lines[0]}",
+            hint=f"it came from {_place_of(cause)}; --debug shows the whole traceback",
+        ) from cause
 
 
-def _failed(what: str, cause: Exception) -> TargetError:
-    lines = str(cause).strip().splitlines() or [""]
-    where = _last_line_of_user_code(cause)
-    return TargetError(
-        f"{what} raised {type(cause).__name__}: {lines[0]}",
-        hint=f"it came from {where}; --debug shows the whole traceback",
-    )
-
-
-def _last_line_of_user_code(cause: Exception) -> str:
-    trace = cause.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return "its own code"
-    return f"{Path(trace.tb_frame.f_code.co_filename).name}, line {trace.tb_lineno}"
+def _place_of(cause: BaseException) -> str:
+    """The last line of code outside Python's import machinery and outside modelglass."""
+    if isinstance(cause, SyntaxError) and cause.filename:
+        return f"{Path(cause.filename).name}, line {cause.lineno}"
+    frames = [
+        (frame.filename, frame.lineno)
+        for frame in extract_tb(cause.__traceback__)
+        if not frame.filename.startswith("<frozen") and Path(frame.filename).parent != Path(__file__).parent
+    ]
+    return f"{Path(frames[-1][0]).name}, line {frames[-1][1]}" if frames else "its own code"
 
 
 def _nearby(path: Path) -> str:

@@ -32,6 +32,16 @@ def batch():
 
 def explode():
     raise ValueError("no weights here")
+
+def nothing():
+    return None
+
+def leave():
+    raise SystemExit(0)
+
+def noisy():
+    print("building")
+    return build()
 """
 
 
@@ -80,6 +90,24 @@ def test_json_is_nothing_but_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(out)["counts"]["params"] == 3114
 
 
+def test_what_the_users_code_prints_is_not_the_result(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run("net.py::noisy", "--format", "json", capsys=capsys)
+    assert (code, json.loads(out)["format"]) == (0, "modelglass-report")
+    assert "building" in err
+
+
+def test_a_huge_input_costs_nothing_in_a_fake_run(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run("net.py::words", "--input", "1000000x1000000", capsys=capsys)
+    assert code == 0
+    assert "1000000x1000000x4" in out
+
+
+def test_a_failure_is_told_when_the_report_goes_to_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run("net.py::build", "--input", "2x3x8x9", "-o", "r.txt", capsys=capsys)
+    assert (code, out) == (3, "")
+    assert "error: 3 raised RuntimeError" in err
+
+
 def test_a_file_is_written_whole(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out, _ = run(
         "net.py::build", "--input", "1x3x8x8", "--format", "json", "-o", "report.json", capsys=capsys
@@ -111,8 +139,14 @@ WRONG: dict[str, tuple[list[str], int, str]] = {
     "unreadable spec": (["net.py::build", "--input", "2x3y"], 2, "does not describe an input"),
     "empty type": (["net.py::build", "--input", "2x3:"], 2, "does not describe an input"),
     "unknown type": (["net.py::build", "--input", "2x3:float99"], 2, "no element type"),
+    "input twice": (["net.py::build", "--input", "x=2", "--input", "x=3"], 2, "given twice"),
+    "empty columns": (["net.py::build", "--columns", ""], 2, "no column ''"),
+    "odd type": (["net.py::build", "--input", "2x3:quint8", "--run", "real"], 3, "cannot make an input"),
+    "inputs give nothing": (["net.py::build", "--inputs", "net.py::nothing"], 3, "gave None"),
+    "builder leaves": (["net.py::leave"], 3, "SystemExit"),
     "both inputs": (["net.py::build", "--inputs", "a", "--input", "2"], 2, "exclude each other"),
     "train without inputs": (["net.py::build", "--train"], 2, "needs a run"),
+    "huge for real": (["net.py::words", "--input", "99999999999999x3", "--run", "real"], 3, "cannot make"),
     "unwritable": (["net.py::build", "-o", "no/such/folder/x"], 2, "cannot write"),
     "no file": (["absent.py::build"], 3, "no file"),
     "function raises": (["net.py::explode"], 3, "no weights here"),

@@ -76,11 +76,16 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"inputs": x, "input_shape": (3,)}, "exclude each other"),
     ({"inputs": x, "run": "dry"}, "is not known"),
     ({"train": True}, "needs a run"),
+    ({"input_shape": (-1, 3)}, "is no shape"),
+    ({"input_shape": (3.5,)}, "is no shape"),
+    ({"input_shape": 3}, "is no shape"),
+    ({"input_shape": (3,), "batch_size": "2"}, "is no shape"),
+    ({"input_shape": (3,), "device": "nope"}, "no device"),
     ({"input_shape": (3,), "dtype": "float99"}, "no element type"),
 ]
 
 
-@pytest.mark.parametrize(("options", "message"), WRONG, ids=[message for _, message in WRONG])
+@pytest.mark.parametrize(("options", "message"), WRONG, ids=[str(options) for options, _ in WRONG])
 def test_wrong_calls_are_told(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message) as caught:
         mg.inspect(nn.Linear(3, 3), **options)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +36,18 @@ Examples:
     multiple=True,
     help="An input by shape: 1x3x224x224, 2x16:int64, mask=2x16:bool. Repeatable.",
 )
-@click.option("--run", type=click.Choice(["fake", "real", "none"]), default="fake", show_default=True)
+@click.option(
+    "--run",
+    type=click.Choice(["fake", "real", "none"]),
+    default="fake",
+    show_default=True,
+    help="Compute nothing, compute on copies, or read the structure alone.",
+)
 @click.option("--train", is_flag=True, help="Observe the backward pass too.")
 @click.option("--depth", type=click.IntRange(0), help="Levels of the tree to show.")
-@click.option("--columns", metavar="NAMES", help="Columns of the table, by commas.")
+@click.option(
+    "--columns", metavar="NAMES", help=f"Columns of the table, by commas: {', '.join(api.COLUMNS)}."
+)
 @click.option("--no-fold", is_flag=True, help="Show repeated identical blocks one by one.")
 @click.option("--width", type=click.IntRange(40), help="Width of the text in columns.")
 @click.option(
@@ -46,8 +56,15 @@ Examples:
     type=click.Choice(list(api.RENDERERS)),
     default="text",
     show_default=True,
+    help="What comes out.",
 )
-@click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto")
+@click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="auto: on a terminal, unless NO_COLOR is set.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here, not to stdout.")
 def inspect(
     target: str,
@@ -70,9 +87,10 @@ def inspect(
     """
     if inputs and specs:
         raise UsageError("--inputs and --input exclude each other", hint="give one of them")
-    shown = api.known_columns(columns.replace(" ", "").split(",")) if columns else None
-    given = inputs or (tuple(map(api.TensorSpec.parse, specs)) or None)
-    with Progress() as progress:
+    shown = None if columns is None else api.known_columns(columns)
+    given = inputs or api.TensorSpec.parse_all(specs) or None
+    # What the user's code prints must not mix with the result.
+    with Progress() as progress, redirect_stdout(sys.stderr):
         report = api.inspect(target, given, run=run, train=train, progress=progress)
     options: dict[str, Any] = {}
     if format_ != "json":
@@ -80,5 +98,9 @@ def inspect(
     if format_ == "text":
         options |= {"width": width_of(width, output), "color": wants_color(color, output)}
     emit(api.render(report, format_, **options), output)
-    if report.run.failure is not None:
+    failure = report.run.failure
+    if failure is not None:
+        if output is not None or format_ == "json":
+            where = failure.module or "(root)"
+            click.echo(f"error: {where} raised {failure.error}: {failure.message}", err=True)
         raise SystemExit(FAILED)

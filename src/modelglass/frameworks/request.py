@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +52,16 @@ class TensorSpec:
                 hint="write 1x3x224x224, 2x16:int64 or mask=2x16:bool (scalar for no dimensions)",
             )
         return cls(tuple(map(int, dims)), dtype or None, name or None)
+
+    @classmethod
+    def parse_all(cls, texts: Iterable[str]) -> tuple[TensorSpec, ...]:
+        """Read several, no two by the same keyword."""
+        specs = tuple(map(cls.parse, texts))
+        names = [spec.name for spec in specs if spec.name is not None]
+        for name in names:
+            if names.count(name) > 1:
+                raise UsageError(f"the input {name!r} is given twice", hint="keep one of them")
+        return specs
 
 
 @dataclass(frozen=True)

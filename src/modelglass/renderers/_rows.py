@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from modelglass.errors import UsageError
 from modelglass.renderers._units import shape_text, share, short, size, value_text
 from modelglass.report import Call, Json, Module, Report, Shape, Tally, Value
 
@@ -15,31 +14,6 @@ BLOCK_RUN = 2
 
 # Settings that only repeat a block's position; they must not keep equal blocks apart.
 _POSITION_KEYS = ("idx", "index", "layer_id", "layer_number", "block_id", "layer_num")
-
-COLUMNS = (
-    "name",
-    "type",
-    "path",
-    "input",
-    "output",
-    "dtype",
-    "params",
-    "trainable",
-    "share",
-    "buffers",
-    "size",
-    "macs",
-    "calls",
-    "config",
-)
-
-
-def known_columns(names: Sequence[str]) -> list[str]:
-    """The names, each checked to be a column."""
-    for name in names:
-        if name not in COLUMNS:
-            raise UsageError(f"there is no column {name!r}", hint="columns are " + ", ".join(COLUMNS))
-    return list(names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +212,8 @@ class Cells:
         if self.failed(row):
             return "✗ failed"
         if not calls:
+            if any(self._calls.get(child) for child in row.module.children):
+                return "–"  # a list of modules is not called itself
             return "not reached" if self._report.run.failure else "not called"
         if not calls[0].completed:
             return "✗ not finished"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from modelglass.renderers._escape import markdown
-from modelglass.renderers._rows import Cells, Row, known_columns, rows_of
+from modelglass.renderers._rows import Cells, Row, rows_of
 from modelglass.renderers._totals import failure_lines, totals
+from modelglass.renderers.columns import NUMBERS, default_columns, header, known_columns
 from modelglass.report import Report
 
-_HEADERS = {"name": "module", "share": "%", "macs": "MACs"}
-_NUMBERS = frozenset({"params", "trainable", "share", "buffers", "size", "macs", "calls"})
+PAGE = 110  # a page is wide enough for inputs and outputs, too narrow for settings
 
 
 def render(
@@ -21,13 +21,13 @@ def render(
     columns: Sequence[str] | None = None,
 ) -> str:
     """The report as Markdown: a heading, the module table, totals, notes."""
-    chosen = known_columns(columns or _default_columns(report))
+    chosen = known_columns(columns or default_columns(report, PAGE))
     cells = Cells(report)
     lines = [
         f"### {markdown(report.model.name)}",
         "",
-        _line([_HEADERS.get(name, name) for name in chosen]),
-        _line(["---:" if name in _NUMBERS else "---" for name in chosen]),
+        _line([header(name) for name in chosen]),
+        _line(["---:" if name in NUMBERS else "---" for name in chosen]),
     ]
     rows = rows_of(report, depth=depth, fold=fold)
     lines += [_line([_cell(cells, row, name) for name in chosen]) for row in rows]
@@ -39,12 +39,6 @@ def render(
     if notes:
         lines += ["", *(f"- **{note.code}**: {markdown(note.text)}" for note in notes)]
     return "\n".join(lines) + "\n"
-
-
-def _default_columns(report: Report) -> list[str]:
-    shapes = ["input", "output"] if report.run.mode != "none" else []
-    cost = ["macs"] if report.run.mode != "none" else []
-    return ["name", "type", *shapes, "params", "share", *cost]
 
 
 def _cell(cells: Cells, row: Row, column: str) -> str:

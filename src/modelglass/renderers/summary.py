@@ -56,7 +56,7 @@ def _rows(report: Report, counts: Counts, verbose: int) -> Iterator[tuple[str, .
         if not module.path and module.children and not module.tensors:
             continue  # a root that only holds others is the whole, not a layer
         own = counts.by_module[module.path].own
-        shape = _output(calls[module.path]) if ran else None
+        shape = _output(calls[module.path], report) if ran else None
         yield _row(_label(module, report), shape, own.params, own.trainable)
         if verbose > 1 or not module.path:
             for tensor in map(tensors.__getitem__, module.tensors):
@@ -76,9 +76,11 @@ def _label(module: Module, report: Report) -> str:
     return f"{module.path or report.model.name} ({module.type})"
 
 
-def _output(calls: list[Call]) -> str:
+def _output(calls: list[Call], report: Report) -> str:
     if not calls:
-        return "not called"
+        return "not called" if report.run.failure is None else "not reached"
+    if not calls[0].completed:
+        return "failed"
     return ", ".join(value_text(value) for value in calls[0].outputs)
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from modelglass.renderers._escape import cell_width, fitted, printable
-from modelglass.renderers._rows import Cells, Row, known_columns, rows_of
+from modelglass.renderers._rows import Cells, Row, rows_of
 from modelglass.renderers._totals import failure_lines, totals
+from modelglass.renderers.columns import NUMBERS, default_columns, header, known_columns
 from modelglass.report import Note, Report
 
 GAP = 2
 # Narrowest useful width of the columns that may be cut; the others are numbers and stay whole.
 _FLEXIBLE = {"name": 18, "type": 10, "input": 12, "output": 14, "config": 12, "path": 16}
-_HEADERS = {"share": "%", "macs": "MACs"}
-_NUMBERS = frozenset({"params", "trainable", "share", "buffers", "size", "macs", "calls"})
 
 _DIM, _BOLD, _CYAN, _RED, _YELLOW = "2", "1", "36", "31", "33"
 _COLUMN_STYLE = {"type": _CYAN, "input": _DIM, "config": _DIM, "share": _DIM}
@@ -36,8 +35,10 @@ def render(
         _totals(report, width, paint),
     ]
     if report.run.failure is not None:
-        lines = failure_lines(report.run.failure)
-        sections.append("\n".join(paint(printable(line), _RED) for line in lines))
+        lines = [
+            part for line in failure_lines(report.run.failure) for part in _wrapped(printable(line), width)
+        ]
+        sections.append("\n".join(paint(line, _RED) for line in lines))
     notes = [note for note in report.notes if note.code != "forward-failed"]
     if notes:
         sections.append("\n".join(_note(note, width, paint) for note in notes))
@@ -54,18 +55,6 @@ def _painter(color: bool) -> Paint:
     return paint
 
 
-def _default_columns(report: Report, width: int) -> list[str]:
-    columns = ["name", "type"]
-    if report.run.mode != "none":
-        columns += ["input", "output"] if width >= 110 else ["output"]
-    columns += ["params", "share"]
-    if report.run.mode != "none":
-        columns.append("macs")
-    if width >= 130 or (report.run.mode == "none" and width >= 100):
-        columns.append("config")
-    return columns
-
-
 def _table(
     report: Report,
     *,
@@ -75,20 +64,20 @@ def _table(
     columns: Sequence[str] | None,
     paint: Paint,
 ) -> str:
-    chosen = known_columns(columns or _default_columns(report, width))
+    chosen = known_columns(columns or default_columns(report, width))
     rows = rows_of(report, depth=depth, fold=fold)
-    header = [_HEADERS.get(name, name) for name in chosen]
+    heads = [header(name) for name in chosen]
     for exact in (True, False):  # short numbers where exact ones would crowd out the shapes
         cells = Cells(report, exact=exact)
         table = [[_cell(cells, row, name) for name in chosen] for row in rows]
-        widths = _natural_widths([header, *table])
+        widths = _natural_widths([heads, *table])
         needed = [
             min(w, _FLEXIBLE["config"]) if n == "config" else w for n, w in zip(chosen, widths, strict=True)
         ]
         if _line_width(needed) <= width:
             break
     widths = _cut(chosen, widths, width)
-    lines = [_line(chosen, header, widths, lambda name: _BOLD, paint), _rule(widths, paint)]
+    lines = [_line(chosen, heads, widths, lambda name: _BOLD, paint), _rule(widths, paint)]
     for row, texts in zip(rows, table, strict=True):
         style = _row_style(cells, row)
         lines.append(_line(chosen, texts, widths, style, paint))
@@ -128,7 +117,7 @@ def _line_width(widths: list[int]) -> int:
 def _cut(chosen: list[str], widths: list[int], width: int) -> list[int]:
     """The widths with flexible columns cut until the line fits, always the one with most to spare."""
     widths = list(widths)
-    for squeeze in (1, 2):  # comfortable at first, then as far as it takes
+    for squeeze in (1, 2, 4):  # comfortable at first, then as far as it takes
         floors = {i: _FLEXIBLE[name] // squeeze for i, name in enumerate(chosen) if name in _FLEXIBLE}
         while floors and (excess := _line_width(widths) - width) > 0:
             spare, widest = max((widths[i] - floor, i) for i, floor in floors.items())
@@ -150,7 +139,7 @@ def _line(
         shown = fitted(text, width)
         padding = " " * (width - cell_width(shown))
         painted = paint(shown, style(name))
-        parts.append(padding + painted if name in _NUMBERS else painted + padding)
+        parts.append(padding + painted if name in NUMBERS else painted + padding)
     return (" " * GAP).join(parts).rstrip()
 
 
@@ -179,7 +168,7 @@ def _wrapped(text: str, width: int) -> list[str]:
     """The text in lines of `width` cells, the second and later ones indented."""
     lines, line = [], ""
     for word in text.split(" "):
-        candidate = f"{line} {word}" if line.strip() else line + word
+        candidate = f"{line} {word}" if line.strip() else line + (word or " ")
         if line.strip() and cell_width(candidate) > width:
             lines.append(line)
             candidate = "    " + word

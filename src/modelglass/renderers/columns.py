@@ -1,0 +1,59 @@
+"""The columns a module table may have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from modelglass.errors import UsageError
+from modelglass.report import Report
+
+COLUMNS = (
+    "name",
+    "type",
+    "path",
+    "input",
+    "output",
+    "dtype",
+    "params",
+    "trainable",
+    "share",
+    "buffers",
+    "size",
+    "macs",
+    "calls",
+    "config",
+)
+NUMBERS = frozenset({"params", "trainable", "share", "buffers", "size", "macs", "calls"})
+_HEADERS = {"share": "%", "macs": "MACs"}
+
+
+def header(column: str) -> str:
+    """What stands above the column."""
+    return _HEADERS.get(column, column)
+
+
+def known_columns(names: Sequence[str] | str) -> list[str]:
+    """The names, given one by one or by commas, each checked to be a column."""
+    chosen = names.replace(" ", "").split(",") if isinstance(names, str) else list(names)
+    for name in chosen:
+        if name not in COLUMNS:
+            raise UsageError(f"there is no column {name!r}", hint="columns are " + ", ".join(COLUMNS))
+    return chosen
+
+
+def default_columns(report: Report, width: int) -> list[str]:
+    """As many columns as a line of that width holds well."""
+    ran = report.run.mode != "none"
+    columns = ["name"]
+    if width >= 60:
+        columns.append("type")
+    if ran:
+        columns += ["input", "output"] if width >= 110 else ["output"]
+    columns.append("params")
+    if width >= 60:
+        columns.append("share")
+    if ran:
+        columns.append("macs")
+    if width >= 130 or (not ran and width >= 100):
+        columns.append("config")
+    return columns
