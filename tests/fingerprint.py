@@ -6,6 +6,9 @@ import gc
 import random
 import sys
 import warnings
+from collections import deque
+from functools import partial
+from types import FunctionType
 from typing import Any
 
 import numpy
@@ -77,6 +80,19 @@ def _value(value: Any, depth: int) -> Any:
         return (type(value), [(id(item), _value(item, depth + 1)) for item in value])
     if isinstance(value, torch.Generator):
         return value.get_state().tolist()
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if isinstance(value, numpy.random.Generator):
+        return repr(value.bit_generator.state)
+    if isinstance(value, (deque, set)):
+        return (type(value), [(id(item), _value(item, depth + 1)) for item in value])
+    if isinstance(value, FunctionType):
+        return [_value(cell.cell_contents, depth + 1) for cell in value.__closure__ or ()]
+    if isinstance(value, partial):
+        return _value((value.func, value.args, value.keywords), depth + 1)
+    if hasattr(type(value), "__slots__") and not hasattr(value, "__dict__"):
+        names = [name for name in type(value).__slots__ if hasattr(value, name)]
+        return [(name, _value(getattr(value, name), depth + 1)) for name in names]
     if type(value).__module__ in ("builtins", "torch"):
         return repr(value)
     if hasattr(value, "__dict__") and not callable(value):
@@ -98,6 +114,8 @@ def _process() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "autocast": torch.is_autocast_enabled("cpu"),
+        "anomaly": torch.is_anomaly_enabled(),
+        "debug mode": torch.get_deterministic_debug_mode(),
         "gc": gc.isenabled(),
         "filters": len(warnings.filters),
         "path": list(sys.path),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import warnings
+from collections import UserDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -56,6 +61,58 @@ class Stateful(nn.Module):
         torch.set_default_dtype(torch.float64)
         self.train(not self.training)
         return self.norm(self.layer(F.dropout(x))) + noise
+
+
+class Slotted:
+    __slots__ = ("count", "total")
+
+    def __init__(self) -> None:
+        self.total = torch.zeros(4)
+        self.count = 0
+
+
+def remembering_hook() -> Callable[..., None]:
+    total, count = torch.zeros(4), 0
+
+    def hook(module: nn.Module, args: Any, output: torch.Tensor) -> None:
+        nonlocal count
+        count += 1
+        total.add_(output.sum(0))
+
+    return hook
+
+
+class Hoarder(nn.Module):
+    """Keeps state in every kind of place, and writes to all of them."""
+
+    def __init__(self, *, by_value: bool) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.layer.register_forward_hook(remembering_hook())
+        self.recent = deque([torch.zeros(4)], maxlen=1)
+        self.slotted = Slotted()
+        self.space = SimpleNamespace(total=torch.zeros(4), seen=set())
+        self.add = partial(torch.Tensor.add_, torch.zeros(4))
+        self.names = UserDict()
+        self.python_draws, self.numpy_draws = random.Random(0), numpy.random.default_rng(0)
+        self.by_value = by_value
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.by_value and x.sum().item() < -1e9:
+            return x
+        row = self.layer(x)[0].detach()
+        self.recent[0].add_(row)
+        self.recent.append(row)
+        self.slotted.total.add_(row)
+        self.slotted.count += 1
+        self.space.total.add_(row)
+        self.space.seen.add("row")
+        self.space.more = row
+        self.add(row)
+        self.names["row"] = row
+        torch.set_anomaly_enabled(True)
+        torch.set_deterministic_debug_mode(1)
+        return row * self.python_draws.random() * self.numpy_draws.random()
 
 
 class Branching(nn.Module):
@@ -223,6 +280,8 @@ SAMPLES: dict[str, Callable[[], Sample]] = {
     "tied": lambda: (Tied(), torch.zeros(2, 10, dtype=torch.long)),
     "lazy": lambda: (nn.Sequential(nn.LazyLinear(8), nn.LazyBatchNorm1d()), torch.randn(4, 16)),
     "stateful": lambda: (Stateful(), torch.randn(3, 4)),
+    "hoarder": lambda: (Hoarder(by_value=False), torch.randn(3, 4)),
+    "hoarder by value": lambda: (Hoarder(by_value=True), torch.randn(3, 4)),
     "branching": lambda: (Branching(), torch.randn(3, 4)),
     "checkpointed": lambda: (Checkpointed(reentrant=False), torch.randn(8, 16)),
     "quantized": lambda: (quantized(nn.Sequential(nn.Linear(16, 32)), nn.Linear), torch.randn(4, 16)),

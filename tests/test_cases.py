@@ -123,6 +123,27 @@ def static_quantized() -> nn.Module:
         return quantization.convert(model)
 
 
+def force(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    x = x.detach().requires_grad_()
+    return torch.autograd.grad(self.fc(x).sum(), x)[0]
+
+
+def careful(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    try:
+        x.sum().item()
+    except Exception:  # noqa: BLE001
+        return x
+    return self.fc(x)
+
+
+def quantized_bag() -> nn.Module:
+    model = nn.Sequential(nn.EmbeddingBag(100, 8, mode="sum"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        settings = torch.ao.quantization.float_qparams_weight_only_qconfig
+        return torch.ao.quantization.quantize_dynamic(model, {nn.EmbeddingBag: settings})
+
+
 def function(body: Callable[..., Any]) -> Callable[[], nn.Module]:
     return lambda: Apply(lambda self, *args: body(*args))
 
@@ -148,6 +169,40 @@ MACS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any], int]] = {
         function(lambda q: flex_attention(q, q, q)),
         lambda: r(1, 2, 128, 16),
         2 * 128 * 128 * 32,
+    ),
+    "vmap of a layer": (
+        lambda: Apply(lambda self, x: torch.vmap(self.fc)(x), fc=nn.Linear(8, 4)),
+        lambda: r(5, 3, 8),
+        480,
+    ),
+    "gradient inside forward": (lambda: Apply(force, fc=nn.Linear(8, 4)), lambda: r(3, 8), 192),
+    "values asked for and not missed": (lambda: Apply(careful, fc=nn.Linear(2, 2)), lambda: r(1, 2), 4),
+    "nested through a linear": (
+        lambda: nn.Linear(4, 4),
+        lambda: torch.nested.nested_tensor([r(2, 4), r(3, 4)]),
+        80,
+    ),
+    "vecdot, broadcast": (function(torch.linalg.vecdot), lambda: (r(5), r(10, 5)), 50),
+    "distances, broadcast": (
+        function(lambda a, b: torch.cdist(a, b, p=1)),
+        lambda: (r(1, 10, 5), r(3, 7, 5)),
+        1_050,
+    ),
+    "blocks of a sparse matrix": (
+        function(torch.matmul),
+        lambda: (torch.eye(4).to_sparse_bsr((2, 2)), r(4, 5)),
+        40,
+    ),
+    "in-place product": (
+        function(lambda a, b, c: a.clone().addmm_(b, c)),
+        lambda: (r(2, 5), r(2, 3), r(3, 5)),
+        30,
+    ),
+    "quantized embedding bag": (quantized_bag, lambda: torch.zeros(2, 3, dtype=torch.long), 0),
+    "quantized gru cell": (
+        lambda: quantized(nn.Sequential(nn.GRUCell(10, 20)), nn.GRUCell),
+        lambda: r(2, 10),
+        3_600,
     ),
     "vmap": (function(torch.vmap(torch.matmul)), lambda: (r(5, 4, 8), r(5, 8, 3)), 5 * 4 * 8 * 3),
     "autocast": (lambda: Apply(in_bfloat16, fc=nn.Linear(8, 8)), lambda: r(4, 8), 256),
@@ -288,6 +343,8 @@ PARAMS: dict[str, tuple[Callable[[], nn.Module], int]] = {
     "resnet18": (resnet18, 11_689_512),
     "tied head": (Tied, 64_000),
     "quantized linear": (lambda: quantized(nn.Sequential(nn.Linear(16, 32)), nn.Linear), 544),
+    "quantized embedding bag": (quantized_bag, 800),
+    "quantized gru cell": (lambda: quantized(nn.Sequential(nn.GRUCell(10, 20)), nn.GRUCell), 1_920),
 }
 
 
@@ -314,6 +371,38 @@ def test_active_parameters_follow_other_names_for_the_same_thing() -> None:
 def test_pruned_weights_are_executed_but_not_effective() -> None:
     cost = mg.inspect(pruned(), inputs=r(8, 16)).cost
     assert (cost.macs, cost.effective_macs) == (4_096, 2_048)
+
+
+def test_a_pruned_bias_saves_no_product() -> None:
+    layer = pruned()
+    torch.nn.utils.prune.l1_unstructured(layer, "bias", 0.5)
+    assert mg.inspect(layer, inputs=r(8, 16)).cost.effective_macs == 2_048
+
+
+@pytest.mark.parametrize(("reentrant", "backward", "again"), [(False, 768, 256), (True, 1024, 512)])
+def test_a_checkpointed_function_is_recomputed_not_backward(
+    reentrant: bool, backward: int, again: int
+) -> None:
+    def run(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        body = lambda t: torch.relu(t @ self.w) @ self.w
+        return torch.utils.checkpoint.checkpoint(body, x, use_reentrant=reentrant)
+
+    model = Apply(run, w=nn.Parameter(r(8, 8)))
+    x = r(4, 8).requires_grad_(reentrant)
+    cost = mg.inspect(model, inputs=x, train=True).cost
+    assert (cost.backward_macs, cost.recompute_macs) == (backward, again)
+
+
+def test_an_input_that_wants_its_gradient_gets_it() -> None:
+    x = r(4, 8).requires_grad_() * 1  # not a leaf
+    assert mg.inspect(nn.Linear(8, 2), inputs=x, train=True).cost.macs == 3 * 64
+
+
+def test_a_loss_in_a_plain_dict_is_the_loss() -> None:
+    body = lambda self, x: {"loss": self.a(x).sum(), "aux": self.b(x)}
+    model = Apply(body, a=nn.Linear(8, 4), b=nn.Linear(8, 4))
+    cost = mg.inspect(model, inputs=r(2, 8), train=True).cost
+    assert (cost.forward_macs, cost.backward_macs) == (128, 64)
 
 
 def test_lora_trains_little_of_the_whole() -> None:

@@ -134,6 +134,16 @@ def test_users_can_register_a_formula(custom_operator: Any) -> None:
     assert (cost.macs, cost.coverage, cost.unknown_ops) == (64, 1.0, {})
 
 
+@pytest.mark.parametrize("formula", [lambda kernel: 1.5, lambda kernel: -1, lambda kernel: 1 / 0])
+def test_a_formula_that_gives_no_count_is_told(custom_operator: Any, formula: Any) -> None:
+    mg.register_formula("modelglass_test::mystery", formula)
+    try:
+        with pytest.raises(mg.InspectError, match="the formula registered for"):
+            mg.inspect(Apply(lambda self, x: custom_operator(x)), inputs=torch.randn(4, 4))
+    finally:
+        mg.register_formula("modelglass_test::mystery", None)
+
+
 def test_transforms_are_other_arithmetic() -> None:
     report = mg.inspect(Apply(lambda self, x: torch.fft.rfft(x)), inputs=torch.randn(2, 64))
     assert report.cost.other_ops == {"aten::_fft_r2c": 1}

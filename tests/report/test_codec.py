@@ -66,6 +66,16 @@ WRONG = {
     "a list": ("[]", "not a modelglass report"),
     "another document": ('{"format": "x"}', "not a modelglass report"),
     "another version": ('{"format": "modelglass-report", "version": 99}', "version 99"),
+    "a strange mode": (
+        '{"format": "modelglass-report", "version": 1, "model": {"name": "a", "source": "b"},'
+        ' "run": {"mode": "z"}}',
+        "'z' is none of",
+    ),
+    "a name that is a number": (
+        '{"format": "modelglass-report", "version": 1, "model": {"name": 3, "source": "b"}}',
+        "3 is no str",
+    ),
+    "too deep": ('{"a":' * 100_000, "not JSON"),
     "no model": ('{"format": "modelglass-report", "version": 1}', "cannot be read"),
     "strange field": (
         '{"format": "modelglass-report", "version": 1, "model": {"name": "a", "source": "b", "x": 1}}',
@@ -85,6 +95,16 @@ def test_what_is_no_report_is_told(case: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(ReportFormatError, match=message):
         mg.load(path)
+
+
+def test_a_report_shows_itself_in_one_line() -> None:
+    report = mg.inspect(torch.nn.Linear(3, 8), inputs=torch.zeros(2, 3))
+    assert repr(report) == "<Report of Linear (torch), 32 parameters, 48 MACs>"
+
+
+def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(mg.InspectError, match="cannot write"):
+        mg.save(mg.inspect(torch.nn.Linear(3, 8)), tmp_path / "no" / "report.json")
 
 
 def test_a_missing_report_is_told(tmp_path: Path) -> None:

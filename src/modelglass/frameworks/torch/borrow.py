@@ -117,12 +117,13 @@ class _Journal:
             return value
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
 
-    def _partial(self, value: partial[Any]) -> partial[Any]:
+    def _partial(self, value: partial[Any]) -> Any:
         parts = (value.func, value.args, tuple(value.keywords.items()))
-        func, args, keywords = self._tuple(parts)
-        if (func, args, keywords) == parts and all(a is b for a, b in zip(args, value.args, strict=True)):
+        exchanged = self._tuple(parts)
+        if exchanged is parts:
             return value
-        return self._once(value, lambda _: type(value)(func, *args, **dict(keywords)))  # type: ignore[no-any-return]
+        func, args, keywords = exchanged
+        return self._once(value, lambda original: type(original)(func, *args, **dict(keywords)))
 
     def _enter(self, holder: Any) -> None:
         """Exchange what one holder holds."""
