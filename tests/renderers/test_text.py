@@ -17,7 +17,7 @@ from modelglass.errors import UsageError
 from modelglass.renderers._escape import cell_width, printable
 from modelglass.renderers._units import share, short, size
 from modelglass.report import Report
-from models import SAMPLES, Apply, Tied, llama, mixtral
+from models import SAMPLES, Apply, Tied, gpt2, llama, mixtral
 
 Golden = Callable[[str, str], None]
 
@@ -80,6 +80,8 @@ def test_blocks_fold_whatever_numbers_they_carry() -> None:
     text = mg.render(mg.inspect(llama(), inputs={"input_ids": torch.zeros(1, 4, dtype=torch.long)}))
     assert "0–1 ×2" in text
     assert "layers" in text
+    # GPT-2 has a flag whose name ends like a position, and False equals 0.
+    assert "0–1 ×2" in mg.render(mg.inspect(gpt2()))
     assert mg.render(mg.inspect(llama()), fold=False).count("LlamaDecoderLayer") == 2
 
 

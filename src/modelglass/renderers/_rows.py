@@ -150,7 +150,7 @@ def _config_beyond_position(module: Module) -> dict[str, Json]:
     return {
         key: value
         for key, value in module.config.items()
-        if not (key.endswith(_POSITION_KEYS) and value in positions)
+        if not (key.endswith(_POSITION_KEYS) and type(value) is int and value in positions)
     }
 
 
