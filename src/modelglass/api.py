@@ -13,6 +13,7 @@ from typing import Any, get_args
 from modelglass import frameworks, targets
 from modelglass.analyses.cost import cost, priced
 from modelglass.analyses.counts import count
+from modelglass.analyses.formulas import costs_nothing
 from modelglass.analyses.remarks import remarks
 from modelglass.errors import InputsError, ReportFormatError, UnknownTargetError, UsageError
 from modelglass.frameworks.request import Inputs, Observation, Progress, Request, TensorSpec
@@ -87,6 +88,7 @@ def inspect(
             train=train,
             device=None if device is None else str(device),
             progress=progress,
+            is_free=costs_nothing,
         )
         if train and (request.inputs is None or run == "none"):
             raise UsageError(

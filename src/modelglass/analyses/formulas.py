@@ -74,6 +74,11 @@ def has_formula(name: str) -> bool:
     return name in _registered or _in_place_aside(name) in FORMULAS
 
 
+def costs_nothing(name: str) -> bool:
+    """Whether the kernel contracts nothing, and nobody has registered a formula that says otherwise."""
+    return is_free(name) and name not in _registered
+
+
 class MissingShapeError(Exception):
     """A formula asked for a shape that the run did not show (a nested tensor, an absent argument)."""
 

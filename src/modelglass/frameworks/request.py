@@ -73,6 +73,8 @@ class Request:
     train: bool = False
     device: str | None = None  # where inputs are made; None: where the model is
     progress: Progress | None = None
+    # Kernels, by name, that nobody wants to know more about: they contract nothing.
+    is_free: Callable[[str], bool] = field(default=lambda name: False)
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,11 @@ class _Journal:
 
     def _stand_in(self, value: Any) -> Any:
         """What to put in the value's place: a substitute for a tensor, the value itself for the rest."""
-        if type(value) in _ATOMS:
+        cls = type(value)
+        if cls in _ATOMS:
+            return value
+        if cls is dict or cls is OrderedDict:  # most of what a module holds, most of it empty
+            self._visit(value)
             return value
         if isinstance(value, torch.Tensor):
             return self._once(value, self._substitute)
@@ -93,14 +97,19 @@ class _Journal:
             return self._tuple(value)
         if isinstance(value, partial):
             return self._partial(value)
-        if _holds_things(value) and id(value) not in self._visited:
-            self._visited.add(id(value))
-            if isinstance(value, dict) and not value:
-                self._dicts.append((value, _EMPTY))  # every module has a dozen of these
-            else:
-                self._originals.append(value)
-                self._pending.append(value)
+        if _holds_things(value):
+            self._visit(value)
         return value
+
+    def _visit(self, holder: Any) -> None:
+        if id(holder) in self._visited:
+            return
+        self._visited.add(id(holder))
+        if isinstance(holder, dict) and not holder:
+            self._dicts.append((holder, _EMPTY))
+        else:
+            self._originals.append(holder)
+            self._pending.append(holder)
 
     def _once(self, value: Any, make: Callable[[Any], Any]) -> Any:
         if id(value) not in self._substitutes:

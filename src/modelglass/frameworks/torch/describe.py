@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from modelglass.report import Json, Value
 
+_PLAIN = frozenset({bool, int, str, type(None)})  # JSON as they are
 TEXT_LIMIT = 80  # characters of a non-tensor value that are worth showing
 DEPTH_LIMIT = 8  # structures deeper than this are named, not walked
 
@@ -41,7 +42,9 @@ def shape_of(tensor: torch.Tensor) -> tuple[int, ...] | None:
 
 def json_safe(value: Any, depth: int = 0) -> Json:
     """The value as JSON, an unknown type as its name: never an address, never a tensor's contents."""
-    if value is None or isinstance(value, (bool, str)):
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, (bool, str)):
         return value
     if isinstance(value, Enum):
         return value.name
@@ -87,32 +90,31 @@ class Describer:
 
     def tensor(self, name: str, tensor: torch.Tensor) -> Value:
         """One tensor as a value; equal descriptions are one object, since a run repeats itself."""
-        if is_lazy(tensor):
-            return Value(name=name, dtype=dtype_name(tensor.dtype), text="uninitialised tensor")
-        if tensor.layout is not torch.strided or tensor.is_nested:
-            return self._unusual(name, tensor)
-        owner = self._names.get(memory_of(tensor)) if self._names else None
-        key = (name, tensor.shape, tensor.dtype, owner)
+        try:
+            owner = self._names.get(tensor.untyped_storage()._cdata) if self._names else None
+            key = (name, tensor.shape, tensor.dtype, owner)
+        except (RuntimeError, NotImplementedError):  # no memory or no shape to show
+            return self._described(name, tensor)
         value = self._seen.get(key)
         if value is None:
-            value = Value(name=name, shape=shape_of(tensor), dtype=dtype_name(tensor.dtype), tensor=owner)
+            value = self._described(name, tensor, owner)
             self._seen[key] = value
         return value
 
-    def _unusual(self, name: str, tensor: torch.Tensor) -> Value:
+    def _described(self, name: str, tensor: torch.Tensor, owner: str | None = None) -> Value:
+        """A tensor seen for the first time, of whatever kind."""
+        dtype = dtype_name(tensor.dtype)
+        if is_lazy(tensor):
+            return Value(name=name, dtype=dtype, text="uninitialised tensor")
+        if tensor.layout is torch.strided and not tensor.is_nested:
+            return Value(name=name, shape=shape_of(tensor), dtype=dtype, tensor=owner)
         layout = "nested" if tensor.is_nested else json_safe(tensor.layout)
         sparse = str(layout).startswith("sparse")
         with unobserved():
             nnz = _stored_elements(tensor) if sparse else None
             parts = tuple(tuple(part.shape) for part in tensor.unbind()) if tensor.is_nested else ()
-        return Value(
-            name=name,
-            shape=shape_of(tensor),
-            dtype=dtype_name(tensor.dtype),
-            text=f"{layout} tensor",
-            nnz=nnz,
-            parts=parts,
-        )
+        text = f"{layout} tensor"
+        return Value(name=name, shape=shape_of(tensor), dtype=dtype, text=text, nnz=nnz, parts=parts)
 
     def flatten(self, value: Any, name: str = "") -> tuple[Value, ...]:
         """Every leaf of a structure, in order, named by the way to it."""

@@ -17,11 +17,11 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 
+from modelglass.frameworks.request import Request
 from modelglass.frameworks.torch.describe import Describer, json_safe, unobserved
 from modelglass.frameworks.torch.naming import kernel_name, overload_name, public_name
 from modelglass.report import Call, Failure, Kernel, Op, Phase, Value
 
-Progress = Callable[[str], None]
 # What fake tensors raise when only values could tell; a model that catches it would go on wrongly.
 CANNOT_FAKE = (
     DataDependentOutputException,
@@ -61,9 +61,11 @@ class _Pending:
 class Recorder:
     """Writes down calls and operators in order."""
 
-    def __init__(self, describer: Describer, progress: Progress | None = None) -> None:
+    def __init__(self, describer: Describer, request: Request) -> None:
         self._describer = describer
-        self._progress = progress
+        self._progress = request.progress
+        self._is_free = request.is_free
+        self._recorded: dict[Any, bool] = {}  # kernel -> whether to write it down
         self._frames: list[_Frame] = []
         self._stack: list[_Frame] = []
         self._ops: list[_Pending] = []
@@ -175,7 +177,7 @@ class Recorder:
 
     def on_kernel(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a kernel; write it down when it may contract."""
-        if self._paused or not _may_contract(func):
+        if self._paused or not self._is_recorded(func):
             return func(*args, **kwargs)
         attributes, inputs = self._arguments(func, args, kwargs)
         result = func(*args, **kwargs)
@@ -188,6 +190,13 @@ class Recorder:
             Kernel(name=kernel_name(func), attributes=attributes, inputs=inputs, outputs=outputs)
         )
         return result
+
+    def _is_recorded(self, func: Any) -> bool:
+        known = self._recorded.get(func)
+        if known is None:
+            known = _may_contract(func) and not self._is_free(kernel_name(func))
+            self._recorded[func] = known
+        return known
 
     def _begin(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Pending:
         # Inputs are described before the operator runs: an in-place one changes their shapes.

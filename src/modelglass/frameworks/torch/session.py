@@ -143,7 +143,7 @@ class _Session:
     def __init__(self, request: Request, how: _How) -> None:
         self._request = request
         self._how = how
-        self._recorder = Recorder(Describer(), request.progress)
+        self._recorder = Recorder(Describer(), request)
         self._given: tuple[Value, ...] = ()
         self._returned: tuple[Value, ...] = ()
         self._trained = True
@@ -151,7 +151,7 @@ class _Session:
 
     def watch(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Call the model, and go backward when asked."""
-        self._recorder = Recorder(Describer(_names_by_storage(model)), self._request.progress)
+        self._recorder = Recorder(Describer(_names_by_storage(model)), self._request)
         self._given = Describer().arguments(args, kwargs)
         for path, module in structure.walk(model):
             self._recorder.wrap(path, module)
