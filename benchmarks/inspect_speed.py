@@ -173,7 +173,7 @@ def page(rounds: int) -> Iterator[str]:
     yield ""
     yield "## Growth"
     yield ""
-    yield "The same block 8, 80 and 800 times: time per layer stays level."
+    yield "The same block 8, 80 and 800 times: time per layer stays about level."
     yield ""
     yield "| layers | seconds | per layer, relative to 8 |"
     yield "|---:|---:|---:|"

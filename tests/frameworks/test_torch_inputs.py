@@ -72,6 +72,17 @@ def test_made_inputs_do_not_touch_the_random_state() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_a_default_device_of_meta_is_no_obstacle() -> None:
+    with torch.device("meta"):
+        model = Apply(lambda self, x: self.fc(x) + torch.arange(4), fc=nn.Linear(3, 4))
+        for report in (
+            mg.inspect(model, input_shape=(3,)),
+            mg.inspect(model, inputs=torch.zeros(1, 3)),
+        ):
+            assert report.run.failure is None
+            assert report.cost.macs == 12
+
+
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"inputs": x, "input_shape": (3,)}, "exclude each other"),
     ({"inputs": x, "run": "dry"}, "is not known"),
