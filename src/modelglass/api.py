@@ -14,6 +14,7 @@ from modelglass import frameworks, targets
 from modelglass.analyses.cost import cost, priced
 from modelglass.analyses.counts import count
 from modelglass.analyses.formulas import costs_nothing
+from modelglass.analyses.outputs import layer_outputs_nbytes
 from modelglass.analyses.remarks import remarks
 from modelglass.errors import InputsError, ReportFormatError, UnknownTargetError, UsageError
 from modelglass.frameworks.request import Inputs, Observation, Progress, Request, TensorSpec
@@ -270,4 +271,5 @@ def summary(
         report = inspect(model, input_shape=input_shape, batch_size=batch_size, device=device)
     else:
         report = inspect(model, input_shape)
-    return ModelSummary(classic.render(report, verbose=verbose), report)
+    outputs = layer_outputs_nbytes(report.model)
+    return ModelSummary(classic.render(report, outputs_nbytes=outputs, verbose=verbose), report)

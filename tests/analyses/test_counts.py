@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import build
+from modelglass.analyses.cost import cost
 from modelglass.analyses.counts import count
+from modelglass.analyses.remarks import remarks
 
 
 def test_tied_weights_count_once() -> None:
@@ -47,6 +49,26 @@ def test_active_parameters_need_to_know_how_many_are_chosen() -> None:
     assert count(routed({"num_experts": 4}, router={"top_k": 2})).active_params == 128, (
         "not a stack of experts"
     )
+
+
+def test_an_unknown_size_is_a_hole_not_a_zero() -> None:
+    model = build.model(build.tensor("a"), build.tensor("b", dtype="float6_weird"))
+    counts = count(model)
+    assert (counts.nbytes, counts.unsized) == (24, ("b",))
+    assert [note.code for note in remarks(counts, cost(model))] == ["unknown-size"]
+
+
+def test_experts_held_one_by_one_are_a_bank() -> None:
+    children = tuple(f"moe.experts.{i}" for i in range(4))
+    tensors = [build.tensor(f"{path}.up.w", shape=(2, 3)) for path in children]
+    modules = (
+        build.module("", children=("moe",)),
+        build.module("moe", "Moe", config={"top_k": 1}, children=("moe.experts",)),
+        build.module("moe.experts", "ModuleList", children=children),
+        *(build.module(path, "Expert", children=(f"{path}.up",)) for path in children),
+        *(build.module(f"{path}.up", "Linear", tensors=(f"{path}.up.w",)) for path in children),
+    )
+    assert count(build.model(*tensors, modules=modules)).active_params == 6
 
 
 def test_a_model_without_modules_has_nothing() -> None:

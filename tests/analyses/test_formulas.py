@@ -68,6 +68,8 @@ CASES = [
     (build.kernel("aten._sparse_mm", v("sparse", 9, 9, nnz=4), v("dense", 9, 5), output=(9, 5)), 20),
     (build.kernel("quantized.conv2d", v("qx", 1, 3, 8, 8), v("packed_weight.weight", 4, 3, 3, 3), output=(1, 4, 6, 6)), 144 * 27),
     (build.kernel("aten.mm", v("self", 2, 3, dtype="complex64"), v("mat2", 3, 5), output=(2, 5)), 120),
+    (build.kernel("aten.sparse_sampled_addmm", v("self", 4, 4, nnz=3), v("mat1", 4, 8), v("mat2", 8, 4)), 24),
+    (build.kernel("aten.sparse_sampled_addmm", v("self", 4, 4), v("mat1", 4, 8), v("mat2", 8, 4)), None),
     (build.kernel("aten.native_layer_norm", v("input", 2, 3), output=(2, 3)), 0),
     (build.kernel("aten._softmax_backward_data", v("grad_output", 2, 3), output=(2, 3)), 0),
     (build.kernel("aten._fft_r2c", v("self", 64), output=(33,)), 0),

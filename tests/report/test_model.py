@@ -49,6 +49,12 @@ def test_sizes_follow_from_shape_and_type() -> None:
     assert build.tensor("new", dtype="float6_weird").nbytes is None
 
 
+def test_an_operator_with_a_sparse_input_has_no_known_size() -> None:
+    dense, sparse = build.value("a", 2, 3), build.value("b", 2, 3, nnz=1, text="sparse_coo tensor")
+    assert build.op(inputs=(dense,), outputs=(dense,)).nbytes == 48
+    assert build.op(inputs=(dense, sparse), outputs=(dense,)).nbytes is None
+
+
 def test_packed_weights_stand_for_more_than_they_store() -> None:
     packing = Packing(scheme="x", logical_shape=(4096, 4096), nbytes=8_388_608, side_nbytes=1_048_576)
     tensor = build.tensor("w", shape=(4096, 512), dtype="uint32", packing=packing)

@@ -56,6 +56,7 @@ def count(model: Model) -> Counts:
         active_params=_active(model, counted, total.params),
         tied=tied,
         uninitialised=tuple(t.name for t in counted.values() if t.shape is None),
+        unsized=tuple(t.name for t in counted.values() if t.shape is not None and t.nbytes is None),
         by_module=by_module,
     )
 
@@ -133,10 +134,17 @@ def _banks(
         for path in module.children:
             child = modules[path]
             if len(child.children) > 1 and "expert" in child.name and "shared" not in child.name:
-                prefixes = tuple(f"{grandchild}." for grandchild in child.children)
-                inside = [name for name in counted if name.startswith(prefixes)]
+                inside = [name for name in _tensors_below(child, modules) if name in counted]
                 if inside and _are_alike(child, modules):
                     yield module, len(child.children), inside
+
+
+def _tensors_below(module: Module, modules: Mapping[str, Module]) -> Iterator[str]:
+    pending = list(reversed(module.children))
+    while pending:
+        below = modules[pending.pop()]
+        yield from below.tensors
+        pending.extend(reversed(below.children))
 
 
 def _are_alike(bank: Module, modules: Mapping[str, Module]) -> bool:

@@ -122,6 +122,14 @@ def _product(left: str, right: str) -> Formula:
     return formula
 
 
+def _sampled_product(kernel: Kernel) -> int:
+    """A dense product computed only where a sparse matrix has elements."""
+    pattern = kernel.input("self")
+    if pattern is None or pattern.nnz is None:
+        raise MissingShapeError(f"{kernel.name} shows no stored elements")
+    return pattern.nnz * _shape(kernel, "mat1")[-1]
+
+
 def _output_times_last(name: str) -> Formula:
     """Each output element sums over the last dimension of `name`."""
     return lambda kernel: _output_numel(kernel) * _shape(kernel, name)[-1]
@@ -172,10 +180,14 @@ def _conv_tbc(kernel: Kernel) -> int:
     return prod(_output(kernel)) * window * channels
 
 
-def _attention(kernel: Kernel) -> int:
+def _attention_of(*names: str) -> Formula:
     """Scores over the head dimension, then values weighted by them; query heads count, shared keys or not."""
-    query, key, value = (_shape(kernel, name) for name in ("query", "key", "value"))
-    return prod(query[:-2]) * query[-2] * key[-2] * (query[-1] + value[-1])
+
+    def formula(kernel: Kernel) -> int:
+        query, key, value = (_shape(kernel, name) for name in names)
+        return prod(query[:-2]) * query[-2] * key[-2] * (query[-1] + value[-1])
+
+    return formula
 
 
 def _attention_backward(kernel: Kernel) -> int:
@@ -206,12 +218,6 @@ def _encoder_layer(kernel: Kernel) -> int:
     rows, *_ = _rows_and_padded(kernel, "src")
     feed_forward = prod(_shape(kernel, "ffn_weight_1")) + prod(_shape(kernel, "ffn_weight_2"))
     return _native_multi_head_attention(kernel, "src", "src") + rows * feed_forward
-
-
-def _flex_attention(kernel: Kernel) -> int:
-    """Run as written (not compiled) it computes every score and masks afterwards."""
-    query, key, value = (_shape(kernel, name) for name in ("0", "1", "2"))
-    return prod(query[:-2]) * query[-2] * key[-2] * (query[-1] + value[-1])
 
 
 def _recurrent_layer(kernel: Kernel) -> int:
@@ -360,9 +366,7 @@ FORMULAS: dict[str, Formula] = {
     "aten._sparse_mm": _product("sparse", "dense"),
     "aten._sparse_addmm": _product("mat1", "mat2"),
     "aten.sspaddmm": _product("mat1", "mat2"),
-    "aten.sparse_sampled_addmm": lambda kernel: (
-        (kernel.input("self").nnz or 0) * _shape(kernel, "mat1")[-1]  # type: ignore[union-attr]
-    ),
+    "aten.sparse_sampled_addmm": _sampled_product,
     "aten.convolution": _convolution,
     "aten._convolution": _convolution,
     "aten.convolution_overrideable": _convolution,
@@ -394,9 +398,10 @@ FORMULAS: dict[str, Formula] = {
         2 * prod(_shape(kernel, "self")) * prod(_shape(kernel, "weight")[0::2])
     ),
     "torchvision.deform_conv2d": _convolution_of("weight"),
-    **{f"aten.{name}": _attention for name in _ATTENTION_KERNELS},
+    **{f"aten.{name}": _attention_of("query", "key", "value") for name in _ATTENTION_KERNELS},
     **{f"aten.{name}_backward": _attention_backward for name in _ATTENTION_KERNELS[2:]},
-    "higher_order.flex_attention": _flex_attention,
+    # Run as written (not compiled) it computes every score and masks afterwards.
+    "higher_order.flex_attention": _attention_of("0", "1", "2"),
     "aten._native_multi_head_attention": _native_multi_head_attention,
     "aten._transformer_encoder_layer_fwd": _encoder_layer,
     "aten.mkldnn_rnn_layer": _recurrent_layer,

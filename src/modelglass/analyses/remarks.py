@@ -15,6 +15,13 @@ def remarks(counts: Counts, cost: Cost) -> Iterator[Note]:
             text="lazy parameters have no size before their first input; they are not in the totals",
             where=counts.uninitialised,
         )
+    if counts.unsized:
+        yield Note(
+            code="unknown-size",
+            severity="warning",
+            text="tensors of an element type whose size is not known; byte totals are lower bounds",
+            where=counts.unsized,
+        )
     if counts.active_params is None:
         yield Note(
             code="active-unknown",

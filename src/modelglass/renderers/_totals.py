@@ -43,7 +43,8 @@ def _counts(counts: Counts) -> Iterator[tuple[str, str]]:
     yield "buffers", f"{counts.buffers:,}"
     dtypes = ", ".join(f"{name} {numel:,}" for name, numel in counts.params_by_dtype.items())
     parts = f"parameters {size(counts.param_nbytes)}, buffers {size(counts.buffer_nbytes)}"
-    yield "size", f"{size(counts.nbytes)} ({parts})"
+    at_least = "≥ " if counts.unsized else ""
+    yield "size", f"{at_least}{size(counts.nbytes)} ({parts})"
     if dtypes:
         yield "types", dtypes
 

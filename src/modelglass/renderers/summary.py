@@ -17,8 +17,11 @@ MB = 2**20
 _NAME, _LONGEST_NAME, _SHAPE, _COUNT = 40, 72, 22, 15
 
 
-def render(report: Report, *, verbose: int = 1) -> str:
-    """The summary: 0 gives only the totals, 1 every layer, 2 every weight and bias too."""
+def render(report: Report, *, outputs_nbytes: int | None, verbose: int = 1) -> str:
+    """The summary: 0 gives only the totals, 1 every layer, 2 every weight and bias too.
+
+    `outputs_nbytes` is what the layers returned, the estimate of a pass's size.
+    """
     counts = report.counts
     if counts is None:
         raise ValueError("a summary needs a report with counts")
@@ -34,7 +37,7 @@ def render(report: Report, *, verbose: int = 1) -> str:
         lines.append("=" * width)
     lines += _totals(counts)
     lines.append("-" * width)
-    lines += _sizes(report, counts)
+    lines += _sizes(report, counts, outputs_nbytes)
     lines.append("=" * width)
     if report.run.failure is not None:
         lines += map(printable, failure_lines(report.run.failure))
@@ -96,31 +99,23 @@ def _totals(counts: Counts) -> list[str]:
     return lines
 
 
-def _sizes(report: Report, counts: Counts) -> list[str]:
-    params = counts.param_nbytes
-    lines = []
-    outputs = 0
-    if report.run.mode != "none":
+def _sizes(report: Report, counts: Counts, outputs: int | None) -> Iterator[str]:
+    """Sizes in MB; an estimate with an unknown part is unknown."""
+    ran = report.run.mode != "none"
+    if ran:
         shapes = [str(value.shape) for value in report.run.inputs if value.shape is not None]
-        lines.append(f"Input shape: {', '.join(shapes) or 'none'}")
-        outputs = _layer_outputs(report)
-        lines.append(f"Forward/backward pass size (MB): {outputs / MB:.2f}")
-        if report.cost is not None:
-            at_least = "" if report.cost.complete else "≥ "
-            lines.append(f"Mult-adds: {at_least}{report.cost.macs:,}")
-    lines.append(f"Params size (MB): {params / MB:.2f}")
-    if report.run.mode != "none":
-        inputs = sum(value.nbytes or 0 for value in report.run.inputs)
-        lines.append(f"Estimated Total Size (MB): {(params + outputs + inputs) / MB:.2f}")
-    return lines
+        yield f"Input shape: {', '.join(shapes) or 'none'}"
+        yield f"Forward/backward pass size (MB): {_mb(outputs)}"
+    if ran and report.cost is not None:
+        at_least = "" if report.cost.complete and report.run.failure is None else "≥ "
+        yield f"Mult-adds: {at_least}{report.cost.macs:,}"
+    yield f"Params size (MB): {_mb(counts.param_nbytes)}"
+    if ran:
+        parts = [value.nbytes for value in report.run.inputs if value.dtype is not None]
+        parts += [outputs, counts.param_nbytes]
+        known = [part for part in parts if part is not None]
+        yield f"Estimated Total Size (MB): {_mb(sum(known) if len(known) == len(parts) else None)}"
 
 
-def _layer_outputs(report: Report) -> int:
-    """Bytes that the layers without sub-layers returned, by real type: an estimate of what flows."""
-    parents = {call.parent for call in report.model.calls}
-    return sum(
-        value.nbytes or 0
-        for call in report.model.calls
-        if call.index not in parents
-        for value in call.outputs
-    )
+def _mb(nbytes: int | None) -> str:
+    return "unknown" if nbytes is None else f"{nbytes / MB:.2f}"

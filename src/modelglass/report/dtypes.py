@@ -30,6 +30,11 @@ BITS = {
     "qint8": 8,
     "quint8": 8,
     "qint32": 32,
+    "bits8": 8,
+    "bits16": 16,
+    "bits1x8": 8,
+    "bits2x4": 8,
+    "bits4x2": 8,
     "quint4x2": 4,
     "quint2x4": 2,
 } | {f"{sign}int{bits}": bits for sign in ("", "u") for bits in range(1, 8)}

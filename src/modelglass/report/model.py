@@ -134,8 +134,8 @@ class Value:
 
     @property
     def nbytes(self) -> int | None:
-        if self.shape is None or self.dtype is None:
-            return None
+        if self.shape is None or self.dtype is None or self.nnz is not None:
+            return None  # a sparse tensor's indices take room that its shape does not tell
         return nbytes_of(self.dtype, prod(self.shape))
 
 
@@ -189,7 +189,7 @@ class Op:
     @property
     def nbytes(self) -> int | None:
         """Bytes of the tensors it read and wrote, or None when one has an unknown size."""
-        sizes = [v.nbytes for v in (*self.inputs, *self.outputs) if v.text is None]
+        sizes = [v.nbytes for v in (*self.inputs, *self.outputs) if v.dtype is not None]
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
 

@@ -55,6 +55,7 @@ class Counts(Tally):
     active_params: int | None  # used for one token; None: it routes, but does not say to how many
     tied: Mapping[str, str]  # a name that only repeats another -> that first name
     uninitialised: tuple[str, ...]
+    unsized: tuple[str, ...]  # of an element type whose size is not known: missing in every `nbytes`
     by_module: Mapping[str, ModuleCounts]
 
 

@@ -44,10 +44,10 @@ def json_safe(value: Any, depth: int = 0) -> Json:
     """The value as JSON, an unknown type as its name: never an address, never a tensor's contents."""
     if type(value) in _PLAIN:
         return value
-    if isinstance(value, (bool, str)):
-        return value
     if isinstance(value, Enum):
         return value.name
+    if isinstance(value, str):
+        return str(value)
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):

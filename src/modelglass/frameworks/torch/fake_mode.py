@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 
+from modelglass.frameworks.torch.describe import memory_of
+
 REMEMBERED = 20_000  # answers, a few hundred bytes each; beyond that the memory starts afresh
 
 _shielded = FakeTensorMode.__torch_dispatch__
@@ -94,8 +96,8 @@ class FakeMode(FakeTensorMode):
         tensors = result if isinstance(result, (tuple, list)) else (result,)
         if not all(item is None or _is_plain(item) for item in tensors):
             return
-        memories = [_memory(item) for item in tensors if item is not None]
-        taken = [_memory(item) for item in _tensors(given)]
+        memories = [memory_of(item) for item in tensors if item is not None]
+        taken = [memory_of(item) for item in _tensors(given)]
         is_view = memories == taken[:1] and isinstance(given[0], FakeTensor)
         is_new = len(set(memories)) == len(memories) and set(taken).isdisjoint(memories)
         if not is_view and not (is_new and all(t is None or t.storage_offset() == 0 for t in tensors)):
@@ -133,10 +135,6 @@ class _Answer:
             empty = torch.empty(0, dtype=dtype, device="meta")
             return empty.set_(args[0].untyped_storage(), offset, shape, stride)
         return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
-
-
-def _memory(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
 
 
 def _spec(tensor: FakeTensor) -> tuple[Any, ...]:

@@ -35,17 +35,17 @@ def hidden_weights(native: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     elif not isinstance(native, torch.jit.ScriptModule):
         for key, value in vars(native).items():
             if isinstance(value, torch.ScriptObject) and hasattr(value, "unpack"):
-                yield from _unpacked(key, value)
+                suffix = key.removeprefix("_packed").removeprefix("_params").removeprefix("_weight")
+                for kind, tensor in unpacked(value):
+                    yield kind + suffix, tensor
 
 
-def _unpacked(key: str, packed: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Weight and bias of a packed object, named after the attribute that holds it."""
-    suffix = key.removeprefix("_packed").removeprefix("_params").removeprefix("_weight")
-    unpacked = packed.unpack()
-    parts = unpacked if isinstance(unpacked, tuple) else (unpacked,)
-    for part, kind in zip(parts, ("weight", "bias"), strict=False):
-        if isinstance(part, torch.Tensor):
-            yield kind + suffix, part
+def unpacked(packed: Any) -> list[tuple[str, torch.Tensor]]:
+    """The "weight" and, where there is one, the "bias" inside a packed object."""
+    content = packed.unpack()
+    parts = content if isinstance(content, tuple) else (content,)
+    named = zip(("weight", "bias"), parts, strict=False)
+    return [(kind, part) for kind, part in named if isinstance(part, torch.Tensor)]
 
 
 def _stored(tensor: torch.Tensor) -> int:

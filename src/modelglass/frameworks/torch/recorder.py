@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import (
 from modelglass.frameworks.request import Request
 from modelglass.frameworks.torch.describe import Describer, json_safe, unobserved
 from modelglass.frameworks.torch.naming import kernel_name, overload_name, public_name
+from modelglass.frameworks.torch.packing import unpacked
 from modelglass.report import Call, Failure, Kernel, Op, Phase, Value
 
 # What fake tensors raise when only values could tell; a model that catches it would go on wrongly.
@@ -333,9 +334,6 @@ def _packed_values(name: str, packed: torch.ScriptObject) -> Iterator[Value]:
         yield Value(name=name, text="packed weights")
         return
     with unobserved():
-        unpacked = packed.unpack()
-    parts = unpacked if isinstance(unpacked, tuple) else (unpacked,)
-    describer = Describer()
-    for part, key in zip(parts, ("weight", "bias"), strict=False):
-        if isinstance(part, torch.Tensor):
-            yield describer.tensor(f"{name}.{key}", part)
+        content = unpacked(packed)
+    for kind, tensor in content:
+        yield Describer().tensor(f"{name}.{kind}", tensor)
