@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from operator import index
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,11 +16,18 @@ from modelglass.analyses.formulas import costs_nothing
 from modelglass.analyses.outputs import layer_outputs_nbytes
 from modelglass.analyses.remarks import remarks
 from modelglass.errors import InputsError, ReportFormatError, UnknownTargetError, UsageError
-from modelglass.frameworks.request import Inputs, Observation, Progress, Request, TensorSpec
+from modelglass.frameworks.request import (
+    Observation,
+    Progress,
+    Request,
+    TensorSpec,
+    is_shape,
+    requested_inputs,
+)
 from modelglass.renderers import json, markdown, text
 from modelglass.renderers import summary as classic
 from modelglass.renderers.columns import COLUMNS, known_columns
-from modelglass.report import Report, RunMode, Shape
+from modelglass.report import Report, RunMode
 from modelglass.report.codec import dumps, loads
 
 __all__ = [
@@ -84,7 +90,7 @@ def inspect(
             if inputs is None:
                 raise InputsError(f"{source!r} gave None", hint="return a tensor, a tuple or a dict")
         request = Request(
-            inputs=_requested_inputs(inputs, input_shape, batch_size, dtype),
+            inputs=requested_inputs(inputs, input_shape, batch_size, dtype),
             mode=run,
             train=train,
             device=None if device is None else str(device),
@@ -136,41 +142,6 @@ def _code_target(target: str | os.PathLike[str]) -> str:
             f"{name!r} is not a target this version can read", hint=f"name code: {targets.FORMS}"
         )
     return name
-
-
-def _requested_inputs(
-    inputs: Any, input_shape: Sequence[Any] | None, batch_size: int, dtype: Any
-) -> Inputs | tuple[TensorSpec, ...] | None:
-    if inputs is not None and input_shape is not None:
-        raise UsageError("inputs and input_shape exclude each other", hint="give one of them")
-    if input_shape is not None:
-        name = None if dtype is None else str(dtype).rpartition(".")[2]
-        return tuple(TensorSpec(shape, name) for shape in _shapes(input_shape, batch_size))
-    if inputs is None or isinstance(inputs, Inputs):
-        return inputs
-    if type(inputs) is tuple and inputs and all(isinstance(i, TensorSpec) for i in inputs):
-        return inputs
-    if isinstance(inputs, Mapping):
-        return Inputs(kwargs=dict(inputs))
-    if type(inputs) in (tuple, list):
-        return Inputs(args=tuple(inputs))
-    return Inputs(args=(inputs,))
-
-
-def _shapes(input_shape: Sequence[Any], batch_size: int) -> Iterator[Shape]:
-    """The full shape of each input."""
-    try:
-        several = len(input_shape) > 0 and isinstance(input_shape[0], (tuple, list))
-        for shape in input_shape if several else [input_shape]:
-            sizes = tuple(map(index, (batch_size, *shape)))
-            if min(sizes) < 0:
-                raise ValueError("a size is negative")
-            yield sizes
-    except (TypeError, ValueError) as cause:
-        raise UsageError(
-            f"input_shape={input_shape!r} with batch_size={batch_size!r} is no shape: {cause}",
-            hint="give whole numbers without the batch: input_shape=(3, 224, 224), batch_size=1",
-        ) from cause
 
 
 def render(report: Report, format: str = "text", **options: Any) -> str:
@@ -232,15 +203,6 @@ def load(path: str | os.PathLike[str]) -> Report:
     return loads(content)
 
 
-def _is_shape(value: Any) -> bool:
-    """Whether this is one shape or several, rather than the inputs themselves."""
-    if not isinstance(value, (tuple, list)):
-        return False
-    return all(hasattr(item, "__index__") or isinstance(item, (tuple, list)) for item in value) and not any(
-        hasattr(item, "shape") for item in value
-    )
-
-
 class ModelSummary(str):
     """The text of a summary, with the report it was made from."""
 
@@ -267,7 +229,7 @@ def summary(
     >>> "Total params: 55" in summary(torch.nn.Linear(10, 5))
     True
     """
-    if input_shape is None or _is_shape(input_shape):
+    if input_shape is None or is_shape(input_shape):
         report = inspect(model, input_shape=input_shape, batch_size=batch_size, device=device)
     else:
         report = inspect(model, input_shape)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import index
 from typing import Any
 
 from modelglass.errors import UsageError
@@ -62,6 +63,51 @@ class TensorSpec:
             if names.count(name) > 1:
                 raise UsageError(f"the input {name!r} is given twice", hint="keep one of them")
         return specs
+
+
+def requested_inputs(
+    inputs: Any, input_shape: Sequence[Any] | None, batch_size: int, dtype: Any
+) -> Inputs | tuple[TensorSpec, ...] | None:
+    """What the user gave in whatever form, as native inputs or as specs to make them from."""
+    if inputs is not None and input_shape is not None:
+        raise UsageError("inputs and input_shape exclude each other", hint="give one of them")
+    if input_shape is not None:
+        name = None if dtype is None else str(dtype).rpartition(".")[2]
+        return tuple(TensorSpec(shape, name) for shape in _shapes(input_shape, batch_size))
+    if inputs is None or isinstance(inputs, Inputs):
+        return inputs
+    if type(inputs) is tuple and inputs and all(isinstance(i, TensorSpec) for i in inputs):
+        return inputs
+    if isinstance(inputs, Mapping):
+        return Inputs(kwargs=dict(inputs))
+    if type(inputs) in (tuple, list):
+        return Inputs(args=tuple(inputs))
+    return Inputs(args=(inputs,))
+
+
+def _shapes(input_shape: Sequence[Any], batch_size: int) -> Iterator[Shape]:
+    """The full shape of each input."""
+    try:
+        several = len(input_shape) > 0 and isinstance(input_shape[0], (tuple, list))
+        for shape in input_shape if several else [input_shape]:
+            sizes = tuple(map(index, (batch_size, *shape)))
+            if min(sizes) < 0:
+                raise ValueError("a size is negative")
+            yield sizes
+    except (TypeError, ValueError) as cause:
+        raise UsageError(
+            f"input_shape={input_shape!r} with batch_size={batch_size!r} is no shape: {cause}",
+            hint="give whole numbers without the batch: input_shape=(3, 224, 224), batch_size=1",
+        ) from cause
+
+
+def is_shape(value: Any) -> bool:
+    """Whether this is one shape or several, rather than the inputs themselves."""
+    if not isinstance(value, (tuple, list)):
+        return False
+    return all(hasattr(item, "__index__") or isinstance(item, (tuple, list)) for item in value) and not any(
+        hasattr(item, "shape") for item in value
+    )
 
 
 @dataclass(frozen=True)
