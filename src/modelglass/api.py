@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, get_args
 
 from modelglass import frameworks, targets
@@ -15,6 +18,7 @@ from modelglass.analyses.counts import count
 from modelglass.analyses.formulas import costs_nothing
 from modelglass.analyses.outputs import layer_outputs_nbytes
 from modelglass.analyses.remarks import remarks
+from modelglass.analyses.stats import FINDINGS, findings, statistics
 from modelglass.errors import InputsError, ReportFormatError, UnknownTargetError, UsageError
 from modelglass.frameworks.request import (
     Observation,
@@ -26,8 +30,9 @@ from modelglass.frameworks.request import (
 )
 from modelglass.renderers import json, markdown, text
 from modelglass.renderers import summary as classic
+from modelglass.renderers._units import pace
 from modelglass.renderers.columns import COLUMNS, known_columns
-from modelglass.report import Report, RunMode
+from modelglass.report import Report, RunMode, Values
 from modelglass.report.codec import dumps, loads
 
 __all__ = [
@@ -62,6 +67,7 @@ def inspect(
     device: Any = None,
     run: RunMode = "fake",
     train: bool = False,
+    stats: bool | str = False,
     progress: Progress | None = None,
 ) -> Report:
     """Everything about a model: a module, or code that builds one ("file.py::function").
@@ -69,7 +75,8 @@ def inspect(
     `inputs` is a tensor, a tuple (positional), a dict (keyword), `Inputs`, or code that makes them.
     `input_shape` with `batch_size` and `dtype` replaces them when a shape says it all. Without either, only
     the structure is read. `run="fake"` computes nothing; `"real"` computes on copies; `"none"` does not run.
-    `train=True` observes the backward pass too. The model is left exactly as it was.
+    `train=True` observes the backward pass too. `stats=True` reads every weight and describes it; a pattern
+    such as "*.weight" says which. The model is left exactly as it was.
 
     >>> import torch
     >>> report = inspect(torch.nn.Linear(3, 8), inputs=torch.ones(5, 10, 3))
@@ -103,12 +110,14 @@ def inspect(
                 hint="give inputs or their shapes, and a run that is fake or real",
             )
         tell("observing the model")
-        observation = _observe(native, target, request)
-    tell("adding up")
-    return _report(observation)
+        adapter = _adapter(native, target)
+        report = _report(adapter.observe(native, request))
+        if stats:
+            report = _with_stats(report, adapter.values(native), stats, tell)
+    return report
 
 
-def _observe(native: Any, target: Any, request: Request) -> Observation:
+def _adapter(native: Any, target: Any) -> ModuleType:
     framework = frameworks.framework_of(native)
     adapter = None if framework is None else frameworks.adapter(framework)
     if adapter is None or not adapter.accepts(native):
@@ -118,8 +127,7 @@ def _observe(native: Any, target: Any, request: Request) -> Observation:
             f"{asked} a {found}, which is no model modelglass knows",
             hint="pass a torch.nn.Module, or a function that returns one",
         )
-    observation: Observation = adapter.observe(native, request)
-    return observation
+    return adapter
 
 
 def _report(observation: Observation) -> Report:
@@ -133,6 +141,20 @@ def _report(observation: Observation) -> Report:
         cost=costs,
         notes=(*observation.notes, *remarks(counts, costs)),
     )
+
+
+def _with_stats(
+    report: Report, values: Mapping[str, Values | str], wanted: bool | str, tell: Progress
+) -> Report:
+    begun = time.monotonic()
+
+    def advance(done: int, total: int) -> None:
+        tell(f"reading weights, {pace(done, total, time.monotonic() - begun)}")
+
+    pattern = "*" if wanted is True else str(wanted)
+    found = statistics(report.model, values, pattern=pattern, advance=advance)
+    notes = findings(report.model, found, values)
+    return replace(report, stats=found, notes=(*report.notes, *notes))
 
 
 def _code_target(target: str | os.PathLike[str]) -> str:

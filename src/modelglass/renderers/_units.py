@@ -47,3 +47,10 @@ def value_text(value: Value) -> str:
     if value.dtype is None:
         return value.text or "?"
     return shape_text(value.shape)
+
+
+def pace(done: int, total: int, seconds: float) -> str:
+    """How far a work on bytes is, how fast it goes and how long it will take."""
+    rate = done / seconds if seconds > 0 else 0.0
+    left = f", {(total - done) / rate:.0f} s left" if rate and done < total else ""
+    return f"{size(done)} of {size(total)}, {size(int(rate))}/s{left}"

@@ -24,14 +24,19 @@ from modelglass.report.report import (
     Report,
     Run,
     RunMode,
+    Severity,
     Tally,
 )
+from modelglass.report.stats import Described, Histogram, TensorStats
+from modelglass.report.values import Values
 
 __all__ = [
     "Call",
     "Cost",
     "Counts",
+    "Described",
     "Failure",
+    "Histogram",
     "Json",
     "Kernel",
     "Model",
@@ -45,9 +50,12 @@ __all__ = [
     "Report",
     "Run",
     "RunMode",
+    "Severity",
     "Shape",
     "Tally",
     "Tensor",
     "TensorKind",
+    "TensorStats",
     "Value",
+    "Values",
 ]

@@ -112,8 +112,8 @@ def _decode(hint: Any, value: Any) -> Any:
         item_hint = get_args(hint)[0]
         return tuple(_decode(item_hint, item) for item in value)
     if origin is Mapping:
-        item_hint = get_args(hint)[1]
-        return {key: _decode(item_hint, item) for key, item in value.items()}
+        key_hint, item_hint = get_args(hint)  # JSON's keys are texts, ours may be numbers
+        return {key_hint(key): _decode(item_hint, item) for key, item in value.items()}
     if origin in (Union, UnionType):
         if value is None:
             return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from modelglass.report.model import Model, Value
+from modelglass.report.stats import TensorStats
 
 RunMode: TypeAlias = Literal["fake", "real", "none"]
 Severity: TypeAlias = Literal["info", "warning", "error"]
@@ -128,6 +129,8 @@ class Report:
     run: Run = field(default_factory=lambda: Run(mode="none"))
     counts: Counts | None = None
     cost: Cost | None = None
+    # Of each tensor that was asked for, by name; None: it has no values to read. None as a whole: not asked for.
+    stats: Mapping[str, TensorStats | None] | None = None
     notes: tuple[Note, ...] = ()
 
     def __repr__(self) -> str:

@@ -27,7 +27,9 @@ from modelglass.frameworks.torch.levels import refuses_operator_level, watching
 from modelglass.frameworks.torch.process import untouched_process
 from modelglass.frameworks.torch.recorder import CANNOT_FAKE, Recorder
 from modelglass.frameworks.torch.twins import CannotFakeError, FakeTwins, real_twin
+from modelglass.frameworks.torch.values import values as read_values
 from modelglass.report import Call, Note, Op, Run, Value
+from modelglass.report.values import Values
 
 
 def accepts(native: object) -> bool:
@@ -37,14 +39,22 @@ def accepts(native: object) -> bool:
 
 def observe(native: Any, request: Request) -> Observation:
     """Read the structure; run the model once when there are inputs and the request wants a run."""
-    if isinstance(native, torch.export.ExportedProgram):
-        native = native.module()
+    native = _module(native)
     model, notes = structure.read(native)
     if request.inputs is None or request.mode == "none":
         return Observation(model=model, run=Run(mode="none"), notes=notes)
     outcome, more = _attempt(native, request)
     model = replace(model, calls=outcome.calls, ops=outcome.ops)
     return Observation(model=model, run=outcome.run, notes=(*notes, *more))
+
+
+def values(native: Any) -> Mapping[str, Values | str]:
+    """How to read the values of each tensor by name, or a few words on why that cannot be."""
+    return read_values(_module(native))
+
+
+def _module(native: Any) -> nn.Module:
+    return native.module() if isinstance(native, torch.export.ExportedProgram) else native
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import torch
@@ -50,6 +51,18 @@ def walk(native: nn.Module, aliases: dict[str, list[str]] | None = None) -> Iter
         yield path, module
         children = [(joined(path, key), child) for key, child in module._modules.items() if child is not None]
         stack.extend(reversed(children))
+
+
+def named_tensors(native: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every tensor by each of its names, as they stand in the structure."""
+    for path, module in walk(native):
+        for key, tensor in chain(_own_tensors(module).items(), hidden_weights(module)):
+            yield joined(path, key), tensor
+
+
+def _own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
+    held = chain(module._parameters.items(), module._buffers.items())
+    return {key: tensor for key, tensor in held if tensor is not None}
 
 
 def joined(path: str, name: str) -> str:
@@ -105,11 +118,9 @@ class _Tree:
             )
 
     def _add_tensors(self, path: str, module: nn.Module) -> None:
-        parameters = {k: t for k, t in module._parameters.items() if t is not None}
-        buffers = {k: t for k, t in module._buffers.items() if t is not None}
-        own = {**parameters, **buffers}
+        own = _own_tensors(module)
         for key, tensor in own.items():
-            kind: TensorKind = "parameter" if key in parameters else "buffer"
+            kind: TensorKind = "parameter" if module._parameters.get(key) is not None else "buffer"
             self._add_tensor(joined(path, key), key, tensor, kind, own)
         for key, tensor in hidden_weights(module):
             name = joined(path, key)

@@ -1,0 +1,150 @@
+"""How often each value occurs: from this, quantiles and any histogram follow without another pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from modelglass.analyses.stats.layouts import RESOLUTION, Array, Doubles, Layout
+from modelglass.report.stats import Histogram
+
+# Up to so many values of a wide type are kept one by one, so that small tensors are described exactly: the
+# many scales near 1 that norms have would all be the same at the resolution of the census.
+KEPT_VALUES = 16_384
+BINS = 64
+_DENSE = 1 << 19  # the longest table that is filled rather than sorted
+
+
+@dataclass(frozen=True)
+class Census:
+    """Distinct words in rising order, shortened by `shift` bits, and how often each was met."""
+
+    layout: Layout
+    keys: Array
+    counts: Array
+    shift: int = 0
+
+    @classmethod
+    def of_words(cls, layout: Layout, words: Array) -> Census:
+        keys, counts = np.unique(words, return_counts=True)
+        return cls(layout, keys.astype(np.uint64), counts.astype(np.int64))
+
+    @classmethod
+    def of_table(cls, layout: Layout, table: Array) -> Census:
+        keys = np.flatnonzero(table)
+        return cls(layout, keys.astype(np.uint64), table[keys].astype(np.int64), layout.shift)
+
+    @property
+    def exact(self) -> bool:
+        return self.shift == 0
+
+    @property
+    def total(self) -> int:
+        return int(self.counts.sum())
+
+    def merged(self, other: Census) -> Census:
+        """Of both sets together; past `KEPT_VALUES` wide values are counted shortened."""
+        small = self.total + other.total <= KEPT_VALUES
+        if self.layout.countable or (self.exact and other.exact and small):
+            return self._added(other)
+        return self.shortened()._added(other.shortened())
+
+    def shortened(self) -> Census:
+        """The same at the resolution of the census."""
+        if self.shift == self.layout.shift:
+            return self
+        keys, counts = _summed(self.keys >> np.uint64(self.layout.shift), self.counts)
+        return Census(self.layout, keys, counts, self.layout.shift)
+
+    def _added(self, other: Census) -> Census:
+        keys = np.concatenate([self.keys, other.keys])
+        counts = np.concatenate([self.counts, other.counts])
+        return Census(self.layout, *_summed(keys, counts), self.shift)
+
+    def finite(self) -> tuple[Doubles, Doubles, Array]:
+        """For each group of finite values, in rising order: the ends it lies between, and how many there are."""
+        near, far = self._ends()
+        keep = np.isfinite(near)
+        near, far, counts = near[keep], far[keep], self.counts[keep]
+        low, high = np.minimum(near, far), np.maximum(near, far)
+        order = np.argsort(low, kind="stable")
+        return low[order], high[order], counts[order]
+
+    def _ends(self) -> tuple[Doubles, Doubles]:
+        """The values nearest to zero and farthest from it that each key may stand for."""
+        decode, shift = self.layout.decode, np.uint64(self.shift)
+        near = decode(self.keys << shift)
+        if self.exact:
+            return near, near
+        far = decode((self.keys << shift) | ((np.uint64(1) << shift) - np.uint64(1)))
+        tiny = np.abs(near) == 0  # zeros, and with them what is next to nothing
+        return near, np.where(tiny, near, far)
+
+
+def _summed(keys: Array, counts: Array) -> tuple[Array, Array]:
+    """Equal keys put together."""
+    if keys.size and int(keys.max()) < _DENSE:
+        table = np.zeros(int(keys.max()) + 1, np.int64)
+        np.add.at(table, keys, counts)
+        found = np.flatnonzero(table)
+        return found.astype(np.uint64), table[found]
+    found, inverse = np.unique(keys, return_inverse=True)
+    sums = np.zeros(found.size, np.int64)
+    np.add.at(sums, inverse, counts)
+    return found, sums
+
+
+class Distribution:
+    """The finite values of a census, between a smallest and a largest one that are known exactly."""
+
+    def __init__(self, census: Census, smallest: float, largest: float) -> None:
+        low, high, self._counts = census.finite()
+        self._low = np.clip(low, smallest, largest)
+        self._high = np.clip(high, smallest, largest)
+        self._before = np.concatenate([[0], np.cumsum(self._counts)])
+        self._smallest, self._largest = smallest, largest
+        self._number = int(self._before[-1])
+        self.resolution = 0.0 if census.exact or smallest == largest else RESOLUTION
+
+    def quantiles(self, shares: Sequence[float]) -> dict[float, float]:
+        """The value below which each share lies, interpolated between neighbours as numpy does."""
+        places = np.asarray(shares) * (self._number - 1)
+        below = np.floor(places)
+        first, second = self._ranked(below), self._ranked(np.ceil(places))
+        with np.errstate(over="ignore"):
+            found = first + (places - below) * (second - first)
+        found = np.where(first == second, first, found)
+        return dict(zip(shares, found.tolist(), strict=True))
+
+    def _ranked(self, ranks: Array) -> Doubles:
+        """The values at these places of the sorted order, spread evenly within their group."""
+        group = np.searchsorted(self._before, ranks, side="right") - 1
+        share = (ranks - self._before[group] + 0.5) / self._counts[group]
+        low, high = self._low[group], self._high[group]
+        found: Doubles = np.where(low == high, low, low * (1 - share) + high * share)
+        found[ranks == 0] = self._smallest
+        found[ranks == self._number - 1] = self._largest
+        return found
+
+    def histogram(self) -> Histogram:
+        """Values counted in equally wide bins, the last of which includes its upper end."""
+        if self._smallest == self._largest:
+            return Histogram(low=self._smallest, high=self._largest, counts=(self._number,))
+        empty = Histogram(low=self._smallest, high=self._largest, counts=(0,) * BINS)
+        inner = np.array(empty.edges[1:-1])
+        below = np.concatenate([[0], self._number_below(inner), [self._number]])
+        counts = tuple(np.diff(below).tolist())
+        return Histogram(low=self._smallest, high=self._largest, counts=counts)
+
+    def _number_below(self, borders: Doubles) -> Array:
+        """How many values lie below each border; a group that a border divides is divided in proportion."""
+        group = np.searchsorted(self._high, borders, side="left")
+        full = self._before[group]
+        group = np.minimum(group, len(self._low) - 1)
+        low, high = self._low[group], self._high[group]
+        inside = (low < borders) & (borders <= high) & (low < high)
+        width = np.where(inside, high - low, 1.0)
+        share = np.where(inside, (borders - low) / width, 0.0)
+        return full + np.floor(share * self._counts[group]).astype(np.int64)

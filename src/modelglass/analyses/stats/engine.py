@@ -1,0 +1,129 @@
+"""One pass over many tensors, by several threads, with bounded memory.
+
+A tensor is cut into spans of fixed length, whatever the number of threads, and spans are merged in order:
+the result depends on neither. What is held at any time is one chunk and one table a thread, and the partial
+results of the tensors under way: about 16 MiB a thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+
+from modelglass.analyses.stats import plain
+from modelglass.analyses.stats.fold import fold
+from modelglass.analyses.stats.layouts import Layout, layout_of
+from modelglass.analyses.stats.partial import Partial
+from modelglass.report.dtypes import nbytes_of
+from modelglass.report.stats import TensorStats
+from modelglass.report.values import Values
+
+SPAN = 1 << 24  # elements a thread folds in one go
+MOST_WORKERS = 16  # more threads only wait for memory
+WORTH_COMPILING = 32 << 20  # bytes below which loading the compiler takes longer than it saves
+
+Advance = Callable[[int, int], None]  # bytes done, bytes in all
+
+
+@dataclass(frozen=True)
+class _Span:
+    name: str
+    values: Values
+    layout: Layout
+    start: int
+    stop: int
+
+    @property
+    def nbytes(self) -> int:
+        return nbytes_of(self.values.dtype, self.stop - self.start) or 0
+
+    @property
+    def last(self) -> bool:
+        return self.stop == self.values.numel
+
+    def fold(self, kernels: ModuleType) -> Partial | TensorStats:
+        """Its partial result, or the tensor's statistics when it is all of it."""
+        found = fold(self.values, self.layout, self.start, self.stop, kernels)
+        whole = self.start == 0 and self.last
+        return found.finished(self.values.described) if whole else found
+
+
+def describe(
+    sources: Mapping[str, Values],
+    *,
+    advance: Advance | None = None,
+    workers: int | None = None,
+    kernels: ModuleType | None = None,
+) -> dict[str, TensorStats]:
+    """Statistics of every source whose element type is known, in the order given."""
+    spans = list(_spans(sources))
+    total = sum(span.nbytes for span in spans)
+    kernels = kernels or kernels_for(total)
+    done = 0
+    under_way: dict[str, Partial] = {}
+    finished: dict[str, TensorStats] = {}
+    for span, found in _in_order(spans, kernels, workers or _processors()):
+        if isinstance(found, Partial):
+            before = under_way.pop(span.name, None)
+            found = found if before is None else before.merged(found)
+            if span.last:
+                found = found.finished(span.values.described)
+        if isinstance(found, Partial):
+            under_way[span.name] = found
+        else:
+            finished[span.name] = found
+        done += span.nbytes
+        if advance is not None:
+            advance(done, total)
+    return finished
+
+
+def _spans(sources: Mapping[str, Values]) -> Iterator[_Span]:
+    for name, values in sources.items():
+        layout = layout_of(values.dtype)
+        if layout is not None:
+            for start in range(0, max(values.numel, 1), SPAN):
+                yield _Span(name, values, layout, start, min(start + SPAN, values.numel))
+
+
+def _in_order(
+    spans: list[_Span], kernels: ModuleType, workers: int
+) -> Iterator[tuple[_Span, Partial | TensorStats]]:
+    """Each span with its result, in order, while threads are a few spans ahead."""
+    if len(spans) < 2 or workers < 2:
+        for span in spans:
+            yield span, span.fold(kernels)
+        return
+    ahead: deque[tuple[_Span, Future[Partial | TensorStats]]] = deque()
+    with ThreadPoolExecutor(workers, thread_name_prefix="modelglass") as pool:
+        try:
+            for span in spans:
+                ahead.append((span, pool.submit(span.fold, kernels)))
+                if len(ahead) > 2 * workers:
+                    first, future = ahead.popleft()
+                    yield first, future.result()
+            while ahead:
+                first, future = ahead.popleft()
+                yield first, future.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _processors() -> int:
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(available, MOST_WORKERS)
+
+
+def kernels_for(nbytes: int) -> ModuleType:
+    """The compiled loops where they pay and numba is there, else the plain ones. Results are the same."""
+    if nbytes < WORTH_COMPILING:
+        return plain
+    try:
+        return import_module("modelglass.analyses.stats.compiled")
+    except ImportError:
+        return plain

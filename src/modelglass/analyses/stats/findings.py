@@ -1,0 +1,168 @@
+"""What is wrong or odd about the weights, under codes that stay the same."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from modelglass.analyses.stats.duplicates import duplicates
+from modelglass.report import Json, Model, Note, Severity, Tensor, TensorStats, Values
+
+FINDINGS = {
+    "nan": "values that are not a number",
+    "inf": "values that are infinite",
+    "zero": "parameters that are zero everywhere",
+    "constant": "parameters that have one value everywhere",
+    "dead-rows": "slices of the first axis that are all zero",
+    "dead-columns": "slices of the second axis that are all zero",
+    "outlier": "a value far beyond the range that 98 % of the others lie in",
+    "scale": "parameters whose typical size is below 1e-6 or above 100",
+    "denormal": "more than a tenth of the values too small for full precision",
+    "duplicate": "tensors equal to another one, bit by bit, without being tied to it",
+    "mixed-dtypes": "parameters of several floating-point types",
+}
+
+OUTLIER_REACH = 20  # times half the range of the middle 98 %: some 47 standard deviations of a normal one
+SMALL_SCALE, LARGE_SCALE = 1e-6, 100.0
+ENOUGH_FOR_SCALE, ENOUGH_FOR_OUTLIERS = 8, 100  # values below which such a verdict means nothing
+DENORMAL_SHARE = 0.1
+DETAILS = 3  # tensors of a finding that its text tells about
+
+
+def findings(
+    model: Model, stats: Mapping[str, TensorStats | None], values: Mapping[str, Values | str]
+) -> Iterator[Note]:
+    """A note for each kind of finding, in the order of `FINDINGS`, and for tensors without statistics."""
+    owners = {tensor.storage: tensor for tensor in reversed(model.tensors) if stats.get(tensor.name)}
+    owned = list(reversed(owners.values()))
+    met: dict[tuple[str, Severity], dict[str, str]] = defaultdict(dict)
+    settings = {name: module.config for module in model.modules for name in module.tensors}
+    for tensor in owned:
+        known = stats[tensor.name]
+        if known is not None:
+            for finding in _of_one(tensor, known, settings.get(tensor.name, {})):
+                met[finding.code, finding.severity][tensor.name] = finding.detail
+    for tensor, original in duplicates(owned, stats, values):
+        severity: Severity = "info" if tensor.kind == "buffer" else "warning"
+        met["duplicate", severity][tensor.name] = f"equals {original.name}"
+    order = list(FINDINGS)
+    for code, severity in sorted(met, key=lambda key: order.index(key[0])):
+        yield _note(code, severity, met[code, severity])
+    yield from _mixed(model)
+    yield from _absent(model, stats, values)
+
+
+@dataclass(frozen=True)
+class _Finding:
+    code: str
+    severity: Severity
+    detail: str
+
+
+def _of_one(tensor: Tensor, stats: TensorStats, config: Mapping[str, Json]) -> Iterator[_Finding]:
+    """What there is to say about one tensor's values."""
+    if stats.nan:
+        where = _place(tensor, stats, stats.first_nan)
+        yield _Finding("nan", "error", f"has {stats.nan:,}, the first at {where}")
+    if stats.inf:
+        # Masks are buffers, and full of infinities on purpose.
+        severity: Severity = "info" if tensor.kind == "buffer" else "error"
+        where = _place(tensor, stats, stats.first_inf)
+        yield _Finding("inf", severity, f"has {stats.inf:,}, the first at {where}")
+    if tensor.kind != "buffer" and stats.described != "stored":
+        yield from _of_weights(tensor, stats, config)
+
+
+def _of_weights(tensor: Tensor, stats: TensorStats, config: Mapping[str, Json]) -> Iterator[_Finding]:
+    if stats.constant and stats.count > 1:
+        # Biases start as zeros and the scales of norms as ones; a matrix should not.
+        severity: Severity = "warning" if len(tensor.shape or ()) > 1 else "info"
+        if stats.max == 0:
+            yield _Finding("zero", severity, "is zero")
+        else:
+            yield _Finding("constant", severity, f"is {stats.max:g}")
+        return
+    if stats.dead_rows and not _is_padding(stats, config):
+        detail = f"has {stats.dead_rows:,}, the first is {stats.first_dead_row}"
+        yield _Finding("dead-rows", "warning", detail)
+    if stats.dead_columns:
+        detail = f"has {stats.dead_columns:,}, the first is {stats.first_dead_column}"
+        yield _Finding("dead-columns", "warning", detail)
+    if not tensor.dtype.startswith(("float", "bfloat", "complex")):
+        return
+    reach = _reach(stats)
+    if reach is not None and reach > OUTLIER_REACH:
+        yield _Finding("outlier", "info", f"reaches {stats.absmax:g}, {reach:,.0f} times its usual range")
+    scale = stats.rms
+    if scale and stats.finite >= ENOUGH_FOR_SCALE and not SMALL_SCALE <= scale <= LARGE_SCALE:
+        yield _Finding("scale", "warning", f"is around {scale:.1e}")
+    if stats.denormals > DENORMAL_SHARE * stats.finite:
+        yield _Finding("denormal", "info", f"has {stats.denormals:,} of {stats.count:,}")
+
+
+def _is_padding(stats: TensorStats, config: Mapping[str, Json]) -> bool:
+    """Whether the one dead row is the one that an embedding keeps at zero for padding."""
+    return stats.dead_rows == 1 and stats.first_dead_row == config.get("padding_idx", -1)
+
+
+def _reach(stats: TensorStats) -> float | None:
+    """How far the farthest value is from the middle, in units of the usual distance; None: cannot be said."""
+    if stats.min is None or stats.max is None or stats.finite < ENOUGH_FOR_OUTLIERS:
+        return None
+    middle = stats.quantiles[0.5]
+    usual = (stats.quantiles[0.99] - stats.quantiles[0.01]) / 2 or abs(middle)
+    return max(stats.max - middle, middle - stats.min) / usual if usual else None
+
+
+def _place(tensor: Tensor, stats: TensorStats, flat: int | None) -> str:
+    """An index as one would write it in Python; of stored values, how far into them."""
+    if flat is None or tensor.shape is None or stats.described == "stored":
+        return f"stored value {flat}"
+    indices = np.unravel_index(flat, tensor.shape) if tensor.shape else ()
+    return f"[{', '.join(str(int(i)) for i in indices)}]"
+
+
+def _note(code: str, severity: Severity, details: Mapping[str, str]) -> Note:
+    shown = [f"{name} {detail}" for name, detail in list(details.items())[:DETAILS]]
+    if len(details) > DETAILS:
+        shown.append(f"and {len(details) - DETAILS} more")
+    return Note(code=code, severity=severity, text=f"{FINDINGS[code]}: {', '.join(shown)}", where=tuple(details))
+
+
+def _mixed(model: Model) -> Iterator[Note]:
+    floats = [t for t in model.tensors if t.kind == "parameter" and "float" in t.dtype]
+    numbers = Counter(tensor.dtype for tensor in floats)
+    if len(numbers) > 1:
+        (common, _), *others = numbers.most_common()
+        text = ", ".join(f"{number:,} of {dtype}" for dtype, number in numbers.most_common())
+        yield Note(
+            code="mixed-dtypes",
+            text=f"{FINDINGS['mixed-dtypes']}: {text}",
+            where=tuple(tensor.name for tensor in floats if tensor.dtype != common),
+        )
+
+
+def _absent(
+    model: Model, stats: Mapping[str, TensorStats | None], values: Mapping[str, Values | str]
+) -> Iterator[Note]:
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for tensor in model.tensors:
+        if tensor.name in stats and stats[tensor.name] is None:
+            reason = values.get(tensor.name)
+            reasons[reason if isinstance(reason, str) else f"of type {tensor.dtype}"].append(tensor.name)
+    for reason, names in reasons.items():
+        yield Note(
+            code="no-values",
+            text=f"no statistics for {len(names):,} tensors without values to read: {reason}",
+            where=tuple(names),
+        )
+    stored = [name for name, known in stats.items() if known is not None and known.described == "stored"]
+    if stored:
+        yield Note(
+            code="stored-values",
+            text="packed, quantized or sparse: statistics are of the stored values, not of what they stand for",
+            where=tuple(stored),
+        )

@@ -1,0 +1,138 @@
+"""Reading a part of a tensor, piece by piece, into a `Partial`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import ModuleType
+
+import numpy as np
+
+from modelglass.analyses.stats.alive import Alive
+from modelglass.analyses.stats.census import KEPT_VALUES, Census
+from modelglass.analyses.stats.layouts import Array, Layout
+from modelglass.analyses.stats.moments import Moments
+from modelglass.analyses.stats.partial import Figures, Partial, earlier, spanned
+from modelglass.analyses.stats.plain import BLOCK
+from modelglass.report.dtypes import nbytes_of
+from modelglass.report.values import Values
+
+CHUNK_NBYTES = 4 << 20  # of stored values, read at once
+
+
+def fold(values: Values, layout: Layout, start: int, stop: int, kernels: ModuleType) -> Partial:
+    """What the elements from `start` to `stop` tell. `kernels` are the inner loops, plain or compiled."""
+    reader = _Reader(values, layout, start, stop)
+    if layout.countable:
+        return _count(reader, kernels)
+    if (stop - start) * layout.per_element <= KEPT_VALUES:
+        return _keep(reader)
+    return _describe(reader, kernels)
+
+
+def _count(reader: _Reader, kernels: ModuleType) -> Partial:
+    """Words that are few enough to be counted one by one."""
+    layout = reader.layout
+    table = np.zeros((2, 1 << layout.bits), np.uint32)
+    zeros = strange = 0
+    for words in reader:
+        kernels.count_words(words, table)
+        zeros, zeros_before = int(table[:, layout.zero_keys].sum()), zeros
+        strange, strange_before = int(table[:, layout.strange_keys].sum()), strange
+        reader.pass_by(words, zeros=zeros > zeros_before, strange=strange > strange_before)
+    return reader.partial(Census.of_table(layout, table.sum(axis=0)))
+
+
+def _keep(reader: _Reader) -> Partial:
+    """Few values of a wide type, kept as they are."""
+    pieces = [reader.layout.words(np.empty(0, np.uint8))]
+    for words in reader:
+        reader.pass_by(words, zeros=True, strange=True)
+        pieces.append(words)
+    return reader.partial(Census.of_words(reader.layout, np.concatenate(pieces)))
+
+
+def _describe(reader: _Reader, kernels: ModuleType) -> Partial:
+    """Many values of a wide type: moments and extremes from the values, the rest from shortened words."""
+    layout = reader.layout
+    table = np.zeros((2, 1 << layout.bits - layout.shift), np.uint32)
+    extremes = np.array([np.inf, -np.inf])
+    figures = Figures()
+    rows: list[Array] = []
+    tiny = strange = 0
+    for words in reader:
+        blocks = np.empty((-(-words.size // BLOCK), 4))
+        kernels.fold_floats(words.view(f"f{words.itemsize}"), layout.shift, table, blocks, extremes)
+        rows.append(blocks)
+        tiny, tiny_before = int(table[:, layout.zero_keys].sum()), tiny
+        strange, strange_before = int(table[:, layout.strange_keys].sum()), strange
+        tallies = _tallies(layout, words, tiny - tiny_before, strange=strange > strange_before)
+        figures = figures.merged(tallies)
+        reader.pass_by(words, zeros=tallies.zeros > 0, strange=strange > strange_before)
+    described = Figures(
+        moments=Moments.of_blocks(np.concatenate(rows)), low=float(extremes[0]), high=float(extremes[1])
+    )
+    return reader.partial(Census.of_table(layout, table.sum(axis=0)), figures.merged(described))
+
+
+def _tallies(layout: Layout, words: Array, tiny: int, *, strange: bool) -> Figures:
+    """Zeros and denormals, which a shortened word does not tell apart, and the kinds of strange values."""
+    zeros = words.size - int(np.count_nonzero(layout.nonzero(words))) if tiny else 0
+    nan = above = below = 0
+    if strange:
+        numbers = layout.decode(words)
+        nan = int(np.isnan(numbers).sum())
+        above, below = int((numbers == np.inf).sum()), int((numbers == -np.inf).sum())
+    return Figures(nan=nan, positive_inf=above, negative_inf=below, zeros=zeros, denormals=tiny - zeros)
+
+
+class _Reader:
+    """A tensor's words piece by piece, and what has to do with their places."""
+
+    def __init__(self, values: Values, layout: Layout, start: int, stop: int) -> None:
+        shape = values.shape
+        if layout.per_element > 1 and shape:
+            shape = (*shape[:-1], shape[-1] * layout.per_element)
+        self.layout = layout
+        self._values = values
+        self._range = range(start, stop, max(1, CHUNK_NBYTES // (nbytes_of(values.dtype, 1) or 1)))
+        self._place = start * layout.per_element
+        self._alive = Alive.of(shape) if values.described == "values" else None
+        self._first_nan: int | None = None
+        self._first_inf: int | None = None
+        self._integers: tuple[int, int] | None = None
+
+    def __iter__(self) -> Iterator[Array]:
+        for begin in self._range:
+            raw = self._values.read(begin, min(begin + self._range.step, self._range.stop))
+            if self.layout.integer and not self.layout.countable:
+                whole = raw.view(self._values.dtype)  # a double would round its extremes
+                self._integers = spanned(self._integers, (int(whole.min()), int(whole.max())))
+            yield self.layout.words(raw)
+
+    def pass_by(self, words: Array, *, zeros: bool, strange: bool) -> None:
+        """Note where in the piece rows are alive and the first NaN stands; look only where there may be."""
+        if strange and (self._first_nan is None or self._first_inf is None):
+            numbers = self.layout.decode(words)
+            self._first_nan = earlier(self._first_nan, self._first(np.isnan(numbers)))
+            self._first_inf = earlier(self._first_inf, self._first(np.isinf(numbers)))
+        if self._alive is not None:
+            if zeros:
+                self._alive.see(self._place, self.layout.nonzero(words))
+            else:
+                self._alive.see_all(self._place, self._place + words.size)
+        self._place += words.size
+
+    def _first(self, which: Array) -> int | None:
+        found = int(np.argmax(which))
+        return self._place + found if which[found] else None
+
+    def partial(self, census: Census, figures: Figures | None = None) -> Partial:
+        return Partial(
+            layout=self.layout,
+            census=census,
+            figures=figures,
+            first_nan=self._first_nan,
+            first_inf=self._first_inf,
+            integers=self._integers,
+            alive=self._alive,
+        )

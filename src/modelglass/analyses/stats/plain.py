@@ -1,0 +1,74 @@
+"""The inner loops in numpy: the same results, to the bit, as the compiled ones.
+
+To that end both add in the same order. A block's values, less its first finite one (the pivot), are added
+in `LANES` columns, which are then added by halves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+LANES = 128
+BLOCK = 128 * LANES  # few enough to stay in a core's cache, and to keep differences from the pivot exact
+FAR = 500  # beyond 2**500 or below 2**-500 the square of a double is lost, so such blocks are scaled
+
+Array = NDArray[Any]
+
+
+def count_words(words: Array, table: Array) -> None:
+    """Add each word to its place in the table, which has two rows to be added up."""
+    table[0] += np.bincount(words, minlength=table.shape[1]).astype(table.dtype)
+
+
+def fold_floats(floats: Array, shift: int, table: Array, blocks: Array, extremes: Array) -> None:
+    """Count words shortened by `shift` bits, and describe each block of floats.
+
+    A row of `blocks` is a block's number of finite values, their mean, the sum of their squared distances
+    from it, and the exponent by which both are scaled. `extremes` are the smallest and largest finite value.
+    """
+    words = floats.view(f"u{floats.itemsize}")
+    count_words((words >> shift).astype(np.uint32), table)
+    for index, begin in enumerate(range(0, floats.size, BLOCK)):
+        _describe(floats[begin : begin + BLOCK], blocks[index], extremes)
+
+
+def _describe(block: Array, row: Array, extremes: Array) -> None:
+    finite = np.isfinite(block)
+    number = int(np.count_nonzero(finite))
+    row[:] = 0.0
+    if number == 0:
+        return
+    pivot = block[int(np.argmax(finite))]
+    values = block if number == block.size else np.where(finite, block, pivot)
+    low, high = float(values.min()), float(values.max())
+    extremes[0] = min(extremes[0], low)
+    extremes[1] = max(extremes[1], high)
+    exponent = scale_exponent(max(abs(low), abs(high)))
+    scale = 2.0**-exponent
+    padded = np.full(-(-block.size // LANES) * LANES, np.float64(pivot))
+    padded[: block.size] = values
+    distances = (padded * scale - np.float64(pivot) * scale).reshape(-1, LANES)
+    total = _added(distances.sum(axis=0))
+    squares = _added((distances * distances).sum(axis=0))
+    row[0] = number
+    row[1] = np.float64(pivot) * scale + total / number
+    row[2] = max(0.0, squares - total * total / number)
+    row[3] = exponent
+
+
+def scale_exponent(largest: float) -> int:
+    """The power of two to divide by so that squares neither overflow nor vanish; 0 for usual values."""
+    if largest == 0.0 or 2.0**-FAR < largest < 2.0**FAR:
+        return 0
+    return int(max(np.frexp(largest)[1], -1000))
+
+
+def _added(lanes: Array) -> float:
+    width = LANES // 2
+    while width:
+        lanes[:width] += lanes[width : 2 * width]
+        width //= 2
+    return float(lanes[0])

@@ -1,0 +1,46 @@
+"""The statistics of a model's tensors, each memory read once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+from modelglass.analyses.stats.engine import Advance, describe
+from modelglass.errors import UsageError
+from modelglass.report import Model, Tensor, TensorStats, Values
+
+
+def statistics(
+    model: Model,
+    values: Mapping[str, Values | str],
+    *,
+    pattern: str = "*",
+    advance: Advance | None = None,
+) -> dict[str, TensorStats | None]:
+    """The statistics of each tensor whose name fits the pattern; None where there are no values to read.
+
+    `values` says how to read each tensor, or why it cannot be read.
+    """
+    wanted = [tensor for tensor in model.tensors if fnmatchcase(tensor.name, pattern)]
+    if not wanted and model.tensors:
+        raise UsageError(
+            f"no tensor is called {pattern!r}",
+            hint=f"names look like {model.tensors[0].name!r}; * stands for anything",
+        )
+    first = {tensor.storage: tensor for tensor in reversed(wanted)}
+    sources = {
+        storage: source
+        for storage, tensor in reversed(first.items())
+        if isinstance(source := source_of(tensor, values), Values)
+    }
+    found = describe(sources, advance=advance)
+    return {tensor.name: found.get(tensor.storage) for tensor in wanted}
+
+
+def source_of(tensor: Tensor, values: Mapping[str, Values | str]) -> Values | str:
+    """Where the values of a tensor are. Those of a packed one are not the weights themselves."""
+    source = values.get(tensor.name, "not offered by the framework")
+    if isinstance(source, Values) and tensor.packing is not None:
+        return replace(source, described="stored")
+    return source

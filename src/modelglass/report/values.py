@@ -1,0 +1,30 @@
+"""Where a tensor's values can be read. Values travel beside the `Model`, never in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from modelglass.report.model import Shape
+from modelglass.report.stats import Described
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Values:
+    """A tensor's stored elements, in row-major order, a piece at a time.
+
+    `read(start, stop)` gives those elements as a one-dimensional numpy array that holds their bytes: of
+    whatever numpy type has the right size, because `dtype` says what the bytes mean. It must be safe to
+    call from several threads.
+    """
+
+    dtype: str
+    shape: Shape
+    read: Callable[[int, int], Any]
+    described: Described = "values"
+
+    @property
+    def numel(self) -> int:
+        return prod(self.shape)
