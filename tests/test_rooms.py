@@ -17,12 +17,13 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "errors": (set(), set()),
     "report": ({"errors", "report"}, set()),
     "frameworks": ({"errors", "report", "frameworks"}, {"torch", "numpy"}),
-    "analyses": ({"errors", "report", "analyses"}, {"numpy"}),
-    "renderers": ({"errors", "report", "renderers"}, set()),
+    "analyses": ({"errors", "report", "analyses"}, {"numpy", "numba"}),
+    "renderers": ({"errors", "report", "renderers"}, {"matplotlib"}),
     "targets": ({"errors"}, set()),
     "api": ({"errors", "report", "frameworks", "analyses", "renderers", "targets", "api"}, set()),
+    "doors": ({"api", "errors", "report", "renderers"}, set()),
     "cli": ({"api", "errors", "cli", "__init__"}, {"click"}),
-    "__init__": ({"api", "errors", "report", "frameworks", "analyses"}, set()),
+    "__init__": ({"api", "doors", "errors", "report", "frameworks", "analyses"}, set()),
     "__main__": ({"cli"}, set()),
 }
 
@@ -66,7 +67,7 @@ def test_only_the_command_line_and_show_print(path: Path) -> None:
     nodes = list(ast.walk(ast.parse(path.read_text())))
     printing = [n for n in nodes if isinstance(n, ast.Name) and n.id == "print"]
     streams = [n for n in nodes if isinstance(n, ast.Attribute) and n.attr in ("stdout", "stderr")]
-    assert room == "cli" or not printing
+    assert room in ("cli", "doors") or not printing  # a door prints what its document says it prints
     assert room in ("cli", "api.py") or not streams
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from modelglass.analyses.formulas import register_formula
-    from modelglass.api import ModelSummary, inspect, load, render, save, show, summary
+    from modelglass.api import ModelSummary, inspect, load, plot, render, save, show, summary
+    from modelglass.doors.dump_model_info import LayerInfo, ModelInfo, dump_model_info
     from modelglass.errors import InspectError
     from modelglass.frameworks.request import Inputs
     from modelglass.report import Report
@@ -22,10 +23,14 @@ __version__ = "0.1.0"
 _HOMES = {
     "Inputs": "modelglass.frameworks.request",
     "InspectError": "modelglass.errors",
+    "LayerInfo": "modelglass.doors.dump_model_info",
+    "ModelInfo": "modelglass.doors.dump_model_info",
     "ModelSummary": "modelglass.api",
     "Report": "modelglass.report",
+    "dump_model_info": "modelglass.doors.dump_model_info",
     "inspect": "modelglass.api",
     "load": "modelglass.api",
+    "plot": "modelglass.api",
     "register_formula": "modelglass.analyses.formulas",
     "render": "modelglass.api",
     "save": "modelglass.api",
@@ -36,11 +41,15 @@ _HOMES = {
 __all__ = [
     "Inputs",
     "InspectError",
+    "LayerInfo",
+    "ModelInfo",
     "ModelSummary",
     "Report",
     "__version__",
+    "dump_model_info",
     "inspect",
     "load",
+    "plot",
     "register_formula",
     "render",
     "save",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -18,8 +18,13 @@ from modelglass.analyses.counts import count
 from modelglass.analyses.formulas import costs_nothing
 from modelglass.analyses.outputs import layer_outputs_nbytes
 from modelglass.analyses.remarks import remarks
-from modelglass.analyses.stats import FINDINGS, findings, statistics
-from modelglass.errors import InputsError, ReportFormatError, UnknownTargetError, UsageError
+from modelglass.errors import (
+    InputsError,
+    MissingPackageError,
+    ReportFormatError,
+    UnknownTargetError,
+    UsageError,
+)
 from modelglass.frameworks.request import (
     Observation,
     Progress,
@@ -28,21 +33,26 @@ from modelglass.frameworks.request import (
     is_shape,
     requested_inputs,
 )
-from modelglass.renderers import json, markdown, text
+from modelglass.renderers import json, markdown, text, weights
 from modelglass.renderers import summary as classic
 from modelglass.renderers._units import pace
 from modelglass.renderers.columns import COLUMNS, known_columns
-from modelglass.report import Report, RunMode, Values
+from modelglass.report import FINDINGS, Report, RunMode, Values
 from modelglass.report.codec import dumps, loads
 
 __all__ = [
     "COLUMNS",
+    "FINDINGS",
     "RENDERERS",
+    "STATS_COLUMNS",
+    "STATS_RENDERERS",
+    "STATS_SORTS",
     "ModelSummary",
     "TensorSpec",
     "inspect",
     "known_columns",
     "load",
+    "plot",
     "render",
     "save",
     "show",
@@ -54,6 +64,12 @@ RENDERERS: dict[str, Callable[..., str]] = {
     "text": text.render,
     "json": json.render,
     "markdown": markdown.render,
+}
+STATS_COLUMNS, STATS_SORTS = weights.COLUMNS, weights.SORTS
+STATS_RENDERERS: dict[str, Callable[..., str]] = {
+    "text": weights.render,
+    "json": json.render,
+    "markdown": weights.render_markdown,
 }
 
 
@@ -146,6 +162,9 @@ def _report(observation: Observation) -> Report:
 def _with_stats(
     report: Report, values: Mapping[str, Values | str], wanted: bool | str, tell: Progress
 ) -> Report:
+    with _needing("numpy", "weight statistics", extra="stats"):
+        from modelglass.analyses.stats.findings import findings
+        from modelglass.analyses.stats.statistics import statistics
     begun = time.monotonic()
 
     def advance(done: int, total: int) -> None:
@@ -194,17 +213,36 @@ def _terminal_width() -> int:
     return max(40, os.get_terminal_size(sys.stdout.fileno()).columns)
 
 
+def plot(report: Report, path: str | os.PathLike[str]) -> None:
+    """Draw the weights' distributions: PNG, SVG or PDF by the suffix. Needs a report with statistics."""
+    with _needing("matplotlib", "drawing", extra="plots"):
+        from modelglass.renderers import plots
+    target = Path(path)
+    write_whole(target, plots.render(report, format=target.suffix.removeprefix(".").lower()))
+
+
+@contextmanager
+def _needing(package: str, wanted_by: str, *, extra: str) -> Iterator[None]:
+    """A missing package is one sentence that says what to install."""
+    try:
+        yield
+    except ModuleNotFoundError as cause:
+        if (cause.name or "").partition(".")[0] != package:
+            raise
+        raise MissingPackageError(package, wanted_by=wanted_by, extra=extra) from cause
+
+
 def save(report: Report, path: str | os.PathLike[str]) -> None:
     """Write the report as JSON; the file is complete or not there."""
     write_whole(Path(path), dumps(report))
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file under a temporary name and rename it, so that nobody ever sees half of it."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         try:
-            partial.write_text(text, encoding="utf-8")
+            partial.write_bytes(content.encode() if isinstance(content, str) else content)
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)

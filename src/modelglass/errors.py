@@ -33,6 +33,16 @@ class UnknownTargetError(InspectError):
     """The object is not a model of any framework modelglass knows."""
 
 
+class MissingPackageError(InspectError):
+    """Something that was asked for needs a package that is not there."""
+
+    def __init__(self, package: str, *, wanted_by: str, extra: str) -> None:
+        super().__init__(
+            f"{wanted_by} needs the package {package!r}, which is not installed",
+            hint=f"pip install 'modelglass[{extra}]'",
+        )
+
+
 class FormulaError(InspectError):
     """A formula that the user registered does not give a count."""
 

@@ -43,7 +43,7 @@ def count(model: Model) -> Counts:
     weights = [t for t in counted.values() if t.kind != "buffer"]
     by_dtype: Counter[str] = Counter()
     for tensor in weights:
-        by_dtype[tensor.dtype] += _params(tensor)
+        by_dtype[tensor.dtype] += tensor.params or 0
     return Counts(
         params=total.params,
         trainable=total.trainable,
@@ -86,7 +86,7 @@ def _by_module(model: Model, counted: Mapping[str, Tensor]) -> dict[str, ModuleC
 def _tally(tensor: Tensor) -> Tally:
     if tensor.kind == "buffer":
         return Tally(buffers=tensor.numel or 0, nbytes=tensor.nbytes or 0)
-    params = _params(tensor)
+    params = tensor.params or 0
     trainable = None if tensor.trainable is None else params if tensor.trainable else 0
     return Tally(
         params=params,
@@ -94,12 +94,6 @@ def _tally(tensor: Tensor) -> Tally:
         nbytes=tensor.nbytes or 0,
         logical_params=tensor.logical_numel or 0,
     )
-
-
-def _params(tensor: Tensor) -> int:
-    """Elements as the framework counts them; weights it hides in packed objects by what they stand for."""
-    numel = tensor.logical_numel if tensor.kind == "packed" else tensor.numel
-    return numel or 0
 
 
 def _active(model: Model, counted: Mapping[str, Tensor], params: int) -> int | None:
@@ -115,7 +109,7 @@ def _active(model: Model, counted: Mapping[str, Tensor], params: int) -> int | N
         if chosen is None:
             return None
         seen.update(fresh)
-        size = sum(_params(counted[name]) for name in fresh)
+        size = sum(counted[name].params or 0 for name in fresh)
         idle += size * (experts - min(chosen, experts)) // experts
     return params - idle
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from modelglass import api
+from modelglass.cli._options import color_option, format_option, output_option, width_option
 from modelglass.cli._output import emit, wants_color, width_of
 from modelglass.cli._progress import Progress
 from modelglass.errors import UsageError
@@ -49,23 +50,11 @@ Examples:
     "--columns", metavar="NAMES", help=f"Columns of the table, by commas: {', '.join(api.COLUMNS)}."
 )
 @click.option("--no-fold", is_flag=True, help="Show repeated identical blocks one by one.")
-@click.option("--width", type=click.IntRange(40), help="Width of the text in columns.")
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(list(api.RENDERERS)),
-    default="text",
-    show_default=True,
-    help="What comes out.",
-)
-@click.option(
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    show_default=True,
-    help="auto: on a terminal, unless NO_COLOR is set.",
-)
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here, not to stdout.")
+@click.option("--stats", is_flag=True, help="Read every weight and describe it, too.")
+@width_option
+@format_option(api.RENDERERS)
+@color_option
+@output_option
 def inspect(
     target: str,
     inputs: str | None,
@@ -75,6 +64,7 @@ def inspect(
     depth: int | None,
     columns: str | None,
     no_fold: bool,
+    stats: bool,
     width: int | None,
     format_: str,
     color: str,
@@ -91,7 +81,7 @@ def inspect(
     given = inputs or api.TensorSpec.parse_all(specs) or None
     # What the user's code prints must not mix with the result.
     with Progress() as progress, redirect_stdout(sys.stderr):
-        report = api.inspect(target, given, run=run, train=train, progress=progress)
+        report = api.inspect(target, given, run=run, train=train, stats=stats, progress=progress)
     options: dict[str, Any] = {}
     if format_ != "json":
         options = {"depth": depth, "fold": not no_fold, "columns": shown}

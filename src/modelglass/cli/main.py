@@ -14,6 +14,7 @@ import click
 from modelglass import __version__
 from modelglass.cli.completion import completion
 from modelglass.cli.inspect import inspect
+from modelglass.cli.stats import stats
 from modelglass.errors import InspectError
 
 BROKEN = 3  # a bug of ours must not look like an answer (1) or wrong usage (2)
@@ -22,6 +23,7 @@ EPILOG = """\b
 Examples:
   modelglass model.py::build --input 1x3x224x224
   modelglass inspect model.py::build --inputs model.py::batch --train
+  modelglass stats model.py::load --fail-on nan,inf
   modelglass completion bash >> ~/.bashrc
 
 Exit codes: 0 done; 1 done, with findings; 2 wrong usage; 3 the target could not be read or run;
@@ -65,6 +67,7 @@ def cli(debug: bool) -> None:
 
 
 cli.add_command(inspect)
+cli.add_command(stats)
 cli.add_command(completion)
 
 

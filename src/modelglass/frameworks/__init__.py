@@ -16,5 +16,5 @@ def framework_of(native: object) -> str | None:
 
 
 def adapter(framework: str) -> ModuleType:
-    """The adapter's module, which offers `accepts(native)`, `observe(native, request)` and `values(native)`."""
+    """The adapter's module: it offers `accepts(native)`, `observe(native, request)` and `values(native)`."""
     return import_module(f"modelglass.frameworks.{framework}")

@@ -32,12 +32,12 @@ def header(column: str) -> str:
     return _HEADERS.get(column, column)
 
 
-def known_columns(names: Sequence[str] | str) -> list[str]:
+def known_columns(names: Sequence[str] | str, known: Sequence[str] = COLUMNS) -> list[str]:
     """The names, given one by one or by commas, each checked to be a column."""
     chosen = names.replace(" ", "").split(",") if isinstance(names, str) else list(names)
     for name in chosen:
-        if name not in COLUMNS:
-            raise UsageError(f"there is no column {name!r}", hint="columns are " + ", ".join(COLUMNS))
+        if name not in known:
+            raise UsageError(f"there is no column {name!r}", hint="columns are " + ", ".join(known))
     return chosen
 
 

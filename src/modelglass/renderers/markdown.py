@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from modelglass.renderers import weights
 from modelglass.renderers._escape import markdown
+from modelglass.renderers._notes import note_text
 from modelglass.renderers._rows import Cells, Row, rows_of
 from modelglass.renderers._totals import failure_lines, totals
 from modelglass.renderers.columns import NUMBERS, default_columns, header, known_columns
@@ -35,9 +37,11 @@ def render(
     lines += [_line([markdown(label.strip()), markdown(text)]) for label, text in totals(report)]
     if report.run.failure is not None:
         lines += ["", *(f"> {markdown(line)}  " for line in failure_lines(report.run.failure))]
+    if report.stats is not None:
+        lines += ["", *weights.markdown_table(report, weights.chosen(report))]
     notes = [note for note in report.notes if note.code != "forward-failed"]
     if notes:
-        lines += ["", *(f"- **{note.code}**: {markdown(note.text)}" for note in notes)]
+        lines += ["", *(f"- **{note.code}**: {markdown(note_text(note))}" for note in notes)]
     return "\n".join(lines) + "\n"
 
 

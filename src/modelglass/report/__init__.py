@@ -27,10 +27,11 @@ from modelglass.report.report import (
     Severity,
     Tally,
 )
-from modelglass.report.stats import Described, Histogram, TensorStats
+from modelglass.report.stats import FINDINGS, Described, Histogram, TensorStats
 from modelglass.report.values import Values
 
 __all__ = [
+    "FINDINGS",
     "Call",
     "Cost",
     "Counts",

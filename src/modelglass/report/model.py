@@ -79,6 +79,11 @@ class Tensor:
         return self.numel if self.packing is None else self.packing.logical_numel
 
     @property
+    def params(self) -> int | None:
+        """Elements as the framework counts them; of weights that it hides, what they stand for."""
+        return self.logical_numel if self.kind == "packed" else self.numel
+
+    @property
     def nbytes(self) -> int | None:
         if self.packing is not None:
             return self.packing.nbytes

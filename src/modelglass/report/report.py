@@ -15,12 +15,25 @@ Severity: TypeAlias = Literal["info", "warning", "error"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What is unknown or odd. `code` is stable; `text` is for people."""
+    """What is unknown or odd. `code` is stable; `text` is for people.
+
+    `where` names modules or tensors, and `details` says of each what is particular to it, if anything.
+    """
 
     code: str
     text: str
     severity: Severity = "info"
     where: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.details and len(self.details) != len(self.where):
+            raise ValueError("each detail belongs to one place")
+
+    @property
+    def places(self) -> tuple[tuple[str, str], ...]:
+        """Where, each with its detail."""
+        return tuple(zip(self.where, self.details or ("",) * len(self.where), strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +142,7 @@ class Report:
     run: Run = field(default_factory=lambda: Run(mode="none"))
     counts: Counts | None = None
     cost: Cost | None = None
-    # Of each tensor that was asked for, by name; None: it has no values to read. None as a whole: not asked for.
+    # By tensor name, None for a tensor without values to read. As a whole None when nobody asked.
     stats: Mapping[str, TensorStats | None] | None = None
     notes: tuple[Note, ...] = ()
 

@@ -10,6 +10,21 @@ from typing import Literal, TypeAlias
 # sparse). "magnitudes": absolute values of complex numbers.
 Described: TypeAlias = Literal["values", "stored", "magnitudes"]
 
+# Findings about weights, by the stable code of their notes.
+FINDINGS = {
+    "nan": "values that are not a number",
+    "inf": "values that are infinite",
+    "zero": "parameters that are zero everywhere",
+    "constant": "parameters that have one value everywhere",
+    "dead-rows": "slices of the first axis that are all zero",
+    "dead-columns": "slices of the second axis that are all zero",
+    "outlier": "a value far beyond the range that 98 % of the others lie in",
+    "scale": "parameters whose typical size is below 1e-6 or above 100",
+    "denormal": "more than a tenth of the values too small for full precision",
+    "duplicate": "tensors equal to another one, bit by bit, without being tied to it",
+    "mixed-dtypes": "parameters of several floating-point types",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Histogram:

@@ -48,15 +48,24 @@ class Alive:
             return
         self._see_scattered(start, nonzero[: first - start])
         self._see_scattered(last, nonzero[last - start :])
-        whole = nonzero[first - start : last - start].reshape(-1, len(self.columns), self.tail).any(axis=2)
-        self.rows[first // row : last // row] |= whole.any(axis=1)
+        rows = nonzero[first - start : last - start].reshape(-1, len(self.columns), self.tail)
+        whole = np.any(rows, axis=2)
+        self.rows[first // row : last // row] |= np.any(whole, axis=1)
         if not self.columns.all():
-            self.columns[:] |= whole.any(axis=0)
+            self.columns[:] |= np.any(whole, axis=0)
 
     def _see_scattered(self, start: int, nonzero: Array) -> None:
         cells = (np.flatnonzero(nonzero) + start) // self.tail
         self.rows[cells // len(self.columns)] = True
         self.columns[cells % len(self.columns)] = True
+
+    @property
+    def dead_rows(self) -> Array:
+        return np.flatnonzero(~self.rows)
+
+    @property
+    def dead_columns(self) -> Array:
+        return np.flatnonzero(~self.columns)
 
     def merged(self, other: Alive) -> Alive:
         return Alive(self.rows | other.rows, self.columns | other.columns, self.tail)

@@ -64,7 +64,7 @@ class Census:
         return Census(self.layout, *_summed(keys, counts), self.shift)
 
     def finite(self) -> tuple[Doubles, Doubles, Array]:
-        """For each group of finite values, in rising order: the ends it lies between, and how many there are."""
+        """Groups of finite values in rising order: the ends each lies between, and how many it has."""
         near, far = self._ends()
         keep = np.isfinite(near)
         near, far, counts = near[keep], far[keep], self.counts[keep]
@@ -147,4 +147,5 @@ class Distribution:
         inside = (low < borders) & (borders <= high) & (low < high)
         width = np.where(inside, high - low, 1.0)
         share = np.where(inside, (borders - low) / width, 0.0)
-        return full + np.floor(share * self._counts[group]).astype(np.int64)
+        divided = np.floor(share * self._counts[group])
+        return np.asarray(full + divided.astype(np.int64))

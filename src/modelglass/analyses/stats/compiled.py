@@ -184,9 +184,10 @@ def _describe(
         squares[lane] += distance * distance
     total, square = _added(sums), _added(squares)
     row[0] = number
-    row[1] = origin + total / number
-    row[2] = max(0.0, square - total * total / number)
-    row[3] = exponent
+    row[1] = origin
+    row[2] = total / number
+    row[3] = max(0.0, square - total * total / number)
+    row[4] = exponent
 
 
 @_compiled
@@ -198,7 +199,7 @@ def _add_lanes(values: Array, scale: float, origin: float, sums: Array, squares:
 
 
 @_compiled
-def _added(lanes: Array) -> float:
+def _added(lanes: Array) -> Any:
     width = LANES // 2
     while width:
         for lane in range(width):

@@ -9,27 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from modelglass.analyses.stats.duplicates import duplicates
-from modelglass.report import Json, Model, Note, Severity, Tensor, TensorStats, Values
-
-FINDINGS = {
-    "nan": "values that are not a number",
-    "inf": "values that are infinite",
-    "zero": "parameters that are zero everywhere",
-    "constant": "parameters that have one value everywhere",
-    "dead-rows": "slices of the first axis that are all zero",
-    "dead-columns": "slices of the second axis that are all zero",
-    "outlier": "a value far beyond the range that 98 % of the others lie in",
-    "scale": "parameters whose typical size is below 1e-6 or above 100",
-    "denormal": "more than a tenth of the values too small for full precision",
-    "duplicate": "tensors equal to another one, bit by bit, without being tied to it",
-    "mixed-dtypes": "parameters of several floating-point types",
-}
+from modelglass.report import FINDINGS, Json, Model, Note, Severity, Tensor, TensorStats, Values
 
 OUTLIER_REACH = 20  # times half the range of the middle 98 %: some 47 standard deviations of a normal one
 SMALL_SCALE, LARGE_SCALE = 1e-6, 100.0
 ENOUGH_FOR_SCALE, ENOUGH_FOR_OUTLIERS = 8, 100  # values below which such a verdict means nothing
 DENORMAL_SHARE = 0.1
-DETAILS = 3  # tensors of a finding that its text tells about
 
 
 def findings(
@@ -126,18 +111,21 @@ def _place(tensor: Tensor, stats: TensorStats, flat: int | None) -> str:
 
 
 def _note(code: str, severity: Severity, details: Mapping[str, str]) -> Note:
-    shown = [f"{name} {detail}" for name, detail in list(details.items())[:DETAILS]]
-    if len(details) > DETAILS:
-        shown.append(f"and {len(details) - DETAILS} more")
-    return Note(code=code, severity=severity, text=f"{FINDINGS[code]}: {', '.join(shown)}", where=tuple(details))
+    return Note(
+        code=code,
+        severity=severity,
+        text=FINDINGS[code],
+        where=tuple(details),
+        details=tuple(details.values()),
+    )
 
 
 def _mixed(model: Model) -> Iterator[Note]:
     floats = [t for t in model.tensors if t.kind == "parameter" and "float" in t.dtype]
     numbers = Counter(tensor.dtype for tensor in floats)
     if len(numbers) > 1:
-        (common, _), *others = numbers.most_common()
         text = ", ".join(f"{number:,} of {dtype}" for dtype, number in numbers.most_common())
+        common = max(numbers, key=numbers.__getitem__)
         yield Note(
             code="mixed-dtypes",
             text=f"{FINDINGS['mixed-dtypes']}: {text}",
@@ -163,6 +151,6 @@ def _absent(
     if stored:
         yield Note(
             code="stored-values",
-            text="packed, quantized or sparse: statistics are of the stored values, not of what they stand for",
+            text="packed, quantized or sparse: described as stored, not as what it stands for",
             where=tuple(stored),
         )

@@ -60,7 +60,7 @@ def _describe(reader: _Reader, kernels: ModuleType) -> Partial:
     rows: list[Array] = []
     tiny = strange = 0
     for words in reader:
-        blocks = np.empty((-(-words.size // BLOCK), 4))
+        blocks = np.empty((-(-words.size // BLOCK), 5))
         kernels.fold_floats(words.view(f"f{words.itemsize}"), layout.shift, table, blocks, extremes)
         rows.append(blocks)
         tiny, tiny_before = int(table[:, layout.zero_keys].sum()), tiny

@@ -50,7 +50,8 @@ class Layout:
         if self.table is not None:
             return self.table[words]
         size = self.bits // 8
-        return words.astype(f"u{size}", copy=False).view(f"f{size}").astype(np.float64)
+        with np.errstate(invalid="ignore"):  # numpy warns of some NaN
+            return words.astype(f"u{size}", copy=False).view(f"f{size}").astype(np.float64)
 
     def nonzero(self, words: Array) -> Array:
         """Which words stand for anything but zero."""
@@ -181,8 +182,8 @@ def _wide(
 
 def _complex(part: np.dtype[Any]) -> Layout:
     def magnitudes(raw: Array) -> Doubles:
-        parts = raw.view(part).astype(np.float64, copy=False)
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
+            parts = raw.view(part).astype(np.float64, copy=False)
             return np.hypot(parts[0::2], parts[1::2])
 
     return _wide(np.float64, magnitudes, magnitudes=True)

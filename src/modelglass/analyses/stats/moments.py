@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from math import fsum, ldexp, sqrt
 
 import numpy as np
@@ -12,49 +12,57 @@ from modelglass.analyses.stats.layouts import Array, Doubles
 
 @dataclass(frozen=True)
 class Moments:
-    """`mean`, and the sum `m2` of squared distances from it, in units of `2**exponent` and its square.
+    """How many numbers, their mean, and the sum `m2` of squared distances from it.
 
-    Squares of doubles beyond 1e154 overflow and those below 1e-162 vanish; the exponent keeps both in range.
+    The mean is `origin + offset`, kept apart because far from zero their sum would round off what tells two
+    means from each other. All are in units of `2**exponent` (`m2` of its square): squares of doubles
+    beyond 1e154 overflow and those below 1e-162 vanish.
     """
 
     number: int = 0
-    mean: float = 0.0
+    origin: float = 0.0
+    offset: float = 0.0
     m2: float = 0.0
     exponent: int = 0
 
     @classmethod
     def of(cls, values: Doubles, counts: Array) -> Moments:
         """Of finite values, each as often as its count says."""
-        largest = float(np.abs(values).max(initial=0.0))
-        exponent = int(np.frexp(largest)[1])
-        scaled = np.ldexp(values, -exponent)
-        weights = counts.astype(np.float64)
-        return cls._of_groups(weights, scaled, np.zeros_like(scaled), exponent)
+        exponent = int(np.frexp(np.abs(values).max(initial=0.0))[1])
+        nothing = np.zeros_like(values)
+        return cls._of_groups(
+            counts.astype(np.float64), np.ldexp(values, -exponent), nothing, nothing, exponent
+        )
 
     @classmethod
     def of_blocks(cls, blocks: Doubles) -> Moments:
-        """Of blocks described by rows of number, mean, m2, exponent."""
-        blocks = blocks[blocks[:, 0] > 0]
-        if not len(blocks):
-            return cls()
-        number, mean, m2, exponents = blocks.T
-        exponent = int(exponents.max())
+        """Of groups described by rows of number, origin, offset, m2, exponent."""
+        number, origin, offset, m2, exponents = blocks[blocks[:, 0] > 0].T
+        exponent = int(exponents.max(initial=-(2**15)))
         down = (exponents - exponent).astype(np.int32)
-        return cls._of_groups(number, np.ldexp(mean, down), np.ldexp(m2, 2 * down), exponent)
+        scaled = np.ldexp(origin, down), np.ldexp(offset, down), np.ldexp(m2, 2 * down)
+        return cls._of_groups(number, *scaled, exponent)
 
     @classmethod
-    def _of_groups(cls, number: Doubles, mean: Doubles, m2: Doubles, exponent: int) -> Moments:
+    def _of_groups(
+        cls, number: Doubles, origin: Doubles, offset: Doubles, m2: Doubles, exponent: int
+    ) -> Moments:
         total = int(number.sum())
         if not total:
             return cls()
-        center = fsum((number * mean).tolist()) / total
-        distance = mean - center
-        return cls(total, center, fsum((m2 + number * distance * distance).tolist()), exponent)
+        means = (origin - origin[0]) + offset
+        center = fsum((number * means).tolist()) / total
+        distance = means - center
+        spread = fsum((m2 + number * distance * distance).tolist())
+        return cls(total, float(origin[0]), center, spread, exponent)
 
     def merged(self, other: Moments) -> Moments:
         """Of both sets together."""
-        rows = [(part.number, part.mean, part.m2, part.exponent) for part in (self, other)]
-        return Moments.of_blocks(np.array(rows, dtype=np.float64))
+        return Moments.of_blocks(np.array([astuple(self), astuple(other)], dtype=np.float64))
+
+    @property
+    def mean(self) -> float:
+        return self.origin + self.offset
 
     @property
     def average(self) -> float | None:

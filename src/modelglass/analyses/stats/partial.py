@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,7 +19,7 @@ QUANTILES = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
 class Figures:
     """What a shortened census cannot tell: moments and extremes of the finite values, and exact tallies."""
 
-    moments: Moments = Moments()
+    moments: Moments = field(default_factory=Moments)
     low: float = np.inf
     high: float = -np.inf
     nan: int = 0
@@ -107,8 +107,15 @@ class Partial:
             first_nan=self.first_nan,
             first_inf=self.first_inf,
             described="magnitudes" if self.layout.magnitudes else described,
-            **_dead(self.alive),
         )
+        if self.alive is not None:
+            stats = replace(
+                stats,
+                dead_rows=self.alive.dead_rows.size,
+                dead_columns=self.alive.dead_columns.size,
+                first_dead_row=_first(self.alive.dead_rows),
+                first_dead_column=_first(self.alive.dead_columns),
+            )
         if not stats.finite:
             return stats
         distribution = Distribution(self.census, figures.low, figures.high)
@@ -140,13 +147,5 @@ def spanned(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple
     return min(one[0], other[0]), max(one[1], other[1])
 
 
-def _dead(alive: Alive | None) -> dict[str, int | None]:
-    if alive is None:
-        return {}
-    rows, columns = np.flatnonzero(~alive.rows), np.flatnonzero(~alive.columns)
-    return {
-        "dead_rows": rows.size,
-        "dead_columns": columns.size,
-        "first_dead_row": int(rows[0]) if rows.size else None,
-        "first_dead_column": int(columns[0]) if columns.size else None,
-    }
+def _first(places: Array) -> int | None:
+    return int(places[0]) if places.size else None

@@ -26,8 +26,9 @@ def count_words(words: Array, table: Array) -> None:
 def fold_floats(floats: Array, shift: int, table: Array, blocks: Array, extremes: Array) -> None:
     """Count words shortened by `shift` bits, and describe each block of floats.
 
-    A row of `blocks` is a block's number of finite values, their mean, the sum of their squared distances
-    from it, and the exponent by which both are scaled. `extremes` are the smallest and largest finite value.
+    A row of `blocks` is what `Moments` says of a block's finite values: their number, the pivot, the distance
+    of their mean from it, the sum of squared distances from the mean, the exponent by which these are scaled.
+    `extremes` are the smallest and largest finite value.
     """
     words = floats.view(f"u{floats.itemsize}")
     count_words((words >> shift).astype(np.uint32), table)
@@ -54,9 +55,10 @@ def _describe(block: Array, row: Array, extremes: Array) -> None:
     total = _added(distances.sum(axis=0))
     squares = _added((distances * distances).sum(axis=0))
     row[0] = number
-    row[1] = np.float64(pivot) * scale + total / number
-    row[2] = max(0.0, squares - total * total / number)
-    row[3] = exponent
+    row[1] = np.float64(pivot) * scale
+    row[2] = total / number
+    row[3] = max(0.0, squares - total * total / number)
+    row[4] = exponent
 
 
 def scale_exponent(largest: float) -> int:

@@ -119,8 +119,9 @@ class _Tree:
 
     def _add_tensors(self, path: str, module: nn.Module) -> None:
         own = _own_tensors(module)
+        parameters = {key for key, tensor in module._parameters.items() if tensor is not None}
         for key, tensor in own.items():
-            kind: TensorKind = "parameter" if module._parameters.get(key) is not None else "buffer"
+            kind: TensorKind = "parameter" if key in parameters else "buffer"
             self._add_tensor(joined(path, key), key, tensor, kind, own)
         for key, tensor in hidden_weights(module):
             name = joined(path, key)

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from modelglass.frameworks.torch.describe import dtype_name, type_name, unobserved
+from modelglass.frameworks.torch.describe import dtype_name, unobserved
 from modelglass.frameworks.torch.structure import named_tensors
 from modelglass.report.values import Values
 

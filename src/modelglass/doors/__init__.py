@@ -1,0 +1,1 @@
+"""Functions that other tools document, served from a report: thin views, one file a document."""

@@ -1,0 +1,174 @@
+"""Parts, threads and bounds: the result is the same however the work is cut up."""
+
+from __future__ import annotations
+
+import os
+import threading
+import tracemalloc
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from modelglass.analyses.stats import compiled, engine, plain
+from modelglass.analyses.stats.fold import fold
+from modelglass.analyses.stats.layouts import layout_of
+from modelglass.report import TensorStats, Values
+from sources import source, stats_of
+
+EXACT = ("count", "nan", "positive_inf", "negative_inf", "zeros", "denormals", "min", "max", "first_nan")
+EXACT += ("first_inf", "dead_rows", "dead_columns", "first_dead_row", "first_dead_column", "resolution")
+
+
+def in_parts(values: Values, cuts: list[int]) -> TensorStats:
+    layout = layout_of(values.dtype)
+    assert layout is not None
+    borders = [0, *sorted(cuts), values.numel]
+    parts = [fold(values, layout, a, b, plain) for a, b in pairwise(borders) if a < b]
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.merged(part)
+    return whole.finished(values.described)
+
+
+def sample(dtype: str) -> Any:
+    rng = np.random.default_rng(1)
+    array = (rng.standard_normal((150, 300)) * 3).astype(dtype)
+    array[5], array[:, 8] = 0, 0
+    if array.dtype.kind == "f":
+        array[40, 3], array[2, 2], array[90, 90] = np.nan, np.inf, -np.inf
+    return array
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(["float32", "float64", "float16", "int32", "int8"]), st.lists(st.integers(1, 44_999)))
+def test_merged_parts_equal_the_whole(dtype: str, cuts: list[int]) -> None:
+    values = source(sample(dtype))
+    whole, merged = in_parts(values, []), in_parts(values, cuts)
+    for name in EXACT:
+        assert getattr(merged, name) == getattr(whole, name), name
+    assert merged.histogram == whole.histogram
+    assert merged.quantiles == whole.quantiles
+    assert merged.mean == pytest.approx(whole.mean, rel=1e-13)
+    assert merged.std == pytest.approx(whole.std, rel=1e-13)
+    assert merged.l2 == pytest.approx(whole.l2, rel=1e-13)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "uint8"])
+def test_the_number_of_threads_does_not_matter(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "SPAN", 1000)
+    sources = {f"tensor{i}": source(np.roll(sample(dtype), i)) for i in range(5)}
+    alone = engine.describe(sources, workers=1)
+    assert list(alone) == list(sources)
+    for workers in (2, 3, 8):
+        assert engine.describe(sources, workers=workers) == alone
+    assert engine.describe(sources, workers=2, kernels=compiled) == alone
+
+
+def test_threads_are_gone_afterwards() -> None:
+    before = threading.active_count()
+    stats_of(np.zeros((10, engine.SPAN // 4), np.uint8), workers=4)
+    assert threading.active_count() == before
+
+
+def test_an_error_while_reading_ends_the_work() -> None:
+    def fail(start: int, stop: int) -> Any:
+        raise OSError("the disk is gone")
+
+    broken = Values(dtype="float32", shape=(10,), read=fail)
+    good = source(np.zeros(10, np.float32))
+    before = threading.active_count()
+    with pytest.raises(OSError, match="the disk is gone"):
+        engine.describe({"a": good, "b": broken, "c": good}, workers=2)
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64", "int64"])
+def test_memory_does_not_grow_with_the_tensor(dtype: str) -> None:
+    """Values come into being as they are read: 64 million of them, in a bounded space."""
+    piece = np.random.default_rng(0).integers(0, 255, 16 << 20, dtype=np.uint8)
+    itemsize = {"float32": 4, "bfloat16": 2, "complex64": 8, "int64": 8}[dtype]
+    numel = 64_000_000
+
+    def read(start: int, stop: int) -> Any:
+        nbytes = (stop - start) * itemsize
+        assert nbytes <= 4 << 20
+        return piece[:nbytes]
+
+    values = Values(dtype=dtype, shape=(8000, 8000), read=read)
+    engine.describe({"x": source(np.zeros(engine.SPAN, np.int16))}, kernels=compiled)  # what loads once
+    tracemalloc.start()
+    try:
+        stats = engine.describe({"x": values}, kernels=compiled, workers=2)["x"]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert stats.count == numel
+    assert peak < 100 << 20
+
+
+def test_progress_counts_bytes() -> None:
+    seen: list[tuple[int, int]] = []
+    engine.describe(
+        {"a": source(np.zeros(1000, np.float32)), "b": source(np.zeros(500, np.float16))},
+        advance=lambda done, total: seen.append((done, total)),
+    )
+    assert seen == [(4000, 5000), (5000, 5000)]
+
+
+def test_the_compiler_is_loaded_only_where_it_pays() -> None:
+    assert engine.kernels_for(1 << 20) is plain
+    assert engine.kernels_for(1 << 30) is compiled
+
+
+def test_without_numba_the_plain_loops_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "numba", None)
+    monkeypatch.delitem(sys.modules, "modelglass.analyses.stats.compiled")
+    assert engine.kernels_for(1 << 30) is plain
+
+
+def test_more_threads_than_processors_are_not_started() -> None:
+    assert 1 <= engine._processors() <= min(engine.MOST_WORKERS, os.cpu_count() or 1)
+
+
+class TestDeadRowsAndColumns:
+    def check(self, array: Any, **more: Any) -> None:
+        stats = stats_of(array, **more)
+        matrix = np.asarray(array).reshape(*array.shape[:2], -1) != 0
+        rows = np.flatnonzero(~matrix.any(axis=(1, 2)))
+        columns = np.flatnonzero(~matrix.any(axis=(0, 2)))
+        assert (stats.dead_rows, stats.dead_columns) == (rows.size, columns.size)
+        assert stats.first_dead_row == (rows[0] if rows.size else None)
+        assert stats.first_dead_column == (columns[0] if columns.size else None)
+
+    @settings(max_examples=60, deadline=None)
+    @given(
+        st.tuples(st.integers(1, 12), st.integers(1, 12), st.integers(1, 4)),
+        st.integers(0, 100),
+        st.sampled_from(["float32", "float16", "int8"]),
+        st.sampled_from([7, 50, 10_000]),
+    )
+    def test_wherever_pieces_begin(self, shape: tuple[int, ...], seed: int, dtype: str, chunk: int) -> None:
+        rng = np.random.default_rng(seed)
+        array = (rng.random(shape) > 0.7).astype(dtype)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("modelglass.analyses.stats.fold.CHUNK_NBYTES", chunk)
+            patch.setattr(engine, "SPAN", 3 * chunk)
+            self.check(array)
+
+    def test_nothing_is_dead_without_zeros(self) -> None:
+        self.check(np.ones((300, 200), np.float32))
+        self.check(np.ones((30, 20, 3, 3), np.float16))
+
+    def test_vectors_and_empty_matrices_have_neither(self) -> None:
+        assert stats_of(np.zeros(5, np.float32)).dead_rows is None
+        assert stats_of(np.zeros((0, 5), np.float32)).dead_rows is None
+
+    def test_no_record_is_kept_of_endless_sides(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("modelglass.analyses.stats.alive.LONGEST_SIDE", 4)
+        assert stats_of(np.zeros((5, 2), np.float32)).dead_rows is None
