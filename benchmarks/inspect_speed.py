@@ -10,43 +10,17 @@ their medians. Each case runs in a process of its own, so that added memory is i
 
 from __future__ import annotations
 
-import argparse
-import gc
-import multiprocessing
 import os
-import platform
-import resource
-import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from side_by_side import Contestants, Figures, in_own_process, peak_mib, take_turns, versions, write_page
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests")]
 os.environ["HF_HUB_OFFLINE"] = "1"
-
-Contestants = dict[str, Callable[[], Any]]
-
-
-def take_turns(contestants: Contestants, rounds: int) -> dict[str, float]:
-    """Median seconds of each, after one round that does not count."""
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    for turn in range(rounds + 1):
-        for name, run in contestants.items():
-            gc.collect()
-            began = time.perf_counter()
-            run()
-            if turn:
-                seconds[name].append(time.perf_counter() - began)
-    return {name: statistics.median(values) for name, values in seconds.items()}
-
-
-def peak_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def resnet50() -> Contestants:
@@ -116,9 +90,6 @@ CASES: dict[str, Callable[[], Contestants]] = {
 }
 
 
-Figures = tuple[dict[str, float], dict[str, float]]  # seconds, and MiB by which the peak grew
-
-
 def measure(case: str, rounds: int) -> Figures:
     contestants = CASES[case]()
     before = peak_mib()
@@ -135,23 +106,11 @@ def growth(layers: int, rounds: int) -> Figures:
     return take_turns(contestants, rounds), {}
 
 
-def in_own_process(work: Callable[..., Figures], *args: Any) -> Figures:
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
-        return pool.submit(work, *args).result()
-
-
-def versions() -> str:
-    names = ("torch", "torchinfo", "transformers")
-    found = ", ".join(f"{name} {version(name)}" for name in names)
-    return f"Python {platform.python_version()}, {found}, {os.cpu_count()} CPU cores"
-
-
 def page(rounds: int) -> Iterator[str]:
     """The results as Markdown, a line at a time."""
     yield "# Benchmarks"
     yield ""
-    yield f"Printed by `make bench` with {versions()}."
+    yield f"Printed by `make bench` with {versions('torch', 'torchinfo', 'transformers')}."
     yield f"Each ratio is of medians over {rounds} rounds in which the contestants take turns; absolute times"
     yield "mean little on a busy machine."
     yield ""
@@ -185,18 +144,5 @@ def page(rounds: int) -> Iterator[str]:
         yield f"| {layers} | {seconds['modelglass']:.3f} | {each / first:.2f} x |"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    parser.add_argument("-o", "--output", type=Path, help="write the page here as well")
-    options = parser.parse_args()
-    lines = []
-    for line in page(3 if options.quick else 7):
-        print(line, flush=True)
-        lines.append(line)
-    if options.output:
-        options.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    write_page(page, __doc__)

@@ -84,16 +84,13 @@ class Census:
 
 
 def _summed(keys: Array, counts: Array) -> tuple[Array, Array]:
-    """Equal keys put together."""
-    if keys.size and int(keys.max()) < _DENSE:
-        table = np.zeros(int(keys.max()) + 1, np.int64)
-        np.add.at(table, keys, counts)
-        found = np.flatnonzero(table)
-        return found.astype(np.uint64), table[found]
-    found, inverse = np.unique(keys, return_inverse=True)
-    sums = np.zeros(found.size, np.int64)
-    np.add.at(sums, inverse, counts)
-    return found, sums
+    """Equal keys put together. Sums of counts are doubles on the way, exact up to 2**53."""
+    if not keys.size or int(keys.max()) < _DENSE:
+        table = np.bincount(keys.astype(np.int64), weights=counts)
+        found = np.flatnonzero(table).astype(np.uint64)
+        return found, table[found].astype(np.int64)
+    found, places = np.unique(keys, return_inverse=True)
+    return found, np.bincount(places, weights=counts).astype(np.int64)
 
 
 class Distribution:

@@ -2,7 +2,7 @@
 
 A tensor is cut into spans of fixed length, whatever the number of threads, and spans are merged in order:
 the result depends on neither. What is held at any time is one chunk and one table a thread, and the partial
-results of the tensors under way: about 16 MiB a thread.
+results of the tensors under way: at most some 32 MiB a thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from modelglass.report.dtypes import nbytes_of
 from modelglass.report.stats import TensorStats
 from modelglass.report.values import Values
 
-SPAN = 1 << 24  # elements a thread folds in one go
+SPAN = 1 << 25  # elements a thread folds in one go
 MOST_WORKERS = 16  # more threads only wait for memory
 WORTH_COMPILING = 32 << 20  # bytes below which loading the compiler takes longer than it saves
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from types import ModuleType
 
 import numpy as np
@@ -16,7 +17,18 @@ from modelglass.analyses.stats.plain import BLOCK
 from modelglass.report.dtypes import nbytes_of
 from modelglass.report.values import Values
 
-CHUNK_NBYTES = 4 << 20  # of stored values, read at once
+CHUNK_NBYTES = 8 << 20  # of stored values, read at once
+
+# What a shortened word does not tell apart.
+_STRANGE: dict[str, Callable[[Array], Array]] = {
+    "nan": np.isnan,
+    "positive_inf": np.isposinf,
+    "negative_inf": np.isneginf,
+}
+
+
+def _is_zero(numbers: Array) -> Array:
+    return np.asarray(numbers == 0)
 
 
 def fold(values: Values, layout: Layout, start: int, stop: int, kernels: ModuleType) -> Partial:
@@ -56,8 +68,8 @@ def _describe(reader: _Reader, kernels: ModuleType) -> Partial:
     layout = reader.layout
     table = np.zeros((2, 1 << layout.bits - layout.shift), np.uint32)
     extremes = np.array([np.inf, -np.inf])
-    figures = Figures()
     rows: list[Array] = []
+    tallies: Counter[str] = Counter()
     tiny = strange = 0
     for words in reader:
         blocks = np.empty((-(-words.size // BLOCK), 5))
@@ -65,24 +77,19 @@ def _describe(reader: _Reader, kernels: ModuleType) -> Partial:
         rows.append(blocks)
         tiny, tiny_before = int(table[:, layout.zero_keys].sum()), tiny
         strange, strange_before = int(table[:, layout.strange_keys].sum()), strange
-        tallies = _tallies(layout, words, tiny - tiny_before, strange=strange > strange_before)
-        figures = figures.merged(tallies)
-        reader.pass_by(words, zeros=tallies.zeros > 0, strange=strange > strange_before)
-    described = Figures(
-        moments=Moments.of_blocks(np.concatenate(rows)), low=float(extremes[0]), high=float(extremes[1])
+        zeros = int(np.count_nonzero(layout.where(_is_zero, words))) if tiny > tiny_before else 0
+        tallies["zeros"] += zeros
+        tallies["denormals"] += tiny - tiny_before - zeros
+        if strange > strange_before:
+            tallies.update({kind: int(layout.where(test, words).sum()) for kind, test in _STRANGE.items()})
+        reader.pass_by(words, zeros=zeros > 0, strange=strange > strange_before)
+    figures = Figures(
+        moments=Moments.of_blocks(np.concatenate(rows)),
+        low=float(extremes[0]),
+        high=float(extremes[1]),
+        **tallies,
     )
-    return reader.partial(Census.of_table(layout, table.sum(axis=0)), figures.merged(described))
-
-
-def _tallies(layout: Layout, words: Array, tiny: int, *, strange: bool) -> Figures:
-    """Zeros and denormals, which a shortened word does not tell apart, and the kinds of strange values."""
-    zeros = words.size - int(np.count_nonzero(layout.nonzero(words))) if tiny else 0
-    nan = above = below = 0
-    if strange:
-        numbers = layout.decode(words)
-        nan = int(np.isnan(numbers).sum())
-        above, below = int((numbers == np.inf).sum()), int((numbers == -np.inf).sum())
-    return Figures(nan=nan, positive_inf=above, negative_inf=below, zeros=zeros, denormals=tiny - zeros)
+    return reader.partial(Census.of_table(layout, table.sum(axis=0)), figures)
 
 
 class _Reader:
@@ -112,12 +119,11 @@ class _Reader:
     def pass_by(self, words: Array, *, zeros: bool, strange: bool) -> None:
         """Note where in the piece rows are alive and the first NaN stands; look only where there may be."""
         if strange and (self._first_nan is None or self._first_inf is None):
-            numbers = self.layout.decode(words)
-            self._first_nan = earlier(self._first_nan, self._first(np.isnan(numbers)))
-            self._first_inf = earlier(self._first_inf, self._first(np.isinf(numbers)))
+            self._first_nan = earlier(self._first_nan, self._first(self.layout.where(np.isnan, words)))
+            self._first_inf = earlier(self._first_inf, self._first(self.layout.where(np.isinf, words)))
         if self._alive is not None:
             if zeros:
-                self._alive.see(self._place, self.layout.nonzero(words))
+                self._alive.see(self._place, ~self.layout.where(_is_zero, words))
             else:
                 self._alive.see_all(self._place, self._place + words.size)
         self._place += words.size

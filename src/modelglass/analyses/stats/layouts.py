@@ -49,14 +49,16 @@ class Layout:
         """The numbers that words stand for."""
         if self.table is not None:
             return self.table[words]
-        size = self.bits // 8
         with np.errstate(invalid="ignore"):  # numpy warns of some NaN
-            return words.astype(f"u{size}", copy=False).view(f"f{size}").astype(np.float64)
+            return self._floats(words).astype(np.float64)
 
-    def nonzero(self, words: Array) -> Array:
-        """Which words stand for anything but zero."""
-        marks: Array = (words << 1 if self.table is None else self.decode(words)) != 0
-        return marks
+    def where(self, test: Callable[[Array], Array], words: Array) -> Array:
+        """For which words their number passes a test, such as `numpy.isnan`; nothing large is made for it."""
+        return test(self._floats(words)) if self.table is None else test(self.table)[words]
+
+    def _floats(self, words: Array) -> Array:
+        size = self.bits // 8
+        return words.astype(f"u{size}", copy=False).view(f"f{size}")
 
     @cached_property
     def zero_keys(self) -> Array:
@@ -183,7 +185,7 @@ def _wide(
 def _complex(part: np.dtype[Any]) -> Layout:
     def magnitudes(raw: Array) -> Doubles:
         with np.errstate(over="ignore", invalid="ignore"):
-            parts = raw.view(part).astype(np.float64, copy=False)
-            return np.hypot(parts[0::2], parts[1::2])
+            parts = raw.view(part)
+            return np.hypot(parts[0::2], parts[1::2], dtype=np.float64)
 
     return _wide(np.float64, magnitudes, magnitudes=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
-from math import fsum, ldexp, sqrt
+from dataclasses import dataclass
+from math import ldexp, sqrt
 
 import numpy as np
 
@@ -51,14 +51,14 @@ class Moments:
         if not total:
             return cls()
         means = (origin - origin[0]) + offset
-        center = fsum((number * means).tolist()) / total
+        center = _summed(number * means) / total
         distance = means - center
-        spread = fsum((m2 + number * distance * distance).tolist())
-        return cls(total, float(origin[0]), center, spread, exponent)
+        return cls(total, float(origin[0]), center, _summed(m2 + number * distance * distance), exponent)
 
     def merged(self, other: Moments) -> Moments:
         """Of both sets together."""
-        return Moments.of_blocks(np.array([astuple(self), astuple(other)], dtype=np.float64))
+        both = [(m.number, m.origin, m.offset, m.m2, m.exponent) for m in (self, other)]
+        return Moments.of_blocks(np.array(both, dtype=np.float64))
 
     @property
     def mean(self) -> float:
@@ -77,6 +77,11 @@ class Moments:
     def norm(self) -> float | None:
         """The root of the sum of squares."""
         return _held(sqrt(self.m2 + self.number * self.mean * self.mean), self.exponent)
+
+
+def _summed(numbers: Doubles) -> float:
+    """The sum, with more digits on the way where the machine has them."""
+    return float(np.sum(numbers, dtype=np.longdouble))
 
 
 def _held(value: float, exponent: int) -> float | None:

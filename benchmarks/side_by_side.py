@@ -1,0 +1,65 @@
+"""What benchmarks share: contestants that take turns, processes of their own, pages of results."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import multiprocessing
+import os
+import platform
+import resource
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+Contestants = dict[str, Callable[[], Any]]
+Figures = tuple[dict[str, float], dict[str, float]]  # seconds, and MiB by which the peak grew
+
+
+def take_turns(contestants: Contestants, rounds: int) -> dict[str, float]:
+    """Median seconds of each, after one round that does not count."""
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for turn in range(rounds + 1):
+        for name, run in contestants.items():
+            gc.collect()
+            began = time.perf_counter()
+            run()
+            if turn:
+                seconds[name].append(time.perf_counter() - began)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def peak_mib() -> float:
+    """The most memory this process ever had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def in_own_process(work: Callable[..., Any], *args: Any) -> Any:
+    """The work's result, from a process that does nothing else."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(work, *args).result()
+
+
+def versions(*names: str) -> str:
+    """What the figures were measured with."""
+    found = ", ".join(f"{name} {version(name)}" for name in names)
+    return f"Python {platform.python_version()}, {found}, {os.cpu_count()} CPU cores"
+
+
+def write_page(page: Callable[[int], Iterator[str]], purpose: str) -> None:
+    """Print the page line by line as it comes into being, and write it where the user wants it."""
+    parser = argparse.ArgumentParser(description=purpose.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    parser.add_argument("-o", "--output", type=Path, help="write the page here as well")
+    options = parser.parse_args()
+    lines = []
+    for line in page(3 if options.quick else 7):
+        print(line, flush=True)
+        lines.append(line)
+    if options.output:
+        options.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
