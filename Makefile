@@ -11,6 +11,8 @@ demo: $(VENV)/.core
 	$(BIN)/modelglass examples/models.py::resnet50 --input 1x3x224x224 --depth 1
 	@echo
 	$(BIN)/modelglass examples/models.py::language_model_80b --input 1x4096:int64 --depth 3
+	@echo
+	$(BIN)/modelglass stats examples/models.py::damaged
 
 test: lint types unit
 
@@ -32,6 +34,7 @@ golden: $(VENV)/.dev
 # Ratios, side by side in one run.
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/inspect_speed.py -o docs/benchmarks.md
+	$(BIN)/python benchmarks/stats_speed.py -o docs/benchmarks-stats.md
 
 # The published JSON Schema, made from the data types.
 schema: $(VENV)/.core

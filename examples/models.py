@@ -4,6 +4,7 @@ modelglass examples/models.py::resnet50 --input 1x3x224x224
 modelglass examples/models.py::unet --input 1x3x128x128
 modelglass examples/models.py::mixture_of_experts --input 1x64:int64
 modelglass examples/models.py::language_model_80b --input 1x4096:int64
+modelglass stats examples/models.py::damaged
 """
 
 from __future__ import annotations
@@ -190,3 +191,17 @@ def language_model(layers: int = 80) -> nn.Module:
 def language_model_80b() -> nn.Module:
     """Eighty layers, 78 billion parameters."""
     return language_model(80)
+
+
+def damaged() -> nn.Module:
+    """A small network with a few things wrong with its weights: something for `modelglass stats`."""
+    torch.manual_seed(0)
+    blocks = nn.ModuleList(
+        nn.Sequential(nn.Linear(64, 256), nn.LayerNorm(256), nn.Linear(256, 64)) for _ in range(3)
+    )
+    with torch.no_grad():
+        blocks[0][2].weight[7, 11] = float("nan")
+        blocks[1][0].weight[40:44] = 0
+        blocks[1][2].weight[3, 3] = 300.0
+        blocks[2][0].weight.copy_(blocks[0][0].weight)
+    return nn.ModuleDict({"embed": nn.Embedding(1000, 64), "blocks": blocks, "head": nn.Linear(64, 1000)})

@@ -19,6 +19,8 @@ ENTRY_POINTS: dict[str, Callable[[nn.Module, Any], Any]] = {
     "real": lambda model, inputs: mg.inspect(model, inputs=inputs, run="real"),
     "train": lambda model, inputs: mg.inspect(model, inputs=inputs, train=True),
     "real train": lambda model, inputs: mg.inspect(model, inputs=inputs, train=True, run="real"),
+    "stats": lambda model, inputs: mg.inspect(model, stats=True),
+    "dump": lambda model, inputs: mg.dump_model_info(model, plot_distributions=False).report,
     "summary": lambda model, inputs: mg.summary(model, inputs if isinstance(inputs, torch.Tensor) else None),
 }
 

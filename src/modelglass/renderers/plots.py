@@ -25,7 +25,7 @@ from modelglass.report import FINDINGS, Histogram, Report, Severity
 FORMATS = ("png", "svg", "pdf")
 PANELS = 40  # more than these on one sheet cannot be read
 _PANEL = 3.3, 2.05  # inches
-_HEAD = 0.75  # inches above the panels
+_HEAD = 0.9  # inches above the panels
 _LONGEST_NAME = 42  # characters above a panel
 _SPIKY = 0.5  # one bin with more than this share hides the others, unless heights are logarithmic
 _CANVASES = {"png": FigureCanvasAgg, "svg": FigureCanvasSVG, "pdf": FigureCanvasPdf}
@@ -153,12 +153,13 @@ def _bars(axes: Axes, histogram: Histogram, color: str, *, spread: bool) -> None
     """The histogram, its bins put together by fours where there are too few values to fill them."""
     step = 1 if spread else 4
     counts = [sum(histogram.counts[i : i + step]) for i in range(0, len(histogram.counts), step)]
-    edges = histogram.edges[::step]
-    axes.stairs(counts, edges, fill=True, color=color)
-    axes.set_xlim(edges[0], edges[-1])
-    ticks = histogram.low, (histogram.low + histogram.high) / 2, histogram.high
-    axes.set_xticks(ticks)
-    first, _, last = axes.set_xticklabels([f"{tick:.3g}" for tick in ticks])
+    # Bins are equally wide, so their numbers will do as places: no range is too large or too small to draw.
+    places = 0, len(counts) / 2, len(counts)
+    axes.stairs(counts, fill=True, color=color)
+    axes.set_xlim(places[0], places[-1])
+    axes.set_xticks(places)
+    middle = histogram.low / 2 + histogram.high / 2
+    first, _, last = axes.set_xticklabels([f"{x:.3g}" for x in (histogram.low, middle, histogram.high)])
     first.set_horizontalalignment("left")  # neighbours would touch
     last.set_horizontalalignment("right")
     if max(counts) > _SPIKY * sum(counts):

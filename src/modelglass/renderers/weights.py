@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from modelglass.errors import UsageError
 from modelglass.renderers._escape import markdown, printable
 from modelglass.renderers._notes import note_text
-from modelglass.renderers._terminal import CYAN, DIM, RED, Paint, Table, note_lines, painter
+from modelglass.renderers._terminal import CYAN, DIM, RED, Paint, Table, note_lines, painter, wrapped
 from modelglass.renderers._units import shape_text, share
 from modelglass.renderers.columns import known_columns
 from modelglass.report import FINDINGS, Histogram, Report, Tensor, TensorStats
@@ -47,7 +47,7 @@ def render(
     paint = painter(color)
     rows = chosen(report, sort=sort, ascending=ascending, top=top)
     sections = [table(report, rows, width=width, paint=paint, columns=columns)]
-    sections += ["\n".join(_summary(report, rows))]
+    sections += ["\n".join(part for line in _summary(report, rows) for part in wrapped(line, width))]
     if report.notes:
         sections.append(note_lines(report.notes, width, paint))
     return "\n\n".join(sections) + "\n"
@@ -134,7 +134,8 @@ def markdown_table(
     yield _line([_head(name) for name in names])
     yield _line(["---:" if name in _NUMBERS else "---" for name in names])
     for row in rows:
-        yield _line([markdown(_cell(row, name)) for name in names])
+        # Browsers make one of several spaces, unless they are of the kind that does not break.
+        yield _line([markdown(_cell(row, name)).replace("  ", "\N{NO-BREAK SPACE}" * 2) for name in names])
 
 
 def _line(cells: list[str]) -> str:
@@ -147,10 +148,10 @@ def _head(column: str) -> str:
 
 def _default_columns(rows: Sequence[Row], width: int) -> list[str]:
     """As many columns as a line of that width holds well; NaN and Inf where there are any."""
-    columns = ["name", "shape"] if width >= 80 else ["name"]
+    columns = ["name", "shape"] if width >= 90 else ["name"]
     if width >= 110:
         columns.append("dtype")
-    columns += ["mean", "std", "min", "max"] if width >= 60 else ["mean", "std"]
+    columns += ["mean", "std", "min", "max"] if width >= 80 else ["mean", "std"]
     strange = [column for column in ("nan", "inf") if any(_figure(row.stats, column) for row in rows)]
     if width >= (120 if strange else 100):
         columns.append("zeros")

@@ -66,7 +66,7 @@ def _of_weights(tensor: Tensor, stats: TensorStats, config: Mapping[str, Json]) 
         # Biases start as zeros and the scales of norms as ones; a matrix should not.
         severity: Severity = "warning" if len(tensor.shape or ()) > 1 else "info"
         if stats.max == 0:
-            yield _Finding("zero", severity, "is zero")
+            yield _Finding("zero", severity, "")
         else:
             yield _Finding("constant", severity, f"is {stats.max:g}")
         return

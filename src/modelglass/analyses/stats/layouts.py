@@ -186,6 +186,7 @@ def _complex(part: np.dtype[Any]) -> Layout:
     def magnitudes(raw: Array) -> Doubles:
         with np.errstate(over="ignore", invalid="ignore"):
             parts = raw.view(part)
-            return np.hypot(parts[0::2], parts[1::2], dtype=np.float64)
+            found: Doubles = np.hypot(parts[0::2], parts[1::2], dtype=np.float64)
+            return found
 
     return _wide(np.float64, magnitudes, magnitudes=True)

@@ -58,7 +58,7 @@ def _stored(tensor: torch.Tensor) -> int:
 
 def _wrapped(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:
     """Tensor subclasses that show the logical shape and keep packed parts inside."""
-    if not is_traceable_wrapper_subclass(tensor):
+    if not is_traceable_wrapper_subclass(tensor) or tensor.is_nested:
         return None
     scheme = type(tensor).__name__
     return Packing(scheme=scheme, logical_shape=tuple(tensor.shape), nbytes=_stored(tensor))

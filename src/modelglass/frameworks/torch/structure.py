@@ -148,7 +148,8 @@ class _Tree:
             Tensor(
                 name=name,
                 kind=kind,
-                shape=None if lazy else shape_of(tensor),
+                # A nested tensor has no one shape; what it stores has.
+                shape=None if lazy else shape_of(tensor.values() if tensor.is_nested else tensor),
                 dtype=dtype_name(tensor.dtype),
                 storage=first,
                 trainable=tensor.requires_grad,

@@ -1,0 +1,115 @@
+"""Statistics as text and Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+import modelglass as mg
+from modelglass.renderers import weights
+from modelglass.renderers._escape import cell_width
+from modelglass.report import Histogram, Report, codec
+from models import SAMPLES
+
+Golden = Callable[[str, str], None]
+
+
+def report() -> Report:
+    generator = torch.Generator().manual_seed(0)
+
+    def values(*shape: int, scale: float = 0.02) -> nn.Parameter:
+        return nn.Parameter(torch.randn(shape, generator=generator) * scale)
+
+    model = nn.ModuleDict(
+        {
+            "embed": nn.Embedding(40, 16, padding_idx=0),
+            "norm": nn.BatchNorm1d(16),
+            "broken": nn.Linear(16, 8),
+            "absent": nn.Linear(2, 3, device="meta"),
+        }
+    )
+    model["embed"].weight = values(40, 16, scale=1.0)
+    model["broken"].weight, model["broken"].bias = values(8, 16), values(8)
+    with torch.no_grad():
+        model["broken"].weight[2, 3] = float("nan")
+        model["broken"].weight[4] = 0
+    return mg.inspect(model, stats=True)
+
+
+@pytest.mark.parametrize("width", [60, 100, 140])
+def test_text(width: int, golden: Golden) -> None:
+    golden(f"weights/stats-{width}.txt", weights.render(report(), width=width))
+
+
+def test_markdown(golden: Golden) -> None:
+    golden("weights/stats.md", weights.render_markdown(report()))
+
+
+def test_the_whole_report_shows_statistics_too() -> None:
+    text, markdown = mg.render(report(), "text"), mg.render(report(), "markdown")
+    for shown in (text, markdown):
+        assert "embed.weight" in shown
+        assert "distribution" in shown
+        assert "not a number" in shown
+
+
+def names(**options: object) -> list[str]:
+    return [row.tensor.name for row in weights.chosen(report(), **options)]
+
+
+def test_sorting() -> None:
+    order = names()
+    assert names(sort="name") == sorted(order)
+    assert names(sort="std")[0] == "embed.weight"
+    assert names(sort="std", ascending=True)[-1] == names(sort="std")[-1]  # unknown comes last either way
+    assert names(sort="nan", top=1) == ["broken.weight"]
+    assert names(top=2) == order[:2]
+    with pytest.raises(mg.InspectError, match="cannot sort by 'weight'"):
+        names(sort="weight")
+
+
+def test_every_column_shows_something() -> None:
+    text = weights.render(report(), columns=",".join(weights.COLUMNS), width=400)
+    assert len(text.splitlines()) > 10
+    with pytest.raises(mg.InspectError, match="there is no column 'weight'"):
+        weights.render(report(), columns="weight")
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_lines_fit(sample: str, width: int) -> None:
+    found = mg.inspect(SAMPLES[sample]()[0], stats=True)
+    text = weights.render(found, width=width)
+    assert max(map(cell_width, text.splitlines())) <= width
+    assert codec.loads(codec.dumps(found)) == found
+
+
+def test_bars() -> None:
+    def shown(*counts: int) -> str:
+        return weights.bars(Histogram(low=0.0, high=1.0, counts=counts), cells=4)
+
+    assert shown(0, 0, 1, 0, 0, 4, 8, 8) == " ▁▂█"
+    assert shown(5) == "all 0"
+    assert weights.bars(None) == ""
+
+
+def test_no_findings_is_said() -> None:
+    healthy = mg.inspect(nn.Linear(30, 30), stats=True)
+    assert "no findings" in weights.render(healthy)
+    assert "no findings" not in weights.render(report())
+
+
+def test_names_cannot_write_to_the_terminal() -> None:
+    found = report()
+    model = replace(
+        found.model,
+        modules=(),
+        tensors=(replace(found.model.tensors[0], name="bad\x1b[31m|name"),),
+    )
+    evil = replace(found, model=model, stats={"bad\x1b[31m|name": found.stats["embed.weight"]})
+    assert "\x1b" not in weights.render(evil)
+    assert "\\|name" in weights.render_markdown(evil)
