@@ -12,6 +12,7 @@ from torch import nn
 import modelglass as mg
 from modelglass.renderers import weights
 from modelglass.renderers._escape import cell_width
+from modelglass.renderers._units import pace
 from modelglass.report import Histogram, Report, codec
 from models import SAMPLES
 
@@ -95,6 +96,17 @@ def test_bars() -> None:
     assert shown(0, 0, 1, 0, 0, 4, 8, 8) == " ▁▂█"
     assert shown(5) == "all 0"
     assert weights.bars(None) == ""
+
+
+def test_pace_tells_rate_and_remaining_time() -> None:
+    assert pace(1 << 30, 4 << 30, 2.0) == "1.00 GiB of 4.00 GiB, 512.00 MiB/s, 6 s left"
+    assert pace(4 << 30, 4 << 30, 2.0) == "4.00 GiB of 4.00 GiB, 2.00 GiB/s"
+
+
+def test_progress_is_told_while_weights_are_read() -> None:
+    told: list[str] = []
+    mg.inspect(nn.Linear(30, 30), stats=True, progress=told.append)
+    assert any(line.startswith("reading weights, 3.63 KiB of 3.63 KiB") for line in told)
 
 
 def test_no_findings_is_said() -> None:
