@@ -158,8 +158,11 @@ def test_squares_that_a_double_cannot_hold(scale: float, kernels: Any, size: int
     assert stats.l2 / scale == pytest.approx(plain_stats.l2, rel=precision)
 
 
-def test_a_norm_beyond_all_doubles_is_unknown() -> None:
+def test_what_is_beyond_all_doubles_is_unknown() -> None:
     assert stats_of(np.full(100, 1.7e308)).l2 is None
+    extreme = stats_of(np.array([-1.7e308, 1.7e308]))
+    assert extreme.quantiles[0.25] == pytest.approx(-0.85e308)
+    assert sum(extreme.histogram.counts) == 2
 
 
 @pytest.mark.parametrize("kernels", KERNELS.values(), ids=KERNELS)

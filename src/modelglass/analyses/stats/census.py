@@ -108,11 +108,10 @@ class Distribution:
     def quantiles(self, shares: Sequence[float]) -> dict[float, float]:
         """The value below which each share lies, interpolated between neighbours as numpy does."""
         places = np.asarray(shares) * (self._number - 1)
-        below = np.floor(places)
-        first, second = self._ranked(below), self._ranked(np.ceil(places))
-        with np.errstate(over="ignore"):
-            found = first + (places - below) * (second - first)
-        found = np.where(first == second, first, found)
+        share = places - np.floor(places)
+        first, second = self._ranked(np.floor(places)), self._ranked(np.ceil(places))
+        # Their difference may be more than a double can hold.
+        found = np.where(first == second, first, first * (1 - share) + second * share)
         return dict(zip(shares, found.tolist(), strict=True))
 
     def _ranked(self, ranks: Array) -> Doubles:
@@ -142,7 +141,7 @@ class Distribution:
         group = np.minimum(group, len(self._low) - 1)
         low, high = self._low[group], self._high[group]
         inside = (low < borders) & (borders <= high) & (low < high)
-        width = np.where(inside, high - low, 1.0)
-        share = np.where(inside, (borders - low) / width, 0.0)
+        low, high, borders = (np.where(inside, ends, 0.0) for ends in (low, high, borders))
+        share = (borders - low) / np.where(inside, high - low, 1.0)
         divided = np.floor(share * self._counts[group])
         return np.asarray(full + divided.astype(np.int64))
