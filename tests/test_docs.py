@@ -89,4 +89,6 @@ def _check(path: Path, text: str, renewed: str, request: pytest.FixtureRequest) 
 def test_links_lead_somewhere(name: str) -> None:
     page = ROOT / name
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
-        assert (page.parent / target).exists(), target
+        found = page.parent / target
+        assert found.exists(), target
+        assert found.is_dir() or found.stat().st_size > 0, f"{target} is empty"

@@ -172,6 +172,7 @@ def _with_stats(
 
     pattern = "*" if wanted is True else str(wanted)
     found = statistics(report.model, values, pattern=pattern, advance=advance)
+    tell("drawing conclusions")
     notes = findings(report.model, found, values)
     return replace(report, stats=found, notes=(*report.notes, *notes))
 

@@ -166,6 +166,30 @@ def test_layouts_that_cannot_be_read_are_named() -> None:
     assert "mkldnn" in next(note.text for note in report.notes if note.code == "no-values")
 
 
+@pytest.mark.filterwarnings("ignore:torch.quantize")
+def test_a_tensor_that_cannot_be_read_costs_no_other_its_statistics() -> None:
+    holder = Holder(torch.randn(4, 4))
+    packed = torch.quantize_per_channel(torch.randn(4, 4), torch.ones(4), torch.zeros(4), 0, torch.quint4x2)
+    holder.register_buffer("packed", packed)
+    stats = mg.inspect(holder, stats=True).stats
+    assert stats is not None
+    assert stats["packed"] is None
+    assert stats["x"] is not None
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+def test_sparse_complex_numbers() -> None:
+    values = torch.arange(12).to(torch.complex64)
+    values[3] = float("nan")
+    places = torch.arange(12) % 9
+    tensor = torch.sparse_coo_tensor(torch.stack([places, places]), values, (9, 9))
+    stats = stats_of(tensor)
+    assert (stats.described, stats.count, stats.first_nan) == ("stored", 12, 3)
+    report = mg.inspect(Holder(tensor), stats=True)
+    nan = next(note for note in report.notes if note.code == "nan")
+    assert nan.details == ("has 1, the first at stored value 3",)
+
+
 def test_bits_that_are_no_numbers() -> None:
     report = mg.inspect(Holder(torch.zeros(3, dtype=torch.uint8).view(torch.bits8)), stats=True)
     assert report.stats == {"x": None}

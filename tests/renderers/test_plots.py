@@ -45,7 +45,7 @@ def test_of_many_tensors_the_most_telling_are_shown() -> None:
     picture = svg(layers(100))
     assert len(names_in(picture)) == plots.PANELS
     assert {"50.weight", "99.weight"} <= names_in(picture)  # the broken one, and the one that reaches far
-    assert "40 of 100 tensors: those with findings" in picture
+    assert "40 of 100 tensors: those with errors or warnings" in picture
 
 
 def test_a_pdf_has_pages_for_all() -> None:
@@ -54,9 +54,25 @@ def test_a_pdf_has_pages_for_all() -> None:
     assert len(re.findall(rb"/Type /Page\b", plots.render(layers(4), format="pdf"))) == 1
 
 
-def test_the_same_report_gives_the_same_picture() -> None:
+@pytest.mark.parametrize("format", ["png", "pdf"])
+def test_the_same_report_gives_the_same_picture(format: str) -> None:
     report = layers(3)
-    assert plots.render(report) == plots.render(report)
+    assert plots.render(report, format=format) == plots.render(report, format=format)
+
+
+def test_settings_of_the_user_do_not_stop_it() -> None:
+    import matplotlib
+
+    with matplotlib.rc_context({"text.usetex": True}):
+        assert plots.render(layers(2)).startswith(b"\x89PNG")
+
+
+def test_small_tensors_do_not_crowd_out_large_ones() -> None:
+    """Of a few values the outermost is far away by chance."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(40, 40) for _ in range(60)))
+    picture = svg(mg.inspect(model, stats=True))
+    assert len(names_in(picture)) == plots.PANELS
 
 
 def test_names_of_all_kinds() -> None:

@@ -64,7 +64,7 @@ def names(**options: object) -> list[str]:
 
 def test_sorting() -> None:
     order = names()
-    assert names(sort="name") == sorted(order)
+    assert names(sort="name") == names(sort="name", ascending=True) == sorted(order)
     assert names(sort="std")[0] == "embed.weight"
     assert names(sort="std", ascending=True)[-1] == names(sort="std")[-1]  # unknown comes last either way
     assert names(sort="nan", top=1) == ["broken.weight"]
@@ -74,8 +74,14 @@ def test_sorting() -> None:
 
 
 def test_every_column_shows_something() -> None:
-    text = weights.render(report(), columns=",".join(weights.COLUMNS), width=400)
-    assert len(text.splitlines()) > 10
+    text = weights.render(report(), columns=weights.COLUMNS, width=400)
+    line = next(line for line in text.splitlines() if line.startswith("broken.weight"))
+    stats = report().stats["broken.weight"]
+    assert f"parameter  8x16    float32  {stats.mean:.3g}" in line
+    assert f"{stats.l2:.3g}" in line
+    assert f"{stats.quantiles[0.99]:.3g}" in line
+    assert line.split().count("1") == 1  # NaN
+    assert "values" in line
     with pytest.raises(mg.InspectError, match="there is no column 'weight'"):
         weights.render(report(), columns="weight")
 

@@ -68,7 +68,8 @@ def stats(
 ) -> None:
     """Show what the weights of a model are like, and what is wrong with them.
 
-    TARGET is file.py::function or package.module:function that returns a model. Every weight is read once.
+    TARGET is file.py::function or package.module:function that returns a model. Weights are read once, and
+    compared where two tensors look the same.
     """
     unwanted = _codes(fail_on)
     if columns is not None:

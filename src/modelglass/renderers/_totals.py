@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from modelglass.renderers._units import short, size, value_text
+from modelglass.renderers._units import known, short, size, value_text
 from modelglass.report import Cost, Counts, Failure, Report, Run, Value
 
 _RUNS = {
@@ -34,8 +34,8 @@ def _counts(counts: Counts) -> Iterator[tuple[str, str]]:
     if counts.active_params != counts.params:
         active = counts.active_params
         yield "  active", "unknown" if active is None else f"{active:,} per token"
-    yield "  trainable", _known(counts.trainable)
-    yield "  frozen", _known(counts.frozen)
+    yield "  trainable", known(counts.trainable)
+    yield "  frozen", known(counts.frozen)
     if counts.tied:
         first, *rest = counts.tied.items()
         more = f" and {len(rest)} more" if rest else ""
@@ -88,10 +88,6 @@ def _value(value: Value) -> str:
     name = f"{value.name}: " if value.name and not value.name.isdigit() else ""
     dtype = f" {value.dtype}" if value.dtype else ""
     return f"{name}{value_text(value)}{dtype}"
-
-
-def _known(number: int | None) -> str:
-    return "unknown" if number is None else f"{number:,}"
 
 
 def failure_lines(failure: Failure) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from modelglass.report import Shape, Value
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+MB = 2**20  # as classic listings mean it
 _DECIMAL = ("", " K", " M", " G", " T", " P", " E")
 
 
@@ -14,6 +15,13 @@ def size(nbytes: int) -> str:
     while value >= 1024 and unit < len(_BINARY) - 1:
         value, unit = value / 1024, unit + 1
     return f"{nbytes} B" if unit == 0 else f"{value:.2f} {_BINARY[unit]}"
+
+
+def megabytes(mb: float) -> str:
+    """Binary units under their old names: KB below a tenth of an MB, GB from 1024 MB on."""
+    if mb >= 1024:
+        return f"{mb / 1024:.2f} GB"
+    return f"{mb:.2f} MB" if mb >= 0.1 or mb == 0 else f"{mb * 1024:.2f} KB"
 
 
 def short(number: int) -> str:
@@ -40,6 +48,11 @@ def shape_text(shape: Shape | None) -> str:
     if shape is None:
         return "?"
     return "x".join(map(str, shape)) or "scalar"
+
+
+def known(number: int | None) -> str:
+    """A count in full, or "unknown"."""
+    return "unknown" if number is None else f"{number:,}"
 
 
 def value_text(value: Value) -> str:

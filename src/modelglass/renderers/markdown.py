@@ -38,7 +38,7 @@ def render(
     if report.run.failure is not None:
         lines += ["", *(f"> {markdown(line)}  " for line in failure_lines(report.run.failure))]
     if report.stats is not None:
-        lines += ["", *weights.markdown_table(report, weights.chosen(report))]
+        lines += ["", *weights.markdown_table(weights.chosen(report))]
     notes = [note for note in report.notes if note.code != "forward-failed"]
     if notes:
         lines += ["", *(f"- **{note.code}**: {markdown(note_text(note))}" for note in notes)]

@@ -31,6 +31,7 @@ _SPIKY = 0.5  # one bin with more than this share hides the others, unless heigh
 _CANVASES = {"png": FigureCanvasAgg, "svg": FigureCanvasSVG, "pdf": FigureCanvasPdf}
 _NO_DATE: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 _GREY = "#555555"
+_PLAIN_TEXT: dict[str, Any] = {"parse_math": False, "usetex": False}  # names are no formulas
 _FEW = 1000  # values that 64 bins would scatter
 _COLORS: dict[Severity | None, str] = {
     None: "#3b6ea5",
@@ -65,8 +66,8 @@ def render(report: Report, *, format: str = "png", panels: int = PANELS) -> byte
         caption = f"{len(rows)} tensors"
         if len(shown) < len(rows):
             caption = (
-                f"{len(shown)} of {len(rows)} tensors: those with findings, then those that reach farthest "
-                "from their mean; a PDF shows all"
+                f"{len(shown)} of {len(rows)} tensors: those with errors or warnings, then those with the "
+                "longest tails; a PDF shows all"
             )
         figure = _sheet(report, shown, caption, found, format)
         figure.savefig(content, format=format, metadata=_NO_DATE[format])
@@ -81,14 +82,12 @@ def _severities(report: Report) -> dict[str, Severity]:
 
 
 def _most_telling(rows: list[Row], found: dict[str, Severity], number: int) -> list[Row]:
-    """So many rows, in their order: first those with findings, then the longest tails."""
+    """So many rows, in their order: first those with errors and warnings, then the longest tails."""
 
-    def rank(row: Row) -> tuple[int, float]:
+    def rank(row: Row) -> tuple[int, float, int]:
         severity = {"error": 2, "warning": 1}.get(found.get(row.tensor.name, "info"), 0)
-        stats = row.stats
-        if stats is None or not stats.std or stats.mean is None or stats.max is None or stats.min is None:
-            return severity, 0.0
-        return severity, max(stats.max - stats.mean, stats.mean - stats.min) / stats.std
+        reach = row.stats.reach if row.stats is not None else None
+        return severity, reach or 0.0, row.tensor.numel or 0
 
     best = sorted(rows, key=rank, reverse=True)[:number]
     kept = {row.tensor.name for row in best}
@@ -104,11 +103,11 @@ def _sheet(
     figure = Figure(figsize=(width, height), dpi=110, facecolor="white")
     _CANVASES[format](figure)
     name = _plain(report.model.name)
-    figure.text(0.3 / width, 1 - 0.26 / height, name, fontsize=13, fontweight="bold", parse_math=False)
+    figure.text(0.3 / width, 1 - 0.26 / height, name, fontsize=13, fontweight="bold", **_PLAIN_TEXT)
     worst = {found.get(row.tensor.name) for row in rows}
     if worst & {"warning", "error"}:
         caption += "; orange: a warning, red: NaN or infinite"
-    figure.text(0.3 / width, 1 - 0.48 / height, caption, fontsize=8.5, color=_GREY, parse_math=False)
+    figure.text(0.3 / width, 1 - 0.48 / height, caption, fontsize=8.5, color=_GREY, **_PLAIN_TEXT)
     grid = figure.add_gridspec(
         lines,
         columns,
@@ -154,22 +153,26 @@ def _bars(axes: Axes, histogram: Histogram, color: str, *, spread: bool) -> None
     step = 1 if spread else 4
     counts = [sum(histogram.counts[i : i + step]) for i in range(0, len(histogram.counts), step)]
     # Bins are equally wide, so their numbers will do as places: no range is too large or too small to draw.
-    places = 0, len(counts) / 2, len(counts)
     axes.stairs(counts, fill=True, color=color)
-    axes.set_xlim(places[0], places[-1])
-    axes.set_xticks(places)
-    middle = histogram.low / 2 + histogram.high / 2
-    first, _, last = axes.set_xticklabels([f"{x:.3g}" for x in (histogram.low, middle, histogram.high)])
-    first.set_horizontalalignment("left")  # neighbours would touch
-    last.set_horizontalalignment("right")
+    axes.set_xlim(0, len(counts))
+    axes.set_xticks([0, len(counts)])
+    for label, tick in zip(("left", "right"), axes.set_xticklabels(_ends(histogram)), strict=True):
+        tick.set(horizontalalignment=label, usetex=False)  # neighbours would touch
+    if histogram.low < 0 < histogram.high:
+        zero = 1 / (1 - histogram.high / histogram.low)
+        axes.axvline(zero * len(counts), color="white", linewidth=0.6)
     if max(counts) > _SPIKY * sum(counts):
         axes.set_yscale("log", nonpositive="clip")
         axes.set_ylim(0.5, 2 * max(counts))
         _write(axes, 0.99, 0.86, "log heights", color=_GREY, ha="right")
 
 
+def _ends(histogram: Histogram) -> list[str]:
+    return [f"{histogram.low:.3g}", f"{histogram.high:.3g}"]
+
+
 def _write(axes: Axes, x: float, y: float, text: str, *, size: float = 6.5, **style: Any) -> None:
-    axes.text(x, y, text, fontsize=size, transform=axes.transAxes, parse_math=False, va="bottom", **style)
+    axes.text(x, y, text, fontsize=size, transform=axes.transAxes, va="bottom", **_PLAIN_TEXT, **style)
 
 
 def _plain(text: str) -> str:

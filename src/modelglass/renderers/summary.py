@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from modelglass.renderers._escape import cell_width, fitted, printable
 from modelglass.renderers._rows import calls_by_module
 from modelglass.renderers._totals import failure_lines
-from modelglass.renderers._units import value_text
+from modelglass.renderers._units import MB, known, value_text
 from modelglass.report import Call, Counts, Module, Report
 
-MB = 2**20
 _NAME, _LONGEST_NAME, _SHAPE, _COUNT = 40, 72, 22, 15
 
 
@@ -71,8 +70,7 @@ def _rows(report: Report, counts: Counts, verbose: int) -> Iterator[tuple[str, .
 
 
 def _row(label: str, shape: str | None, params: int, trainable: int | None) -> tuple[str, ...]:
-    trained = "unknown" if trainable is None else f"{trainable:,}"
-    return (printable(label), *(() if shape is None else (shape,)), f"{params:,}", trained)
+    return (printable(label), *(() if shape is None else (shape,)), f"{params:,}", known(trainable))
 
 
 def _label(module: Module, report: Report) -> str:
@@ -88,11 +86,10 @@ def _output(calls: list[Call], report: Report) -> str:
 
 
 def _totals(counts: Counts) -> list[str]:
-    trainable, frozen = counts.trainable, counts.frozen
     lines = [
         f"Total params: {counts.params:,}",
-        f"Trainable params: {'unknown' if trainable is None else f'{trainable:,}'}",
-        f"Non-trainable params: {'unknown' if frozen is None else f'{frozen:,}'}",
+        f"Trainable params: {known(counts.trainable)}",
+        f"Non-trainable params: {known(counts.frozen)}",
     ]
     if counts.uninitialised:
         lines.append(f"Uninitialised: {', '.join(counts.uninitialised)}")

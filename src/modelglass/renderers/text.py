@@ -49,7 +49,7 @@ def render(
         ]
         sections.append("\n".join(paint(line, RED) for line in lines))
     if report.stats is not None:
-        sections.append(weights.table(report, weights.chosen(report), width=width, paint=paint))
+        sections.append(weights.table(weights.chosen(report), width=width, paint=paint))
     notes = [note for note in report.notes if note.code != "forward-failed"]
     if notes:
         sections.append(note_lines(notes, width, paint))

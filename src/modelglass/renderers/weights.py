@@ -27,7 +27,7 @@ BAR_CELLS = 16
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One tensor, or all names of one that is tied."""
+    """One tensor, under the first of its names."""
 
     tensor: Tensor
     stats: TensorStats | None
@@ -46,7 +46,7 @@ def render(
     """The statistics as text of at most `width` cells a line, and what was found."""
     paint = painter(color)
     rows = chosen(report, sort=sort, ascending=ascending, top=top)
-    sections = [table(report, rows, width=width, paint=paint, columns=columns)]
+    sections = [table(rows, width=width, paint=paint, columns=columns)]
     sections += ["\n".join(part for line in _summary(report, rows) for part in wrapped(line, width))]
     if report.notes:
         sections.append(note_lines(report.notes, width, paint))
@@ -63,7 +63,7 @@ def render_markdown(
 ) -> str:
     """The statistics for a pull request."""
     rows = chosen(report, sort=sort, ascending=ascending, top=top)
-    lines = [f"### {markdown(report.model.name)}", "", *markdown_table(report, rows, columns=columns)]
+    lines = [f"### {markdown(report.model.name)}", "", *markdown_table(rows, columns=columns)]
     lines += ["", *(f"{line}  " for line in _summary(report, rows))]
     if report.notes:
         lines += ["", *(f"- **{note.code}**: {markdown(note_text(note))}" for note in report.notes)]
@@ -85,7 +85,7 @@ def chosen(
         if sort not in SORTS:
             raise UsageError(f"cannot sort by {sort!r}", hint="sort by " + ", ".join(SORTS))
         if sort == "name":
-            rows.sort(key=lambda row: row.tensor.name, reverse=ascending)
+            rows.sort(key=lambda row: row.tensor.name)
         else:
             rows.sort(key=_rank(sort, ascending))
     return rows if top is None else rows[:top]
@@ -111,7 +111,6 @@ def _figure(stats: TensorStats | None, name: str) -> float | None:
 
 
 def table(
-    report: Report,
     rows: Sequence[Row],
     *,
     width: int,
@@ -126,9 +125,7 @@ def table(
     return Table(names, heads, texts, numbers=_NUMBERS, flexible=_FLEXIBLE).text(width, styles, paint)
 
 
-def markdown_table(
-    report: Report, rows: Sequence[Row], *, columns: Sequence[str] | str | None = None
-) -> Iterator[str]:
+def markdown_table(rows: Sequence[Row], *, columns: Sequence[str] | str | None = None) -> Iterator[str]:
     """The rows as the lines of a Markdown table."""
     names = known_columns(columns or _default_columns(rows, 110), COLUMNS)
     yield _line([_head(name) for name in names])
@@ -199,8 +196,8 @@ def bars(histogram: Histogram | None, cells: int = BAR_CELLS) -> str:
 def _summary(report: Report, rows: Sequence[Row]) -> Iterator[str]:
     number = len(chosen(report))
     shown = f"{len(rows):,} of {number:,} tensors" if len(rows) < number else f"{number:,} tensors"
-    coarse = any(row.stats is not None and row.stats.resolution for row in rows)
-    precision = "; quantiles of large 32- and 64-bit tensors to 0.8 %" if coarse else ""
+    coarsest = max((row.stats.resolution for row in rows if row.stats is not None), default=0.0)
+    precision = f"; quantiles of large 32- and 64-bit tensors to {coarsest:.1%}" if coarsest else ""
     yield f"{shown}, figures of finite values{precision}"
     if not any(note.code in FINDINGS for note in report.notes):
         yield "no findings"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from modelglass.report.model import Model, Value
+from modelglass.report.model import Model, Tensor, Value
 from modelglass.report.stats import TensorStats
 
 RunMode: TypeAlias = Literal["fake", "real", "none"]
@@ -145,6 +145,12 @@ class Report:
     # By tensor name, None for a tensor without values to read. As a whole None when nobody asked.
     stats: Mapping[str, TensorStats | None] | None = None
     notes: tuple[Note, ...] = ()
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        """The tensors that hold parameters, tied ones once."""
+        tied = self.counts.tied if self.counts else {}
+        return tuple(t for t in self.model.tensors if t.kind != "buffer" and t.name not in tied)
 
     def __repr__(self) -> str:
         params = "" if self.counts is None else f", {self.counts.params:,} parameters"

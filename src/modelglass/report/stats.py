@@ -10,6 +10,8 @@ from typing import Literal, TypeAlias
 # sparse). "magnitudes": absolute values of complex numbers.
 Described: TypeAlias = Literal["values", "stored", "magnitudes"]
 
+ENOUGH_TO_REACH = 100  # values below which their outermost ones mean nothing
+
 # Findings about weights, by the stable code of their notes.
 FINDINGS = {
     "nan": "values that are not a number",
@@ -66,7 +68,8 @@ class TensorStats:
     l2: float | None = None
     quantiles: Mapping[float, float]
     histogram: Histogram | None = None
-    # By how much, relative to its size, a quantile or an inner border of the histogram may be off. 0: exact.
+    # By how much, relative to the values next to it, a quantile may be off, and so may the borders by which
+    # values were put into bins. 0: both are exact.
     resolution: float = 0.0
     first_nan: int | None = None  # where it stands, counted in row-major order
     first_inf: int | None = None
@@ -92,6 +95,18 @@ class TensorStats:
     def rms(self) -> float | None:
         """The root of the mean square: the scale of the values."""
         return None if self.l2 is None or not self.finite else self.l2 / self.finite**0.5
+
+    @property
+    def reach(self) -> float | None:
+        """How far the farthest value is from the median, in halves of the range of the middle 98 %.
+
+        None where there are too few values, or too many alike, to tell.
+        """
+        if self.min is None or self.max is None or self.finite < ENOUGH_TO_REACH:
+            return None
+        middle = self.quantiles[0.5]
+        usual = (self.quantiles[0.99] / 2 - self.quantiles[0.01] / 2) or abs(middle)
+        return max(self.max / usual - middle / usual, middle / usual - self.min / usual) if usual else None
 
     @property
     def constant(self) -> bool:

@@ -100,12 +100,23 @@ def test_copied_layers_are_found() -> None:
     assert len(note.where) == 2 * (4 + 2)  # of each copy the matrices and the biases that are not zero
 
 
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+def test_stored_values_that_are_equal_may_stand_for_different_weights() -> None:
+    model = nn.Module()
+    for index, places in enumerate((range(20), range(5, 25))):
+        spread = torch.sparse_coo_tensor([list(places)], torch.arange(20.0), (30,))
+        model.register_buffer(f"x{index}", spread)
+    assert "duplicate" not in notes(model)
+
+
 def test_types_that_mix() -> None:
     model = healthy()
     model[1].half()
     note = notes(model)["mixed-dtypes"]
     assert note.where == ("1.weight", "1.bias")
     assert "3 of float32, 2 of float16" in note.text
+    chosen = mg.inspect(model, stats="2.*").notes
+    assert "mixed-dtypes" not in [note.code for note in chosen]
 
 
 def test_infinities_in_a_mask_are_no_error() -> None:

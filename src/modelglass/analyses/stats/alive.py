@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
@@ -10,6 +11,7 @@ import numpy as np
 from modelglass.analyses.stats.layouts import Array
 from modelglass.report import Shape
 
+_SLICE = 1 << 17  # elements whose places are worked out at once
 LONGEST_SIDE = 1 << 22  # of longer sides no record is kept: it would take more memory than we promise
 
 
@@ -28,36 +30,49 @@ class Alive:
             return None
         return cls(np.zeros(shape[0], bool), np.zeros(shape[1], bool), prod(shape[2:]))
 
-    def see_all(self, start: int, stop: int) -> None:
-        """Elements `start` to `stop` are all nonzero."""
+    def see(self, start: int, size: int, zeros: int, nonzero: Callable[[slice], Array]) -> None:
+        """The next `size` elements have so many zeros; `nonzero` marks, in a part of them, what is none.
+
+        It is asked only where a row or column may be dead: one that is takes as many zeros as it is long.
+        """
+        row = len(self.columns) * self.tail
+        stop = start + size
+        first, last = min(-(-start // row) * row, stop), max(stop // row * row, start)
+        if zeros == 0:
+            self._see_all(start, stop)
+        elif first >= last:  # no whole row in it
+            self._see_scattered(start, nonzero(slice(0, size)))
+        else:
+            self._see_scattered(start, nonzero(slice(0, first - start)))
+            self._see_scattered(last, nonzero(slice(last - start, size)))
+            whole = (last - first) // row
+            if zeros < min(row, whole * self.tail):
+                self._see_all(first, last)
+            else:
+                marks = nonzero(slice(first - start, last - start))
+                self._see_rows(first // row, marks.reshape(whole, len(self.columns), self.tail))
+
+    def _see_all(self, start: int, stop: int) -> None:
+        """Every row and column that these elements touch has a nonzero one."""
         row = len(self.columns) * self.tail
         self.rows[start // row : -(-stop // row)] = True
         if stop - start >= row:
             self.columns[:] = True
         else:
-            first, last = start // self.tail, -(-stop // self.tail)
-            self.columns[np.arange(first, last) % len(self.columns)] = True
+            self.columns[np.arange(start // self.tail, -(-stop // self.tail)) % len(self.columns)] = True
 
-    def see(self, start: int, nonzero: Array) -> None:
-        """The elements from `start` on are nonzero where this says so."""
-        row = len(self.columns) * self.tail
-        stop = start + nonzero.size
-        first, last = min(-(-start // row) * row, stop), max(stop // row * row, start)
-        if first >= last:  # no whole row in it
-            self._see_scattered(start, nonzero)
-            return
-        self._see_scattered(start, nonzero[: first - start])
-        self._see_scattered(last, nonzero[last - start :])
-        rows = nonzero[first - start : last - start].reshape(-1, len(self.columns), self.tail)
-        whole = np.any(rows, axis=2)
-        self.rows[first // row : last // row] |= np.any(whole, axis=1)
+    def _see_rows(self, first: int, marks: Array) -> None:
+        cells = np.any(marks, axis=2) if self.tail > 1 else marks[:, :, 0]
+        self.rows[first : first + len(cells)] |= np.any(cells, axis=1)
         if not self.columns.all():
-            self.columns[:] |= np.any(whole, axis=0)
+            self.columns[:] |= np.any(cells, axis=0)
 
-    def _see_scattered(self, start: int, nonzero: Array) -> None:
-        cells = (np.flatnonzero(nonzero) + start) // self.tail
-        self.rows[cells // len(self.columns)] = True
-        self.columns[cells % len(self.columns)] = True
+    def _see_scattered(self, start: int, marks: Array) -> None:
+        for begin in range(0, marks.size, _SLICE):
+            places = np.flatnonzero(marks[begin : begin + _SLICE])
+            cells = (places + (start + begin)) // self.tail
+            self.rows[cells // len(self.columns)] = True
+            self.columns[cells % len(self.columns)] = True
 
     @property
     def dead_rows(self) -> Array:

@@ -112,7 +112,7 @@ class Distribution:
         first, second = self._ranked(np.floor(places)), self._ranked(np.ceil(places))
         # Their difference may be more than a double can hold.
         found = np.where(first == second, first, first * (1 - share) + second * share)
-        return dict(zip(shares, found.tolist(), strict=True))
+        return dict(zip(shares, (found + 0.0).tolist(), strict=True))  # no minus zero
 
     def _ranked(self, ranks: Array) -> Doubles:
         """The values at these places of the sorted order, spread evenly within their group."""

@@ -7,15 +7,15 @@ that is several times faster than comparing floats, and finds NaN and infinities
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ldexp
 from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from modelglass.analyses.stats.layouts import Array
 from modelglass.analyses.stats.plain import BLOCK, FAR, LANES
 
-Array = NDArray[Any]
 _ONE = np.uint32(1)
 
 
@@ -171,7 +171,7 @@ def _scale_exponent(largest: float) -> int:
 def _describe(
     block: Array, pivot: float, exponent: int, number: int, sums: Array, squares: Array, row: Array
 ) -> None:
-    scale = 2.0**-exponent
+    scale = ldexp(1.0, -exponent)
     origin = pivot * scale
     sums[:] = 0.0
     squares[:] = 0.0
@@ -186,7 +186,7 @@ def _describe(
     row[0] = number
     row[1] = origin
     row[2] = total / number
-    row[3] = max(0.0, square - total * total / number)
+    row[3] = max(0.0, square - total * (total / number))
     row[4] = exponent
 
 

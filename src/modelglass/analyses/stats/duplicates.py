@@ -25,8 +25,8 @@ def duplicates(
     alike: dict[object, list[Tensor]] = defaultdict(list)
     for tensor in tensors:
         known = stats[tensor.name]
-        if known is None or known.constant or known.count < ENOUGH:
-            continue
+        if known is None or known.constant or known.count < ENOUGH or known.described == "stored":
+            continue  # equal integers with unequal scales are not the same weights
         originals = alike[tensor.dtype, tensor.shape, _signature(known)]
         original = next((o for o in originals if _equal(values[o.name], values[tensor.name])), None)
         if original is None:

@@ -2,7 +2,7 @@
 
 A tensor is cut into spans of fixed length, whatever the number of threads, and spans are merged in order:
 the result depends on neither. What is held at any time is one chunk and one table a thread, and the partial
-results of the tensors under way: at most some 32 MiB a thread.
+results of the tensors under way: at most some 40 MiB a thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from modelglass.report.values import Values
 
 SPAN = 1 << 25  # elements a thread folds in one go
 MOST_WORKERS = 16  # more threads only wait for memory
-WORTH_COMPILING = 32 << 20  # bytes below which loading the compiler takes longer than it saves
+WORTH_COMPILING = 256 << 20  # bytes below which loading the compiler takes longer than it saves
 
 Advance = Callable[[int, int], None]  # bytes done, bytes in all
 

@@ -13,7 +13,7 @@ from modelglass.report import FINDINGS, Json, Model, Note, Severity, Tensor, Ten
 
 OUTLIER_REACH = 20  # times half the range of the middle 98 %: some 47 standard deviations of a normal one
 SMALL_SCALE, LARGE_SCALE = 1e-6, 100.0
-ENOUGH_FOR_SCALE, ENOUGH_FOR_OUTLIERS = 8, 100  # values below which such a verdict means nothing
+ENOUGH_FOR_SCALE = 8  # values below which their size means nothing
 DENORMAL_SHARE = 0.1
 
 
@@ -36,7 +36,7 @@ def findings(
     order = list(FINDINGS)
     for code, severity in sorted(met, key=lambda key: order.index(key[0])):
         yield _note(code, severity, met[code, severity])
-    yield from _mixed(model)
+    yield from _mixed([tensor for tensor in model.tensors if tensor.name in stats])
     yield from _absent(model, stats, values)
 
 
@@ -78,9 +78,9 @@ def _of_weights(tensor: Tensor, stats: TensorStats, config: Mapping[str, Json]) 
         yield _Finding("dead-columns", "warning", detail)
     if not tensor.dtype.startswith(("float", "bfloat", "complex")):
         return
-    reach = _reach(stats)
-    if reach is not None and reach > OUTLIER_REACH:
-        yield _Finding("outlier", "info", f"reaches {stats.absmax:g}, {reach:,.0f} times its usual range")
+    if stats.reach is not None and stats.reach > OUTLIER_REACH:
+        detail = f"reaches {stats.absmax:g}, {stats.reach:,.0f} times as far as usual"
+        yield _Finding("outlier", "info", detail)
     scale = stats.rms
     if scale and stats.finite >= ENOUGH_FOR_SCALE and not SMALL_SCALE <= scale <= LARGE_SCALE:
         yield _Finding("scale", "warning", f"is around {scale:.1e}")
@@ -91,15 +91,6 @@ def _of_weights(tensor: Tensor, stats: TensorStats, config: Mapping[str, Json]) 
 def _is_padding(stats: TensorStats, config: Mapping[str, Json]) -> bool:
     """Whether the one dead row is the one that an embedding keeps at zero for padding."""
     return stats.dead_rows == 1 and stats.first_dead_row == config.get("padding_idx", -1)
-
-
-def _reach(stats: TensorStats) -> float | None:
-    """How far the farthest value is from the middle, in units of the usual distance; None: cannot be said."""
-    if stats.min is None or stats.max is None or stats.finite < ENOUGH_FOR_OUTLIERS:
-        return None
-    middle = stats.quantiles[0.5]
-    usual = (stats.quantiles[0.99] - stats.quantiles[0.01]) / 2 or abs(middle)
-    return max(stats.max - middle, middle - stats.min) / usual if usual else None
 
 
 def _place(tensor: Tensor, stats: TensorStats, flat: int | None) -> str:
@@ -120,8 +111,8 @@ def _note(code: str, severity: Severity, details: Mapping[str, str]) -> Note:
     )
 
 
-def _mixed(model: Model) -> Iterator[Note]:
-    floats = [t for t in model.tensors if t.kind == "parameter" and "float" in t.dtype]
+def _mixed(tensors: list[Tensor]) -> Iterator[Note]:
+    floats = [t for t in tensors if t.kind == "parameter" and "float" in t.dtype]
     numbers = Counter(tensor.dtype for tensor in floats)
     if len(numbers) > 1:
         text = ", ".join(f"{number:,} of {dtype}" for dtype, number in numbers.most_common())

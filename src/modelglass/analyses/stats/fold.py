@@ -17,7 +17,7 @@ from modelglass.analyses.stats.plain import BLOCK
 from modelglass.report.dtypes import nbytes_of
 from modelglass.report.values import Values
 
-CHUNK_NBYTES = 8 << 20  # of stored values, read at once
+CHUNK_NBYTES, CHUNK_VALUES = 8 << 20, 2 << 20  # read at once, whichever is less
 
 # What a shortened word does not tell apart.
 _STRANGE: dict[str, Callable[[Array], Array]] = {
@@ -25,10 +25,6 @@ _STRANGE: dict[str, Callable[[Array], Array]] = {
     "positive_inf": np.isposinf,
     "negative_inf": np.isneginf,
 }
-
-
-def _is_zero(numbers: Array) -> Array:
-    return np.asarray(numbers == 0)
 
 
 def fold(values: Values, layout: Layout, start: int, stop: int, kernels: ModuleType) -> Partial:
@@ -50,7 +46,7 @@ def _count(reader: _Reader, kernels: ModuleType) -> Partial:
         kernels.count_words(words, table)
         zeros, zeros_before = int(table[:, layout.zero_keys].sum()), zeros
         strange, strange_before = int(table[:, layout.strange_keys].sum()), strange
-        reader.pass_by(words, zeros=zeros > zeros_before, strange=strange > strange_before)
+        reader.pass_by(words, zeros=zeros - zeros_before, strange=strange > strange_before)
     return reader.partial(Census.of_table(layout, table.sum(axis=0)))
 
 
@@ -58,7 +54,7 @@ def _keep(reader: _Reader) -> Partial:
     """Few values of a wide type, kept as they are."""
     pieces = [reader.layout.words(np.empty(0, np.uint8))]
     for words in reader:
-        reader.pass_by(words, zeros=True, strange=True)
+        reader.pass_by(words, zeros=words.size, strange=True)
         pieces.append(words)
     return reader.partial(Census.of_words(reader.layout, np.concatenate(pieces)))
 
@@ -77,12 +73,12 @@ def _describe(reader: _Reader, kernels: ModuleType) -> Partial:
         rows.append(blocks)
         tiny, tiny_before = int(table[:, layout.zero_keys].sum()), tiny
         strange, strange_before = int(table[:, layout.strange_keys].sum()), strange
-        zeros = int(np.count_nonzero(layout.where(_is_zero, words))) if tiny > tiny_before else 0
+        zeros = words.size - int(np.count_nonzero(layout.nonzero(words))) if tiny > tiny_before else 0
         tallies["zeros"] += zeros
-        tallies["denormals"] += tiny - tiny_before - zeros
+        tallies["denormals"] += _denormals(layout, words, tiny - tiny_before - zeros)
         if strange > strange_before:
             tallies.update({kind: int(layout.where(test, words).sum()) for kind, test in _STRANGE.items()})
-        reader.pass_by(words, zeros=zeros > 0, strange=strange > strange_before)
+        reader.pass_by(words, zeros=zeros, strange=strange > strange_before)
     figures = Figures(
         moments=Moments.of_blocks(np.concatenate(rows)),
         low=float(extremes[0]),
@@ -90,6 +86,14 @@ def _describe(reader: _Reader, kernels: ModuleType) -> Partial:
         **tallies,
     )
     return reader.partial(Census.of_table(layout, table.sum(axis=0)), figures)
+
+
+def _denormals(layout: Layout, words: Array, of_double: int) -> int:
+    """How many there are: `of_double`, or, of complex numbers, by the limit of their parts."""
+    if not layout.magnitudes:
+        return of_double
+    limit = layout.smallest_normal
+    return int(np.count_nonzero(layout.where(lambda numbers: (numbers > 0) & (numbers < limit), words)))
 
 
 class _Reader:
@@ -101,7 +105,9 @@ class _Reader:
             shape = (*shape[:-1], shape[-1] * layout.per_element)
         self.layout = layout
         self._values = values
-        self._range = range(start, stop, max(1, CHUNK_NBYTES // (nbytes_of(values.dtype, 1) or 1)))
+        nbytes = max(nbytes_of(values.dtype, 1) or 1, layout.bits // 8)  # stored, or converted
+        step = min(CHUNK_VALUES // layout.per_element, CHUNK_NBYTES // nbytes)
+        self._range = range(start, stop, max(1, step))
         self._place = start * layout.per_element
         self._alive = Alive.of(shape) if values.described == "values" else None
         self._first_nan: int | None = None
@@ -116,16 +122,13 @@ class _Reader:
                 self._integers = spanned(self._integers, (int(whole.min()), int(whole.max())))
             yield self.layout.words(raw)
 
-    def pass_by(self, words: Array, *, zeros: bool, strange: bool) -> None:
-        """Note where in the piece rows are alive and the first NaN stands; look only where there may be."""
+    def pass_by(self, words: Array, *, zeros: int, strange: bool) -> None:
+        """Note where in the piece rows are alive and the first NaN stands; look only where they may be."""
         if strange and (self._first_nan is None or self._first_inf is None):
             self._first_nan = earlier(self._first_nan, self._first(self.layout.where(np.isnan, words)))
             self._first_inf = earlier(self._first_inf, self._first(self.layout.where(np.isinf, words)))
         if self._alive is not None:
-            if zeros:
-                self._alive.see(self._place, ~self.layout.where(_is_zero, words))
-            else:
-                self._alive.see_all(self._place, self._place + words.size)
+            self._alive.see(self._place, words.size, zeros, lambda part: self.layout.nonzero(words[part]))
         self._place += words.size
 
     def _first(self, which: Array) -> int | None:

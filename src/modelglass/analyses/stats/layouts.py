@@ -53,8 +53,17 @@ class Layout:
             return self._floats(words).astype(np.float64)
 
     def where(self, test: Callable[[Array], Array], words: Array) -> Array:
-        """For which words their number passes a test, such as `numpy.isnan`; nothing large is made for it."""
+        """For which words their number passes a test, such as `numpy.isnan`."""
         return test(self._floats(words)) if self.table is None else test(self.table)[words]
+
+    def nonzero(self, words: Array) -> Array:
+        """Which words stand for anything but zero."""
+        if self.table is None:
+            return np.asarray(words << 1 != 0)
+        marks = np.ones(words.size, bool)
+        for key in self.zero_keys:  # there are at most two, and comparing is faster than looking up
+            marks &= words != key
+        return marks
 
     def _floats(self, words: Array) -> Array:
         size = self.bits // 8
@@ -155,13 +164,13 @@ def _countable(dtype: np.dtype[Any]) -> Layout:
 def _two_in_a_byte() -> Layout:
     """Four-bit floats, the first of each pair in the low half of its byte."""
     positive = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
-    table = np.resize(np.concatenate([positive, -positive]), 256)
+    table = np.concatenate([positive, -positive])
 
     def halves(raw: Array) -> Array:
         pairs = raw.view(np.uint8)
         return np.stack([pairs & 15, pairs >> 4], axis=-1).ravel()
 
-    return Layout(words=halves, bits=8, table=table, smallest_normal=1.0, per_element=2)
+    return Layout(words=halves, bits=4, table=table, smallest_normal=1.0, per_element=2)
 
 
 def _wide(
@@ -169,16 +178,17 @@ def _wide(
     convert: Callable[[Array], Array],
     *,
     integer: bool = False,
-    magnitudes: bool = False,
+    part: np.dtype[Any] | None = None,
 ) -> Layout:
+    """Wide floats, or what converts to them; `part` is the type of each half of a complex number."""
     dtype = np.dtype(kind)
     word = np.dtype(f"u{dtype.itemsize}")
     return Layout(
         words=lambda raw: convert(raw).view(word),
         bits=8 * dtype.itemsize,
-        smallest_normal=0.0 if integer else float(np.finfo(dtype).smallest_normal),
+        smallest_normal=0.0 if integer else float(np.finfo(part or dtype).smallest_normal),
         integer=integer,
-        magnitudes=magnitudes,
+        magnitudes=part is not None,
     )
 
 
@@ -189,4 +199,4 @@ def _complex(part: np.dtype[Any]) -> Layout:
             found: Doubles = np.hypot(parts[0::2], parts[1::2], dtype=np.float64)
             return found
 
-    return _wide(np.float64, magnitudes, magnitudes=True)
+    return _wide(np.float64, magnitudes, part=part)

@@ -106,7 +106,7 @@ class Partial:
             quantiles={},
             first_nan=self.first_nan,
             first_inf=self.first_inf,
-            described="magnitudes" if self.layout.magnitudes else described,
+            described="magnitudes" if self.layout.magnitudes and described == "values" else described,
         )
         if self.alive is not None:
             stats = replace(
@@ -118,10 +118,10 @@ class Partial:
             )
         if not stats.finite:
             return stats
-        distribution = Distribution(self.census, figures.low, figures.high)
-        low, high = self.integers or (figures.low + 0.0, figures.high + 0.0)  # no minus zero
+        low, high = figures.low + 0.0, figures.high + 0.0  # no minus zero
+        distribution = Distribution(self.census, low, high)
         if self.layout.integer:
-            low, high = int(low), int(high)
+            low, high = self.integers or (int(low), int(high))
         return replace(
             stats,
             mean=figures.moments.average,

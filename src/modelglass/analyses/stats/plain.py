@@ -6,21 +6,25 @@ in `LANES` columns, which are then added by halves.
 
 from __future__ import annotations
 
-from typing import Any
+from math import ldexp
 
 import numpy as np
-from numpy.typing import NDArray
+
+from modelglass.analyses.stats.layouts import Array
 
 LANES = 128
 BLOCK = 128 * LANES  # few enough to stay in a core's cache, and to keep differences from the pivot exact
-FAR = 500  # beyond 2**500 or below 2**-500 the square of a double is lost, so such blocks are scaled
-
-Array = NDArray[Any]
+# Values beyond 2**450 or below 2**-450 are scaled: their squares, summed over any tensor, would leave the
+# range of a double.
+FAR = 450
+_SLICE = 1 << 18  # words counted at once: numpy makes a 64-bit copy of them
 
 
 def count_words(words: Array, table: Array) -> None:
     """Add each word to its place in the table, which has two rows to be added up."""
-    table[0] += np.bincount(words, minlength=table.shape[1]).astype(table.dtype)
+    for start in range(0, words.size, _SLICE):
+        counts = np.bincount(words[start : start + _SLICE], minlength=table.shape[1])
+        table[0] += counts.astype(table.dtype)
 
 
 def fold_floats(floats: Array, shift: int, table: Array, blocks: Array, extremes: Array) -> None:
@@ -31,7 +35,8 @@ def fold_floats(floats: Array, shift: int, table: Array, blocks: Array, extremes
     `extremes` are the smallest and largest finite value.
     """
     words = floats.view(f"u{floats.itemsize}")
-    count_words((words >> shift).astype(np.uint32), table)
+    for start in range(0, words.size, _SLICE):
+        count_words((words[start : start + _SLICE] >> shift).astype(np.uint32), table)
     for index, begin in enumerate(range(0, floats.size, BLOCK)):
         _describe(floats[begin : begin + BLOCK], blocks[index], extremes)
 
@@ -48,7 +53,7 @@ def _describe(block: Array, row: Array, extremes: Array) -> None:
     extremes[0] = min(extremes[0], low)
     extremes[1] = max(extremes[1], high)
     exponent = scale_exponent(max(abs(low), abs(high)))
-    scale = 2.0**-exponent
+    scale = ldexp(1.0, -exponent)
     padded = np.full(-(-block.size // LANES) * LANES, np.float64(pivot))
     padded[: block.size] = values
     distances = (padded * scale - np.float64(pivot) * scale).reshape(-1, LANES)
@@ -57,7 +62,7 @@ def _describe(block: Array, row: Array, extremes: Array) -> None:
     row[0] = number
     row[1] = np.float64(pivot) * scale
     row[2] = total / number
-    row[3] = max(0.0, squares - total * total / number)
+    row[3] = max(0.0, squares - total * (total / number))
     row[4] = exponent
 
 

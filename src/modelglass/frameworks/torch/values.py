@@ -49,7 +49,8 @@ def _stored(tensor: torch.Tensor) -> tuple[torch.Tensor, bool] | str:
     if isinstance(tensor, FakeTensor) or tensor.is_meta:
         return "on the meta device, or fake"
     if tensor.is_quantized:
-        return _integers(tensor), True
+        known = tensor.dtype in _STORED_AS
+        return (_integers(tensor), True) if known else f"of type {dtype_name(tensor.dtype)}"
     if tensor.is_nested or tensor.layout in _COMPRESSED:
         return tensor.detach().values(), True
     if tensor.layout is torch.sparse_coo:
