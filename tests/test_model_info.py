@@ -279,6 +279,38 @@ def test_without_matplotlib_there_is_one_warning(monkeypatch: pytest.MonkeyPatch
     assert info.total_params == 262_912
 
 
+@pytest.mark.parametrize(
+    "path", ["plain", b"bytes.png", Path("path.pdf")], ids=["no suffix", "bytes", "path"]
+)
+def test_paths_of_all_kinds(path: Any) -> None:
+    info, _ = dumped(wide(), plot_distributions=True, save_path=path)
+    assert info.problems == []
+    assert info.plot_path == os.fsdecode(path)
+    assert Path(info.plot_path).exists()
+
+
+class Hostile:
+    """Refuses to be anything."""
+
+    def __bool__(self) -> bool:
+        raise ValueError(self)
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    def info(self, line: str) -> None:
+        raise ValueError(self)
+
+    warning = info
+
+
+@pytest.mark.parametrize("option", ["plot_distributions", "save_path", "logger"])
+def test_hostile_arguments_do_not_raise(option: str) -> None:
+    info, _ = dumped(wide(), **{"plot_distributions": True, "save_path": "x.png", option: Hostile()})
+    assert info.total_params == 262_912
+    assert len(info.problems) == 1
+
+
 def test_it_shares_its_report() -> None:
     info, _ = dumped(wide())
     assert isinstance(info.report, mg.Report)

@@ -215,11 +215,11 @@ def _terminal_width() -> int:
 
 
 def plot(report: Report, path: str | os.PathLike[str]) -> None:
-    """Draw the weights' distributions: PNG, SVG or PDF by the suffix. Needs a report with statistics."""
+    """Draw the weights' distributions from a report with statistics: SVG or PDF by the suffix, else PNG."""
     with _needing("matplotlib", "drawing", extra="plots"):
         from modelglass.renderers import plots
     target = Path(path)
-    write_whole(target, plots.render(report, format=target.suffix.removeprefix(".").lower()))
+    write_whole(target, plots.render(report, format=target.suffix.removeprefix(".").lower() or "png"))
 
 
 @contextmanager

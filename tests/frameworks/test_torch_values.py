@@ -11,7 +11,7 @@ from torch import nn
 
 import modelglass as mg
 from modelglass.report import TensorStats
-from models import quantized
+from models import quantized, scripted
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 SMALL_FLOATS = [
@@ -188,6 +188,107 @@ def test_sparse_complex_numbers() -> None:
     report = mg.inspect(Holder(tensor), stats=True)
     nan = next(note for note in report.notes if note.code == "nan")
     assert nan.details == ("has 1, the first at stored value 3",)
+
+
+class Opaque(torch.Tensor):
+    """A tensor that answers nothing."""
+
+    @staticmethod
+    def __new__(cls, shape: tuple[int, ...]) -> Opaque:
+        return torch.Tensor._make_wrapper_subclass(cls, shape)  # type: ignore[attr-defined, no-any-return]
+
+    @classmethod
+    def __torch_dispatch__(cls, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+
+class Scaled(torch.Tensor):
+    """Integers with a scale for each, beside something that is no tensor."""
+
+    data_: torch.Tensor
+    scale: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, data: torch.Tensor, scale: torch.Tensor) -> Scaled:
+        made = torch.Tensor._make_wrapper_subclass(cls, data.shape, dtype=torch.float32)  # type: ignore[attr-defined]
+        made.scale, made.data_, made.mesh = scale, data, object()
+        return made  # type: ignore[no-any-return]
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["mesh", "scale", "data_", "missing"], None
+
+    @staticmethod
+    def __tensor_unflatten__(*parts: Any) -> Scaled:
+        raise NotImplementedError
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise ValueError(f"no {func}")
+
+
+def test_tensors_of_somebodys_own() -> None:
+    holder = Holder(torch.randn(3))
+    holder.register_buffer("opaque", Opaque((3, 3)))
+    holder.register_buffer("scaled", Scaled(torch.arange(40, dtype=torch.int8), torch.rand(10).double()))
+    report = mg.inspect(holder, stats=True)
+    stats = report.stats
+    assert stats is not None
+    assert stats["opaque"] is None
+    assert stats["x"] is not None
+    scaled = stats["scaled"]
+    assert scaled is not None
+    assert (scaled.described, scaled.count, scaled.max) == ("stored", 40, 39)
+
+
+def test_distributed_tensors(tmp_path: Any) -> None:
+    import torch.distributed as dist
+    from torch.distributed.fsdp import fully_shard
+
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        layer = nn.Linear(8, 8)
+        truth = stats_of(layer.weight.detach().clone())
+        fully_shard(layer, mesh=dist.init_device_mesh("cpu", (1,)))
+        report = mg.inspect(layer, stats=True)
+    finally:
+        dist.destroy_process_group()
+    assert report.stats is not None
+    weight = report.stats["weight"]
+    assert weight is not None
+    assert (weight.mean, weight.std, weight.described) == (truth.mean, truth.std, "stored")
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_of_a_jagged_tensor_the_values_are_read_not_its_offsets() -> None:
+    rows = [torch.full((1,), 0.5) for _ in range(50)]
+    stats = stats_of(torch.nested.nested_tensor(rows, layout=torch.jagged))
+    assert (stats.count, stats.mean) == (50, 0.5)
+
+
+def test_a_negated_view_is_not_tied_to_its_original() -> None:
+    z = torch.randn(50, dtype=torch.complex64) + 3j
+    holder = Holder(z.imag)
+    holder.register_buffer("negated", z.conj().imag)
+    stats = mg.inspect(holder, stats=True).stats
+    assert stats is not None
+    assert stats["x"].mean == -stats["negated"].mean
+
+
+def test_frozen_torchscript() -> None:
+    frozen = torch.jit.freeze(scripted(nn.Linear(3, 4).eval()))
+    assert mg.inspect(frozen, stats=True).stats is not None
+
+
+def test_shapes_that_only_look_packed() -> None:
+    module = nn.Module()
+    shapes = {"qweight": (2, 4, 8), "qzeros": (2, 1, 1), "scales": (2, 1, 8)}
+    for name, shape in shapes.items():
+        module.register_buffer(name, torch.ones(shape, dtype=torch.int32))
+    module.register_buffer("w_blocks", torch.ones(8, dtype=torch.uint8))
+    module.register_buffer("w_scales", torch.ones(1, dtype=torch.uint8))
+    stats = mg.inspect(module, stats=True).stats
+    assert stats is not None
+    assert all(found is not None and found.described == "values" for found in stats.values())
 
 
 def test_bits_that_are_no_numbers() -> None:

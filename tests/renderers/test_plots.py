@@ -63,8 +63,10 @@ def test_the_same_report_gives_the_same_picture(format: str) -> None:
 def test_settings_of_the_user_do_not_stop_it() -> None:
     import matplotlib
 
-    with matplotlib.rc_context({"text.usetex": True}):
-        assert plots.render(layers(2)).startswith(b"\x89PNG")
+    usual = plots.render(layers(2))
+    loud = {"text.color": "white", "axes.facecolor": "black", "axes.grid": True, "xtick.color": "red"}
+    with matplotlib.rc_context({"text.usetex": True, "figure.autolayout": True, **loud}):
+        assert plots.render(layers(2)) == usual
 
 
 def test_small_tensors_do_not_crowd_out_large_ones() -> None:

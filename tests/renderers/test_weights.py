@@ -100,7 +100,8 @@ def test_bars() -> None:
         return weights.bars(Histogram(low=0.0, high=1.0, counts=counts), cells=4)
 
     assert shown(0, 0, 1, 0, 0, 4, 8, 8) == " ▁▂█"
-    assert shown(5) == "all 0"
+    assert shown(5) == "████"  # one bin for want of resolution
+    assert weights.bars(Histogram(low=2.0, high=2.0, counts=(5,))) == "all 2"
     assert weights.bars(None) == ""
 
 

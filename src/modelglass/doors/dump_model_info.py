@@ -59,7 +59,7 @@ def dump_model_info(
     model: Any,
     logger: Any = None,
     plot_distributions: bool = True,
-    save_path: str | os.PathLike[str] | None = None,
+    save_path: str | bytes | os.PathLike[Any] | None = None,
 ) -> ModelInfo:
     """Print a summary, every parameter tensor and its statistics, or send them to the logger; return them.
 
@@ -75,9 +75,14 @@ def dump_model_info(
         lines = teller.attempt("nothing can be listed", lambda: list(listing.lines(report)))
         for line in lines or ():
             teller.say(line)
-        if plot_distributions:
-            path = DEFAULT_PLOT if save_path is None else str(save_path)
-            plot_path = teller.attempt("weight distributions were not drawn", lambda: _drawn(report, path))
+        plot_path = teller.attempt(
+            "weight distributions were not drawn",
+            lambda: (
+                _drawn(report, DEFAULT_PLOT if save_path is None else save_path)
+                if plot_distributions
+                else None
+            ),
+        )
         if plot_path is not None:
             teller.say(f"Weight distributions: {plot_path}")
     counts = report.counts if report is not None else None
@@ -121,7 +126,7 @@ class _Teller:
             return None
 
     def trouble(self, what: str, error: Exception) -> None:
-        self.problems.append(f"{what}: {error!s}" if str(error) else f"{what}: {type(error).__name__}")
+        self.problems.append(f"{what}: {_words(error)}")
         self.say(f"WARNING {self.problems[-1]}", level="warning")
 
     def say(self, line: str, *, level: str = "info") -> None:
@@ -130,7 +135,7 @@ class _Teller:
                 getattr(self._logger, level)(line)
                 return
             except Exception as error:
-                self.problems.append(f"the logger failed, so this is printed: {error!r}")
+                self.problems.append(f"the logger failed, so this is printed: {_words(error)}")
                 self._logger = None
         if not self._silent:
             self._print(line)
@@ -142,13 +147,22 @@ class _Teller:
             except UnicodeEncodeError:
                 print(line.encode("ascii", "replace").decode())
         except Exception as error:  # nobody is listening
-            self.problems.append(f"cannot print: {error!r}")
+            self.problems.append(f"cannot print: {_words(error)}")
             self._silent = True
 
 
-def _drawn(report: Report, path: str) -> str:
-    api.plot(report, path)
-    return path
+def _words(error: Exception) -> str:
+    """What the error says, if it says anything."""
+    try:
+        return str(error) or type(error).__name__
+    except Exception:  # even its text may fail
+        return type(error).__name__
+
+
+def _drawn(report: Report, path: str | bytes | os.PathLike[Any]) -> str:
+    name = os.fsdecode(path)
+    api.plot(report, name)
+    return name
 
 
 def _layer(tensor: Tensor, report: Report) -> LayerInfo:

@@ -30,7 +30,7 @@ _LONGEST_NAME = 42  # characters above a panel
 _SPIKY = 0.5  # one bin with more than this share hides the others, unless heights are logarithmic
 _CANVASES = {"png": FigureCanvasAgg, "svg": FigureCanvasSVG, "pdf": FigureCanvasPdf}
 _NO_DATE: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
-_GREY = "#555555"
+_GREY, _BLACK = "#555555", "#111111"
 _PLAIN_TEXT: dict[str, Any] = {"parse_math": False, "usetex": False}  # names are no formulas
 _FEW = 1000  # values that 64 bins would scatter
 _COLORS: dict[Severity | None, str] = {
@@ -101,9 +101,12 @@ def _sheet(
     lines = ceil(len(rows) / columns)
     width, height = max(columns * _PANEL[0], 5.0), lines * _PANEL[1] + _HEAD
     figure = Figure(figsize=(width, height), dpi=110, facecolor="white")
+    figure.set_layout_engine("none")  # whatever the user's settings say
     _CANVASES[format](figure)
     name = _plain(report.model.name)
-    figure.text(0.3 / width, 1 - 0.26 / height, name, fontsize=13, fontweight="bold", **_PLAIN_TEXT)
+    figure.text(
+        0.3 / width, 1 - 0.26 / height, name, fontsize=13, fontweight="bold", color=_BLACK, **_PLAIN_TEXT
+    )
     worst = {found.get(row.tensor.name) for row in rows}
     if worst & {"warning", "error"}:
         caption += "; orange: a warning, red: NaN or infinite"
@@ -138,8 +141,12 @@ def _panel(axes: Axes, row: Row, color: str) -> None:
         _write(axes, 1, 1.2, f"{stats.nan:,} NaN, {stats.inf:,} Inf", color=_COLORS["error"], ha="right")
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
-    axes.tick_params(labelsize=6, length=2)
-    if len(stats.histogram.counts) == 1:
+    # Colours are said wherever the user's style would set them.
+    axes.set_facecolor("white")
+    axes.grid(visible=False)
+    axes.spines["bottom"].set_color(_BLACK)
+    axes.tick_params(labelsize=6, length=2, color=_BLACK, labelcolor=_BLACK)
+    if stats.histogram.low == stats.histogram.high:
         axes.set_xticks([])
         _write(axes, 0.5, 0.4, f"all {stats.histogram.low:g}", size=8, ha="center")
     else:
@@ -150,7 +157,7 @@ def _panel(axes: Axes, row: Row, color: str) -> None:
 
 def _bars(axes: Axes, histogram: Histogram, color: str, *, spread: bool) -> None:
     """The histogram, its bins put together by fours where there are too few values to fill them."""
-    step = 1 if spread else 4
+    step = 1 if spread or len(histogram.counts) < 8 else 4
     counts = [sum(histogram.counts[i : i + step]) for i in range(0, len(histogram.counts), step)]
     # Bins are equally wide, so their numbers will do as places: no range is too large or too small to draw.
     axes.stairs(counts, fill=True, color=color)
@@ -171,8 +178,11 @@ def _ends(histogram: Histogram) -> list[str]:
     return [f"{histogram.low:.3g}", f"{histogram.high:.3g}"]
 
 
-def _write(axes: Axes, x: float, y: float, text: str, *, size: float = 6.5, **style: Any) -> None:
-    axes.text(x, y, text, fontsize=size, transform=axes.transAxes, va="bottom", **_PLAIN_TEXT, **style)
+def _write(
+    axes: Axes, x: float, y: float, text: str, *, size: float = 6.5, color: str = _BLACK, **style: Any
+) -> None:
+    style |= {"color": color, "fontsize": size}
+    axes.text(x, y, text, transform=axes.transAxes, va="bottom", **_PLAIN_TEXT, **style)
 
 
 def _plain(text: str) -> str:

@@ -185,12 +185,16 @@ def bars(histogram: Histogram | None, cells: int = BAR_CELLS) -> str:
     """The histogram as a row of bars; a blank where no value lies, the lowest bar where any does."""
     if histogram is None:
         return ""
-    if len(histogram.counts) < cells:
+    if histogram.low == histogram.high:
         return f"all {histogram.low:g}"
-    step = len(histogram.counts) // cells
-    sums = [sum(histogram.counts[i : i + step]) for i in range(0, cells * step, step)]
+    number = len(histogram.counts)
+    if number < cells:  # wide bins are several cells wide
+        sums = [histogram.counts[cell * number // cells] for cell in range(cells)]
+    else:
+        step = number // cells
+        sums = [sum(histogram.counts[i : i + step]) for i in range(0, cells * step, step)]
     highest = max(sums)
-    return "".join(" " if not n else _BARS[min(7, 8 * n // (highest + 1))] for n in sums)
+    return "".join(" " if not n else _BARS[(8 * n - 1) // highest] for n in sums)
 
 
 def _summary(report: Report, rows: Sequence[Row]) -> Iterator[str]:

@@ -130,6 +130,27 @@ def test_fresh_biases_and_norms_are_mentioned_softly() -> None:
     assert {code: note.severity for code, note in found.items()} == {"zero": "info", "constant": "info"}
 
 
+@pytest.mark.parametrize("shape", [(1, 1, 64), (64, 1, 1), (64,)])
+def test_vectors_in_any_shape_may_start_as_zeros(shape: tuple[int, ...]) -> None:
+    model = nn.Module()
+    model.token = nn.Parameter(torch.zeros(shape))
+    assert notes(model)["zero"].severity == "info"
+
+
+def test_the_padding_row_of_a_tied_embedding() -> None:
+    model = nn.ModuleDict(
+        {"head": nn.Linear(32, 50, bias=False), "embed": nn.Embedding(50, 32, padding_idx=2)}
+    )
+    model["head"].weight = model["embed"].weight
+    assert notes(model) == {}
+
+
+def test_repeated_tables_that_do_not_train_are_mentioned_softly() -> None:
+    table = torch.randn(20, 8)
+    model = nn.ModuleList(nn.Embedding.from_pretrained(table.clone(), freeze=True) for _ in range(2))
+    assert notes(model)["duplicate"].severity == "info"
+
+
 def test_tensors_without_values_are_listed() -> None:
     model = nn.Sequential(nn.Linear(3, 3, device="meta"), nn.LazyLinear(2), nn.Linear(2, 2))
     report = mg.inspect(model, stats=True)
@@ -148,6 +169,9 @@ def test_a_pattern_chooses_tensors() -> None:
     with pytest.raises(mg.InspectError, match="no tensor is called 'nothing'"):
         mg.inspect(healthy(), stats="nothing")
     assert mg.inspect(nn.ReLU(), stats=True).stats == {}
+    odd = nn.Module()
+    odd.register_parameter("w[0]", nn.Parameter(torch.ones(2)))
+    assert list(mg.inspect(odd, stats="w[0]").stats or ()) == ["w[0]"]
 
 
 def test_tied_names_share_statistics() -> None:

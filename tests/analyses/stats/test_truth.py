@@ -171,6 +171,34 @@ def test_the_largest_doubles(value: float, kernels: Any) -> None:
     assert (same.mean, same.std) == (value, 0.0)
 
 
+def test_zeros_do_not_hide_what_is_tiny() -> None:
+    array = np.zeros(60_000)
+    array[16_384:] = np.linspace(1e-200, 3e-200, array.size - 16_384)
+    truth = np.std(array * 1e200, ddof=1) * 1e-200
+    for kernels in KERNELS.values():
+        stats = stats_of(array, kernels=kernels)
+        assert stats.std == pytest.approx(truth, rel=1e-9)
+        assert stats.l2 == pytest.approx(np.linalg.norm(array * 1e200) * 1e-200, rel=1e-9)
+
+
+def test_bins_are_no_narrower_than_what_is_known() -> None:
+    near_one = 1 + 1e-3 * np.random.default_rng(0).standard_normal(50_000).astype(np.float32)
+    histogram = stats_of(near_one).histogram
+    assert len(histogram.counts) <= 2
+    assert sum(histogram.counts) == near_one.size
+    usual = stats_of(np.random.default_rng(0).standard_normal(50_000).astype(np.float32))
+    assert len(usual.histogram.counts) == 64
+
+
+def test_small_numbers_of_wide_integers_are_told_apart() -> None:
+    array = np.random.default_rng(0).integers(-100, 100, 50_000)
+    stats = stats_of(array)
+    assert (
+        list(stats.histogram.counts) == np.histogram(array, bins=np.array(stats.histogram.edges))[0].tolist()
+    )
+    assert stats.quantiles[0.25] == np.quantile(array, 0.25)
+
+
 def test_what_is_beyond_all_doubles_is_unknown() -> None:
     assert stats_of(np.full(100, 1.7e308)).l2 is None
     extreme = stats_of(np.array([-1.7e308, 1.7e308]))

@@ -46,7 +46,7 @@ class Alive:
             self._see_scattered(start, nonzero(slice(0, first - start)))
             self._see_scattered(last, nonzero(slice(last - start, size)))
             whole = (last - first) // row
-            if zeros < min(row, whole * self.tail):
+            if zeros < row and (zeros < whole * self.tail or self.columns.all()):
                 self._see_all(first, last)
             else:
                 marks = nonzero(slice(first - start, last - start))

@@ -79,6 +79,8 @@ class Census:
         if self.exact:
             return near, near
         far = decode((self.keys << shift) | ((np.uint64(1) << shift) - np.uint64(1)))
+        if self.layout.integer:
+            return np.copysign(np.ceil(np.abs(near)), near), np.trunc(far)
         tiny = np.abs(near) == 0  # zeros, and with them what is next to nothing
         return near, np.where(tiny, near, far)
 
@@ -128,11 +130,21 @@ class Distribution:
         """Values counted in equally wide bins, the last of which includes its upper end."""
         if self._smallest == self._largest:
             return Histogram(low=self._smallest, high=self._largest, counts=(self._number,))
-        empty = Histogram(low=self._smallest, high=self._largest, counts=(0,) * BINS)
+        empty = Histogram(low=self._smallest, high=self._largest, counts=(0,) * self._bins())
         inner = np.array(empty.edges[1:-1])
         below = np.concatenate([[0], self._number_below(inner), [self._number]])
         counts = tuple(np.diff(below).tolist())
         return Histogram(low=self._smallest, high=self._largest, counts=counts)
+
+    def _bins(self) -> int:
+        """How many bins: fewer where they would be narrower than groups, and tell what nobody knows."""
+        if self.resolution == 0:
+            return BINS
+        widest = float((self._high / 2 - self._low / 2).max())
+        bins = BINS
+        while bins > 1 and (self._largest / 2 - self._smallest / 2) / bins < widest:
+            bins //= 2
+        return bins
 
     def _number_below(self, borders: Doubles) -> Array:
         """How many values lie below each border; a group that a border divides is divided in proportion."""

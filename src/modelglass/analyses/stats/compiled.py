@@ -10,20 +10,23 @@ from collections.abc import Callable
 from math import ldexp
 from typing import Any
 
+import numba
 import numpy as np
-from numba import njit
 
 from modelglass.analyses.stats.layouts import Array
 from modelglass.analyses.stats.plain import BLOCK, FAR, LANES
 
 _ONE = np.uint32(1)
 
+if getattr(numba.config, "DISABLE_JIT", False):  # as Python these loops would take for ever
+    raise ImportError("numba is told not to compile")
+
 
 def _compiled(function: Callable[..., Any]) -> Any:
     try:
-        return njit(nogil=True, cache=True)(function)
+        return numba.njit(nogil=True, cache=True)(function)
     except RuntimeError:  # no folder that numba could keep its cache in
-        return njit(nogil=True)(function)
+        return numba.njit(nogil=True)(function)
 
 
 def count_words(words: Array, table: Array) -> None:

@@ -2,7 +2,7 @@
 
 A tensor is cut into spans of fixed length, whatever the number of threads, and spans are merged in order:
 the result depends on neither. What is held at any time is one chunk and one table a thread, and the partial
-results of the tensors under way: at most some 40 MiB a thread.
+results of the tensors under way: less than 48 MiB a thread.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from modelglass.report.values import Values
 SPAN = 1 << 25  # elements a thread folds in one go
 MOST_WORKERS = 16  # more threads only wait for memory
 WORTH_COMPILING = 256 << 20  # bytes below which loading the compiler takes longer than it saves
+WORTH_THREADS = 4 << 20  # bytes below which threads only wait for each other
 
 Advance = Callable[[int, int], None]  # bytes done, bytes in all
 
@@ -67,7 +68,8 @@ def describe(
     done = 0
     under_way: dict[str, Partial] = {}
     finished: dict[str, TensorStats] = {}
-    for span, found in _in_order(spans, kernels, workers or _processors()):
+    threads = workers or (_processors() if total > WORTH_THREADS else 1)
+    for span, found in _in_order(spans, kernels, threads):
         if isinstance(found, Partial):
             before = under_way.pop(span.name, None)
             found = found if before is None else before.merged(found)

@@ -24,14 +24,15 @@ def findings(
     owners = {tensor.storage: tensor for tensor in reversed(model.tensors) if stats.get(tensor.name)}
     owned = list(reversed(owners.values()))
     met: dict[tuple[str, Severity], dict[str, str]] = defaultdict(dict)
-    settings = {name: module.config for module in model.modules for name in module.tensors}
+    padding = _padding_rows(model)
     for tensor in owned:
         known = stats[tensor.name]
         if known is not None:
-            for finding in _of_one(tensor, known, settings.get(tensor.name, {})):
+            for finding in _of_one(tensor, known, padding.get(tensor.storage)):
                 met[finding.code, finding.severity][tensor.name] = finding.detail
     for tensor, original in duplicates(owned, stats, values):
-        severity: Severity = "info" if tensor.kind == "buffer" else "warning"
+        # Tables that do not train, such as positions, are often made anew in each layer.
+        severity: Severity = "warning" if tensor.trainable else "info"
         met["duplicate", severity][tensor.name] = f"equals {original.name}"
     order = list(FINDINGS)
     for code, severity in sorted(met, key=lambda key: order.index(key[0])):
@@ -47,7 +48,18 @@ class _Finding:
     detail: str
 
 
-def _of_one(tensor: Tensor, stats: TensorStats, config: Mapping[str, Json]) -> Iterator[_Finding]:
+def _padding_rows(model: Model) -> dict[str, Json]:
+    """By storage, the row that an embedding, under any of its names, keeps at zero."""
+    storages = {tensor.name: tensor.storage for tensor in model.tensors}
+    return {
+        storages[name]: module.config["padding_idx"]
+        for module in model.modules
+        if module.config.get("padding_idx") is not None
+        for name in module.tensors
+    }
+
+
+def _of_one(tensor: Tensor, stats: TensorStats, padding: Json) -> Iterator[_Finding]:
     """What there is to say about one tensor's values."""
     if stats.nan:
         where = _place(tensor, stats, stats.first_nan)
@@ -58,19 +70,19 @@ def _of_one(tensor: Tensor, stats: TensorStats, config: Mapping[str, Json]) -> I
         where = _place(tensor, stats, stats.first_inf)
         yield _Finding("inf", severity, f"has {stats.inf:,}, the first at {where}")
     if tensor.kind != "buffer" and stats.described != "stored":
-        yield from _of_weights(tensor, stats, config)
+        yield from _of_weights(tensor, stats, padding)
 
 
-def _of_weights(tensor: Tensor, stats: TensorStats, config: Mapping[str, Json]) -> Iterator[_Finding]:
+def _of_weights(tensor: Tensor, stats: TensorStats, padding: Json) -> Iterator[_Finding]:
+    # Biases start as zeros and the scales of norms as ones; a matrix should not.
+    severity: Severity = "warning" if _is_matrix(tensor) else "info"
     if stats.constant and stats.count > 1:
-        # Biases start as zeros and the scales of norms as ones; a matrix should not.
-        severity: Severity = "warning" if len(tensor.shape or ()) > 1 else "info"
         if stats.max == 0:
             yield _Finding("zero", severity, "")
         else:
             yield _Finding("constant", severity, f"is {stats.max:g}")
         return
-    if stats.dead_rows and not _is_padding(stats, config):
+    if stats.dead_rows and not (stats.dead_rows == 1 and stats.first_dead_row == padding):
         detail = f"has {stats.dead_rows:,}, the first is {stats.first_dead_row}"
         yield _Finding("dead-rows", "warning", detail)
     if stats.dead_columns:
@@ -83,14 +95,15 @@ def _of_weights(tensor: Tensor, stats: TensorStats, config: Mapping[str, Json]) 
         yield _Finding("outlier", "info", detail)
     scale = stats.rms
     if scale and stats.finite >= ENOUGH_FOR_SCALE and not SMALL_SCALE <= scale <= LARGE_SCALE:
-        yield _Finding("scale", "warning", f"is around {scale:.1e}")
+        yield _Finding("scale", severity, f"is around {scale:.1e}")
     if stats.denormals > DENORMAL_SHARE * stats.finite:
         yield _Finding("denormal", "info", f"has {stats.denormals:,} of {stats.count:,}")
 
 
-def _is_padding(stats: TensorStats, config: Mapping[str, Json]) -> bool:
-    """Whether the one dead row is the one that an embedding keeps at zero for padding."""
-    return stats.dead_rows == 1 and stats.first_dead_row == config.get("padding_idx", -1)
+def _is_matrix(tensor: Tensor) -> bool:
+    """More than a vector, whatever sides of one it has, and no bias."""
+    sides = [side for side in tensor.shape or () if side > 1]
+    return len(sides) > 1 and "bias" not in tensor.name.rpartition(".")[2]
 
 
 def _place(tensor: Tensor, stats: TensorStats, flat: int | None) -> str:

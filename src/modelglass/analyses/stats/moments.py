@@ -38,7 +38,9 @@ class Moments:
     def of_blocks(cls, blocks: Doubles) -> Moments:
         """Of groups described by rows of number, origin, offset, m2, exponent."""
         number, origin, offset, m2, exponents = blocks[blocks[:, 0] > 0].T
-        exponent = int(exponents.max(initial=-(2**15)))
+        # Zeros are on any scale; taking theirs would push what is tiny out of range.
+        nothing = (origin == 0) & (offset == 0) & (m2 == 0)
+        exponent = int(exponents[~nothing].max(initial=exponents.min(initial=0)))
         down = (exponents - exponent).astype(np.int32)
         scaled = np.ldexp(origin, down), np.ldexp(offset, down), np.ldexp(m2, 2 * down)
         return cls._of_groups(number, *scaled, exponent)

@@ -22,7 +22,8 @@ def statistics(
 
     `values` says how to read each tensor, or why it cannot be read.
     """
-    wanted = [tensor for tensor in model.tensors if fnmatchcase(tensor.name, pattern)]
+    literal = pattern.replace("[", "[[]")  # only * and ? are special: names may have brackets
+    wanted = [tensor for tensor in model.tensors if fnmatchcase(tensor.name, literal)]
     if not wanted and model.tensors:
         raise UsageError(
             f"no tensor is called {pattern!r}",

@@ -52,8 +52,14 @@ def _stored(tensor: torch.Tensor) -> int:
     """Bytes a tensor takes, those inside a wrapper included."""
     if not is_traceable_wrapper_subclass(tensor):
         return tensor.numel() * tensor.element_size()
-    inner, _ = tensor.__tensor_flatten__()
-    return sum(_stored(getattr(tensor, name)) for name in inner)
+    return sum(map(_stored, wrapped_parts(tensor)))
+
+
+def wrapped_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The tensors inside a wrapper; some list meshes and empty places among them."""
+    inner, _ = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
+    parts = (getattr(tensor, name, None) for name in inner)
+    return [part for part in parts if isinstance(part, torch.Tensor)]
 
 
 def _wrapped(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:
@@ -81,6 +87,8 @@ def _gptq_or_awq(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:
     """
     if name != "qweight" or not {"qzeros", "scales"} <= own.keys():
         return None
+    if not tensor.dim() == own["qzeros"].dim() == own["scales"].dim() == 2:
+        return None
     words, outputs = own["qzeros"].shape[-1], own["scales"].shape[-1]
     bits = 32 * words // outputs if outputs else 0
     if not bits:
@@ -100,7 +108,7 @@ def _gptq_or_awq(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:
 def _mxfp4(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:
     """Blocks of 32 four-bit values in 16 bytes, with one scale byte a block beside them."""
     scales = own.get(name.removesuffix("_blocks") + "_scales")
-    if not name.endswith("_blocks") or scales is None or tensor.dtype is not torch.uint8:
+    if not name.endswith("_blocks") or scales is None or tensor.dtype is not torch.uint8 or tensor.dim() < 2:
         return None
     *outer, blocks, width = tensor.shape
     return Packing(

@@ -26,8 +26,9 @@ CONFIG_ITEMS = 64  # a longer list or dict in a module's attributes is data, not
 def read(native: nn.Module) -> tuple[Model, tuple[Note, ...]]:
     """The structure of a model: every module once, every tensor by each of its names."""
     tree = _Tree()
-    for path, module in walk(native, tree.aliases):
-        tree.add(path, module)
+    with torch._C.DisableTorchFunctionSubclass():  # parameters may have ideas of their own
+        for path, module in walk(native, tree.aliases):
+            tree.add(path, module)
     model = Model(
         name=_class_name(native),
         source="torch",
@@ -76,7 +77,8 @@ def storage_key(tensor: torch.Tensor) -> Any:
     if is_lazy(tensor) or tensor.is_nested or not plain or tensor.numel() == 0:
         return id(tensor)
     place = tensor.untyped_storage()._cdata, tensor.storage_offset()
-    return (*place, tensor.dtype, tuple(tensor.shape), tensor.stride())
+    lazily = tensor.is_conj(), tensor.is_neg()  # what is yet to be done to the elements
+    return (*place, tensor.dtype, tuple(tensor.shape), tensor.stride(), lazily)
 
 
 @dataclass
@@ -111,7 +113,7 @@ class _Tree:
                 type=_class_name(native),
                 qualified_type=type_name(type(native)),
                 config=config_of(native),
-                training=native.training,
+                training=getattr(native, "training", None),  # frozen TorchScript does not say
                 tensors=self.own_tensors[path],
                 children=tuple(self.children[path]),
                 aliases=tuple(self.aliases.get(path, ())),
@@ -214,7 +216,9 @@ def config_of(module: nn.Module) -> Mapping[str, Json]:
     An argument that became a parameter (a `bias`) is told by whether it is there.
     """
     if isinstance(module, torch.jit.ScriptModule):
-        return {key: json_safe(value) for key, value in module._concrete_type.get_constants().items()}
+        known = vars(module).get("_concrete_type")  # frozen ones have none
+        constants = known.get_constants() if known is not None else {}
+        return {key: json_safe(value) for key, value in constants.items()}
     wanted = _constructor_names(type(module))  # type: ignore[arg-type]
     config: dict[str, Json] = {}
     for key, value in vars(module).items():

@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from modelglass.frameworks.torch.describe import dtype_name, unobserved
+from modelglass.frameworks.torch.packing import wrapped_parts
 from modelglass.frameworks.torch.structure import named_tensors
 from modelglass.report.values import Values
 
@@ -35,23 +36,25 @@ def _values(tensor: torch.Tensor) -> Values | str:
     try:
         stored = _stored(tensor)
         return stored if isinstance(stored, str) else _readable(*stored)
-    except (RuntimeError, NotImplementedError, TypeError) as error:
-        return f"unreadable ({str(error).splitlines()[0]})"
+    except Exception as error:  # a tensor of somebody's own making may raise anything
+        return f"unreadable ({type(error).__name__})"
 
 
 def _stored(tensor: torch.Tensor) -> tuple[torch.Tensor, bool] | str:
     """The plain tensor that holds the elements, and whether they are something else than the weights."""
+    if tensor.is_nested:  # before wrappers: jagged ones are wrappers, too
+        inside = _stored(tensor.detach().values())
+        return inside if isinstance(inside, str) else (inside[0], True)
     if is_traceable_wrapper_subclass(tensor):
-        parts = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
-        largest = max(parts, key=lambda part: part.numel() * part.element_size())
-        inside = _stored(largest)
+        # Scales and zero points are fewer than what they belong to.
+        inside = _stored(max(wrapped_parts(tensor), key=torch.Tensor.numel))
         return inside if isinstance(inside, str) else (inside[0], True)
     if isinstance(tensor, FakeTensor) or tensor.is_meta:
         return "on the meta device, or fake"
     if tensor.is_quantized:
         known = tensor.dtype in _STORED_AS
         return (_integers(tensor), True) if known else f"of type {dtype_name(tensor.dtype)}"
-    if tensor.is_nested or tensor.layout in _COMPRESSED:
+    if tensor.layout in _COMPRESSED:
         return tensor.detach().values(), True
     if tensor.layout is torch.sparse_coo:
         return tensor.detach()._values(), True
