@@ -19,23 +19,32 @@ from side_by_side import Contestants, forget_peak, in_own_process, peak_mib, tak
 
 GIB = 2**30
 TENSORS = 8
+OTHERS = {
+    "bfloat16, 1 in 1000 zero": ("bfloat16", 0.001),
+    "bfloat16, half of them zero": ("bfloat16", 0.5),
+    "float32, half of them zero": ("float32", 0.5),
+    "float8_e4m3fn": ("float8_e4m3fn", 0.0),
+    "float64": ("float64", 0.0),
+}
 GROWTH = {"1 MiB": 2**20, "16 MiB": 2**24, "256 MiB": 2**28, "1 GiB": 2**30, "4 GiB": 2**32}
 
 
-def model(dtype: str, nbytes: int, tensors: int = TENSORS) -> Any:
-    """Normally distributed weights of so many bytes, as trained ones nearly are."""
+def model(dtype: str, nbytes: int, tensors: int = TENSORS, zeros: float = 0.0) -> Any:
+    """Normally distributed weights of so many bytes, as trained ones nearly are, a share of them zero."""
     import torch
 
     kind = getattr(torch, dtype)
     numel = nbytes // kind.itemsize // tensors
-    draws = torch.randn(min(numel, 2**24), generator=torch.Generator().manual_seed(0)) * 0.02
+    generator = torch.Generator().manual_seed(0)
+    draws = torch.randn(min(numel, 2**24), generator=generator) * (0.02 if kind.itemsize > 1 else 1.0)
+    draws[torch.rand(draws.shape, generator=generator) < zeros] = 0
     made = torch.nn.Module()
     for index in range(tensors):
         values = torch.empty(numel, dtype=kind)
         for start in range(0, numel, draws.numel()):
             values[start : start + draws.numel()] = draws[: numel - start]
         weight = torch.nn.Parameter(values.view(-1, 1024), requires_grad=False)
-        weight[0, index] += 1  # no two tensors are the same
+        weight[0, index] = 1 + index  # no two tensors are the same
         made.register_parameter(f"weight{index}", weight)
     return made
 
@@ -92,15 +101,28 @@ def race(dtype: str, rounds: int) -> dict[str, float]:
     return take_turns(contestants(dtype, GIB), rounds)
 
 
-def added_mib(dtype: str) -> float:
-    """By how much statistics lift the process's peak, with all the code that is loaded for them."""
+def other_weights(dtype: str, zeros: float, rounds: int) -> dict[str, float]:
     import modelglass as mg
+
+    native = model(dtype, GIB, zeros=zeros)
+    return take_turns(
+        {"modelglass": lambda: mg.inspect(native, stats=True), "reading": reader(native)}, rounds
+    )
+
+
+def added_mib(dtype: str) -> tuple[float, float]:
+    """By how much the process's peak grows: once, for numba and the loops it loads, and then for the work."""
+    import modelglass as mg
+    from modelglass.analyses.stats import engine
 
     native = model(dtype, GIB)
     mg.inspect(native)
     before = forget_peak()
+    engine.WORTH_COMPILING = 0
+    mg.inspect(model(dtype, 2**20, tensors=1), stats=True)
+    loaded = forget_peak()
     mg.inspect(native, stats=True)
-    return peak_mib() - before
+    return loaded - before, peak_mib() - loaded
 
 
 def growth(nbytes: int, rounds: int) -> dict[str, float]:
@@ -125,11 +147,11 @@ def page(rounds: int) -> Iterator[str]:
     yield "modelglass: `mg.inspect(model, stats=True)`, everything included. torch: `mean`, `std`, `min`,"
     yield "`max`, `histc` of each tensor. Reading: the same bytes read once by all cores."
     yield ""
-    yield "| weights | modelglass | torch takes | of plain reading speed | peak memory added |"
-    yield "|---|---:|---:|---:|---:|"
+    yield "| weights | modelglass | torch takes | of reading speed | memory for the work | to load numba |"
+    yield "|---|---:|---:|---:|---:|---:|"
     for dtype in ("bfloat16", "float32"):
         seconds = in_own_process(race, dtype, rounds)
-        added = in_own_process(added_mib, dtype)
+        loading, work = in_own_process(added_mib, dtype)
         ours = seconds["modelglass"]
         speed = f"{GIB / ours / 1e9:.1f} GB/s"
         ratio, share = seconds["torch"] / ours, seconds["reading"] / ours
@@ -138,13 +160,24 @@ def page(rounds: int) -> Iterator[str]:
             speed,
             f"{ratio:.0f} x as long",
             f"{100 * share:.0f} %",
-            f"{added:.0f} MiB",
+            f"{work:.0f} MiB",
+            f"{loading:.0f} MiB",
         )
         yield f"| {' | '.join(cells)} |"
     yield ""
+    yield "Zeros are looked at more closely, for rows and columns that are nothing else."
+    yield ""
+    yield "| weights | modelglass | of plain reading speed |"
+    yield "|---|---:|---:|"
+    for label, (dtype, zeros) in OTHERS.items():
+        seconds = in_own_process(other_weights, dtype, zeros, rounds)
+        ours = seconds["modelglass"]
+        yield f"| 1 GiB of {label} | {GIB / ours / 1e9:.1f} GB/s | {100 * seconds['reading'] / ours:.0f} % |"
+    yield ""
     yield "## Growth"
     yield ""
-    yield "One float32 tensor of each size: time per byte, relative to 1 GiB."
+    yield "One float32 tensor of each size: time per byte, relative to 1 GiB. Any tensor costs a little"
+    yield "whatever its size; beyond that, time grows with the bytes."
     yield ""
     yield "| size | seconds | per byte |"
     yield "|---:|---:|---:|"

@@ -52,11 +52,12 @@ def _count(reader: _Reader, kernels: ModuleType) -> Partial:
 
 def _keep(reader: _Reader) -> Partial:
     """Few values of a wide type, kept as they are."""
-    pieces = [reader.layout.words(np.empty(0, np.uint8))]
+    layout = reader.layout
+    pieces = [layout.words(np.empty(0, np.uint8))]
     for words in reader:
-        reader.pass_by(words, zeros=words.size, strange=True)
+        reader.pass_by(words, zeros=_zeros(layout, words), strange=True)
         pieces.append(words)
-    return reader.partial(Census.of_words(reader.layout, np.concatenate(pieces)))
+    return reader.partial(Census.of_words(layout, np.concatenate(pieces)))
 
 
 def _describe(reader: _Reader, kernels: ModuleType) -> Partial:
@@ -73,7 +74,7 @@ def _describe(reader: _Reader, kernels: ModuleType) -> Partial:
         rows.append(blocks)
         tiny, tiny_before = int(table[:, layout.zero_keys].sum()), tiny
         strange, strange_before = int(table[:, layout.strange_keys].sum()), strange
-        zeros = words.size - int(np.count_nonzero(layout.nonzero(words))) if tiny > tiny_before else 0
+        zeros = _zeros(layout, words) if tiny > tiny_before else 0
         tallies["zeros"] += zeros
         tallies["denormals"] += _denormals(layout, words, tiny - tiny_before - zeros)
         if strange > strange_before:
@@ -86,6 +87,10 @@ def _describe(reader: _Reader, kernels: ModuleType) -> Partial:
         **tallies,
     )
     return reader.partial(Census.of_table(layout, table.sum(axis=0)), figures)
+
+
+def _zeros(layout: Layout, words: Array) -> int:
+    return words.size - int(np.count_nonzero(layout.nonzero(words)))
 
 
 def _denormals(layout: Layout, words: Array, of_double: int) -> int:
@@ -128,7 +133,7 @@ class _Reader:
             self._first_nan = earlier(self._first_nan, self._first(self.layout.where(np.isnan, words)))
             self._first_inf = earlier(self._first_inf, self._first(self.layout.where(np.isinf, words)))
         if self._alive is not None:
-            self._alive.see(self._place, words.size, zeros, lambda part: self.layout.nonzero(words[part]))
+            self._alive.see(self._place, words, zeros, self.layout.nonzero)
         self._place += words.size
 
     def _first(self, which: Array) -> int | None:

@@ -60,7 +60,7 @@ class Layout:
         """Which words stand for anything but zero."""
         if self.table is None:
             return np.asarray(words << 1 != 0)
-        marks = np.ones(words.size, bool)
+        marks = np.ones(words.shape, bool)
         for key in self.zero_keys:  # there are at most two, and comparing is faster than looking up
             marks &= words != key
         return marks
