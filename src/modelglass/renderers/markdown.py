@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from modelglass.renderers import weights
 from modelglass.renderers._escape import markdown
-from modelglass.renderers._notes import note_text
+from modelglass.renderers._markdown import head, line, note_items
 from modelglass.renderers._rows import Cells, Row, rows_of
 from modelglass.renderers._totals import failure_lines, totals
 from modelglass.renderers.columns import NUMBERS, default_columns, header, known_columns
@@ -28,27 +28,22 @@ def render(
     lines = [
         f"### {markdown(report.model.name)}",
         "",
-        _line([header(name) for name in chosen]),
-        _line(["---:" if name in NUMBERS else "---" for name in chosen]),
+        *head(chosen, map(header, chosen), NUMBERS),
     ]
     rows = rows_of(report, depth=depth, fold=fold)
-    lines += [_line([_cell(cells, row, name) for name in chosen]) for row in rows]
-    lines += ["", _line(["total", ""]), _line(["---", "---"])]
-    lines += [_line([markdown(label.strip()), markdown(text)]) for label, text in totals(report)]
+    lines += [line([_cell(cells, row, name) for name in chosen]) for row in rows]
+    lines += ["", line(["total", ""]), line(["---", "---"])]
+    lines += [line([markdown(label.strip()), markdown(text)]) for label, text in totals(report)]
     if report.run.failure is not None:
-        lines += ["", *(f"> {markdown(line)}  " for line in failure_lines(report.run.failure))]
+        lines += ["", *(f"> {markdown(text)}  " for text in failure_lines(report.run.failure))]
     if report.stats is not None:
         lines += ["", *weights.markdown_table(weights.chosen(report))]
     notes = [note for note in report.notes if note.code != "forward-failed"]
     if notes:
-        lines += ["", *(f"- **{note.code}**: {markdown(note_text(note))}" for note in notes)]
+        lines += ["", *note_items(notes)]
     return "\n".join(lines) + "\n"
 
 
 def _cell(cells: Cells, row: Row, column: str) -> str:
     text = markdown(cells.text(row, column))
     return "&emsp;" * row.depth + text if column == "name" else text
-
-
-def _line(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from modelglass.errors import UsageError
 from modelglass.renderers._escape import markdown, printable
-from modelglass.renderers._notes import note_text
+from modelglass.renderers._markdown import head, line, note_items
 from modelglass.renderers._terminal import CYAN, DIM, RED, Paint, Table, note_lines, painter, wrapped
 from modelglass.renderers._units import shape_text, share
 from modelglass.renderers.columns import known_columns
@@ -47,7 +47,7 @@ def render(
     paint = painter(color)
     rows = chosen(report, sort=sort, ascending=ascending, top=top)
     sections = [table(rows, width=width, paint=paint, columns=columns)]
-    sections += ["\n".join(part for line in _summary(report, rows) for part in wrapped(line, width))]
+    sections += ["\n".join(part for text in _summary(report, rows) for part in wrapped(text, width))]
     if report.notes:
         sections.append(note_lines(report.notes, width, paint))
     return "\n\n".join(sections) + "\n"
@@ -64,9 +64,9 @@ def render_markdown(
     """The statistics for a pull request."""
     rows = chosen(report, sort=sort, ascending=ascending, top=top)
     lines = [f"### {markdown(report.model.name)}", "", *markdown_table(rows, columns=columns)]
-    lines += ["", *(f"{line}  " for line in _summary(report, rows))]
+    lines += ["", *(f"{text}  " for text in _summary(report, rows))]
     if report.notes:
-        lines += ["", *(f"- **{note.code}**: {markdown(note_text(note))}" for note in report.notes)]
+        lines += ["", *note_items(report.notes)]
     return "\n".join(lines) + "\n"
 
 
@@ -128,15 +128,10 @@ def table(
 def markdown_table(rows: Sequence[Row], *, columns: Sequence[str] | str | None = None) -> Iterator[str]:
     """The rows as the lines of a Markdown table."""
     names = known_columns(columns or _default_columns(rows, 110), COLUMNS)
-    yield _line([_head(name) for name in names])
-    yield _line(["---:" if name in _NUMBERS else "---" for name in names])
+    yield from head(names, map(_head, names), _NUMBERS)
     for row in rows:
         # Browsers make one of several spaces, unless they are of the kind that does not break.
-        yield _line([markdown(_cell(row, name)).replace("  ", "\N{NO-BREAK SPACE}" * 2) for name in names])
-
-
-def _line(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+        yield line([markdown(_cell(row, name)).replace("  ", "\N{NO-BREAK SPACE}" * 2) for name in names])
 
 
 def _head(column: str) -> str:

@@ -75,17 +75,19 @@ def _of_one(tensor: Tensor, stats: TensorStats, padding: Json) -> Iterator[_Find
 
 def _of_weights(tensor: Tensor, stats: TensorStats, padding: Json) -> Iterator[_Finding]:
     # Biases start as zeros and the scales of norms as ones; a matrix should not.
-    severity: Severity = "warning" if _is_matrix(tensor) else "info"
+    matrix = _is_matrix(tensor)
+    severity: Severity = "warning" if matrix else "info"
     if stats.constant and stats.count > 1:
         if stats.max == 0:
             yield _Finding("zero", severity, "")
         else:
             yield _Finding("constant", severity, f"is {stats.max:g}")
         return
-    if stats.dead_rows and not (stats.dead_rows == 1 and stats.first_dead_row == padding):
+    is_padding = stats.dead_rows == 1 and stats.first_dead_row == padding
+    if stats.dead_rows and matrix and not is_padding:
         detail = f"has {stats.dead_rows:,}, the first is {stats.first_dead_row}"
         yield _Finding("dead-rows", "warning", detail)
-    if stats.dead_columns:
+    if stats.dead_columns and matrix:
         detail = f"has {stats.dead_columns:,}, the first is {stats.first_dead_column}"
         yield _Finding("dead-columns", "warning", detail)
     if not tensor.dtype.startswith(("float", "bfloat", "complex")):
