@@ -53,6 +53,7 @@ __all__ = [
     "known_columns",
     "load",
     "plot",
+    "plotter",
     "render",
     "save",
     "show",
@@ -216,10 +217,18 @@ def _terminal_width() -> int:
 
 def plot(report: Report, path: str | os.PathLike[str]) -> None:
     """Draw the weights' distributions from a report with statistics: SVG or PDF by the suffix, else PNG."""
+    plotter(path)(report)
+
+
+def plotter(path: str | os.PathLike[str]) -> Callable[[Report], None]:
+    """How to draw a report to that file; what stands in the way is found now, not after weights are read."""
     with _needing("matplotlib", "drawing", extra="plots"):
         from modelglass.renderers import plots
     target = Path(path)
-    write_whole(target, plots.render(report, format=target.suffix.removeprefix(".").lower() or "png"))
+    format = plots.known_format(target.suffix.removeprefix(".").lower() or "png")
+    if not target.parent.is_dir():
+        raise UsageError(f"cannot write {str(target)!r}: there is no such folder", hint="choose another file")
+    return lambda report: write_whole(target, plots.render(report, format=format))
 
 
 @contextmanager

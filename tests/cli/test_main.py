@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import modelglass as mg
-from modelglass.cli.main import main
+from command_line import run
 
 SOURCE = """
 import torch
@@ -50,13 +50,6 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "net.py").write_text(SOURCE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COLUMNS", raising=False)
-
-
-def run(*args: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as stop:
-        main(list(args))
-    out, err = capsys.readouterr()
-    return int(stop.value.code or 0), out, err
 
 
 def process(*args: str, **more: object) -> subprocess.CompletedProcess[str]:

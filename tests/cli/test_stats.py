@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import modelglass as mg
+from command_line import run
 from modelglass.cli.main import main
 from modelglass.report import FINDINGS
 
@@ -37,15 +38,8 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
 
 
-def run(*args: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as stop:
-        main(["stats", *args])
-    out, err = capsys.readouterr()
-    return int(stop.value.code or 0), out, err
-
-
 def test_statistics_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run("net.py::healthy", capsys=capsys)
+    code, out, _ = run("stats", "net.py::healthy", capsys=capsys)
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()[2:6]] == ["0.weight", "0.bias", "1.weight", "1.bias"]
     assert "no findings" in out
@@ -53,15 +47,15 @@ def test_statistics_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_findings_do_not_fail_unless_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("net.py::broken", capsys=capsys)[0] == 0
-    code, out, err = run("net.py::broken", "--fail-on", "nan,inf", capsys=capsys)
+    assert run("stats", "net.py::broken", capsys=capsys)[0] == 0
+    code, out, err = run("stats", "net.py::broken", "--fail-on", "nan,inf", capsys=capsys)
     assert code == 1
     assert "the first at [3, 4]" in out
     assert "findings: nan" in err
-    assert run("net.py::broken", "--fail-on", "zero", capsys=capsys)[0] == 1
-    assert run("net.py::broken", "--fail-on", "any", capsys=capsys)[0] == 1
-    assert run("net.py::broken", "--fail-on", "inf,outlier", capsys=capsys)[0] == 0
-    assert run("net.py::healthy", "--fail-on", "any", capsys=capsys)[0] == 0
+    assert run("stats", "net.py::broken", "--fail-on", "zero", capsys=capsys)[0] == 1
+    assert run("stats", "net.py::broken", "--fail-on", "any", capsys=capsys)[0] == 1
+    assert run("stats", "net.py::broken", "--fail-on", "inf,outlier", capsys=capsys)[0] == 0
+    assert run("stats", "net.py::healthy", "--fail-on", "any", capsys=capsys)[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -79,20 +73,22 @@ def test_findings_do_not_fail_unless_asked(capsys: pytest.CaptureFixture[str]) -
     ids=" ".join,
 )
 def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run("net.py::broken", *arguments, capsys=capsys)
+    code, out, err = run("stats", "net.py::broken", *arguments, capsys=capsys)
     assert code == 2
     assert out == ""
     assert "rror" in err
 
 
 def test_a_choice_of_tensors(capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = run("net.py::healthy", "--filter", "*.weight", "--sort", "std", "--top", "1", capsys=capsys)
+    _, out, _ = run(
+        "stats", "net.py::healthy", "--filter", "*.weight", "--sort", "std", "--top", "1", capsys=capsys
+    )
     assert [line.split()[0] for line in out.splitlines()[2:3]] == ["0.weight"]
     assert "1 of 2 tensors" in out
 
 
 def test_json_is_the_report(capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = run("net.py::broken", "--format", "json", "-o", "out.json", capsys=capsys)
+    _, out, _ = run("stats", "net.py::broken", "--format", "json", "-o", "out.json", capsys=capsys)
     assert out == ""
     document = json.loads(Path("out.json").read_text())
     assert document["stats"]["0.weight"]["nan"] == 1
@@ -100,17 +96,17 @@ def test_json_is_the_report(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_markdown(capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = run("net.py::broken", "--format", "markdown", capsys=capsys)
+    _, out, _ = run("stats", "net.py::broken", "--format", "markdown", capsys=capsys)
     assert out.startswith("### Sequential\n\n| name |")
 
 
 def test_a_plot(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("net.py::broken", "--plot", "weights.svg", capsys=capsys)[0] == 0
+    assert run("stats", "net.py::broken", "--plot", "weights.svg", capsys=capsys)[0] == 0
     assert "0.weight" in Path("weights.svg").read_text()
 
 
 def test_help_lists_the_findings(capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = run("--help", capsys=capsys)
+    _, out, _ = run("stats", "--help", capsys=capsys)
     assert all(code in out for code in FINDINGS)
 
 

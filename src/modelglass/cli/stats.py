@@ -74,11 +74,12 @@ def stats(
     unwanted = _codes(fail_on)
     if columns is not None:
         api.known_columns(columns, api.STATS_COLUMNS)
+    draw = None if plot is None else api.plotter(plot)
     with Progress() as progress, redirect_stdout(sys.stderr):
         report = api.inspect(target, stats=pattern or True, progress=progress)
-        if plot is not None:
+        if draw is not None:
             progress("drawing")
-            api.plot(report, plot)
+            draw(report)
     options: dict[str, object] = {}
     if format_ != "json":
         options = {"sort": sort, "ascending": ascending, "top": top, "columns": columns}

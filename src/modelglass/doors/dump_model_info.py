@@ -68,32 +68,31 @@ def dump_model_info(
     """
     teller = _Teller(logger)
     report = teller.attempt("the model was not inspected", lambda: _inspected(model, teller))
-    layers: list[LayerInfo] = []
-    plot_path = None
-    if report is not None:
-        layers = [_layer(tensor, report) for tensor in report.parameters]
-        lines = teller.attempt("nothing can be listed", lambda: list(listing.lines(report)))
-        for line in lines or ():
-            teller.say(line)
-        plot_path = teller.attempt(
-            "weight distributions were not drawn",
-            lambda: (
-                _drawn(report, DEFAULT_PLOT if save_path is None else save_path)
-                if plot_distributions
-                else None
-            ),
-        )
-        if plot_path is not None:
-            teller.say(f"Weight distributions: {plot_path}")
-    counts = report.counts if report is not None else None
+    if report is None:
+        return ModelInfo(0, 0, 0, 0.0, [], 0, teller.problems)  # with the problem that explains the zeros
+    for line in teller.attempt("nothing can be listed", lambda: list(listing.lines(report))) or ():
+        teller.say(line)
+    path = DEFAULT_PLOT if save_path is None else save_path
+    plot_path = teller.attempt(
+        "weight distributions were not drawn",
+        lambda: _drawn(report, path) if plot_distributions else None,
+    )
+    if plot_path is not None:
+        teller.say(f"Weight distributions: {plot_path}")
+    return _info(report, teller.problems, plot_path)
+
+
+def _info(report: Report, problems: list[str], plot_path: str | None) -> ModelInfo:
+    layers = [_layer(tensor, report) for tensor in report.parameters]
+    counts = report.counts
     return ModelInfo(
         total_params=counts.params if counts else 0,
-        trainable_params=counts.trainable if counts else 0,
-        non_trainable_params=counts.frozen if counts else 0,
+        trainable_params=counts.trainable if counts else None,
+        non_trainable_params=counts.frozen if counts else None,
         total_memory_mb=counts.param_nbytes / MB if counts else 0.0,
         layers=layers,
         num_layers=len(layers),
-        problems=teller.problems,
+        problems=problems,
         plot_path=plot_path,
         report=report,
     )

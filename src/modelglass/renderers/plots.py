@@ -22,7 +22,6 @@ from modelglass.renderers._units import shape_text
 from modelglass.renderers.weights import Row, chosen
 from modelglass.report import FINDINGS, Histogram, Report, Severity
 
-FORMATS = ("png", "svg", "pdf")
 PANELS = 40  # more than these on one sheet cannot be read
 _PANEL = 3.3, 2.05  # inches
 _HEAD = 0.9  # inches above the panels
@@ -43,8 +42,6 @@ _COLORS: dict[Severity | None, str] = {
 
 def render(report: Report, *, format: str = "png", panels: int = PANELS) -> bytes:
     """The picture. A PDF has as many pages as it takes; the others show the most telling tensors."""
-    if format not in FORMATS:
-        raise UsageError(f"there are no plots as {format!r}", hint="choose .png, .svg or .pdf")
     rows = [
         row for row in chosen(report) if row.tensor.kind != "buffer" and row.stats and row.stats.histogram
     ]
@@ -72,6 +69,13 @@ def render(report: Report, *, format: str = "png", panels: int = PANELS) -> byte
         figure = _sheet(report, shown, caption, found, format)
         figure.savefig(content, format=format, metadata=_NO_DATE[format])
     return content.getvalue()
+
+
+def known_format(name: str) -> str:
+    """The name, checked to be that of a format."""
+    if name not in _CANVASES:
+        raise UsageError(f"there are no plots as {name!r}", hint="choose .png, .svg or .pdf")
+    return name
 
 
 def _severities(report: Report) -> dict[str, Severity]:

@@ -108,16 +108,11 @@ class Partial:
             first_inf=self.first_inf,
             described="magnitudes" if self.layout.magnitudes and described == "values" else described,
         )
-        if self.alive is not None:
-            stats = replace(
-                stats,
-                dead_rows=self.alive.dead_rows.size,
-                dead_columns=self.alive.dead_columns.size,
-                first_dead_row=_first(self.alive.dead_rows),
-                first_dead_column=_first(self.alive.dead_columns),
-            )
-        if not stats.finite:
-            return stats
+        stats = stats if self.alive is None else _with_dead(stats, self.alive)
+        return self._with_finite(stats, figures) if stats.finite else stats
+
+    def _with_finite(self, stats: TensorStats, figures: Figures) -> TensorStats:
+        """What only finite values have: moments, extremes, a distribution."""
         low, high = figures.low + 0.0, figures.high + 0.0  # no minus zero
         distribution = Distribution(self.census, low, high)
         if self.layout.integer:
@@ -133,6 +128,17 @@ class Partial:
             histogram=distribution.histogram(),
             resolution=distribution.resolution,
         )
+
+
+def _with_dead(stats: TensorStats, alive: Alive) -> TensorStats:
+    rows, columns = alive.dead_rows, alive.dead_columns
+    return replace(
+        stats,
+        dead_rows=rows.size,
+        dead_columns=columns.size,
+        first_dead_row=_first(rows),
+        first_dead_column=_first(columns),
+    )
 
 
 def earlier(one: int | None, other: int | None) -> int | None:

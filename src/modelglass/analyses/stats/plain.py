@@ -52,7 +52,7 @@ def _describe(block: Array, row: Array, extremes: Array) -> None:
     low, high = float(values.min()), float(values.max())
     extremes[0] = min(extremes[0], low)
     extremes[1] = max(extremes[1], high)
-    exponent = scale_exponent(max(abs(low), abs(high)))
+    exponent = _scale_exponent(max(abs(low), abs(high)))
     scale = ldexp(1.0, -exponent)
     padded = np.full(-(-block.size // LANES) * LANES, np.float64(pivot))
     padded[: block.size] = values
@@ -66,7 +66,7 @@ def _describe(block: Array, row: Array, extremes: Array) -> None:
     row[4] = exponent
 
 
-def scale_exponent(largest: float) -> int:
+def _scale_exponent(largest: float) -> int:
     """The power of two to divide by so that squares neither overflow nor vanish; 0 for usual values."""
     if largest == 0.0 or 2.0**-FAR < largest < 2.0**FAR:
         return 0
