@@ -48,6 +48,19 @@ def test_of_many_tensors_the_most_telling_are_shown() -> None:
     assert "40 of 100 tensors: those with errors or warnings" in picture
 
 
+def test_nothing_is_drawn_outside_the_sheet() -> None:
+    """Not every viewer cuts off what lies outside its panel; heights on a logarithmic scale may."""
+    layer = nn.Linear(40, 40)
+    with torch.no_grad():
+        layer.weight[0, 0] = 1e4
+    picture = svg(mg.inspect(layer, stats=True))
+    assert "log heights" in picture
+    height = float(re.search(r'viewBox="0 0 [\d.]+ ([\d.]+)"', picture)[1])
+    shapes = re.sub(r"<defs>.*?</defs>", "", picture, flags=re.DOTALL)  # without the outlines of letters
+    corners = re.findall(r"[ML] (-?[\d.]+) (-?[\d.]+)", shapes)
+    assert max(float(y) for _, y in corners) <= height + 1
+
+
 def test_a_pdf_has_pages_for_all() -> None:
     content = plots.render(layers(100), format="pdf")
     assert len(re.findall(rb"/Type /Page\b", content)) == 3

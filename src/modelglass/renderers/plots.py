@@ -31,6 +31,7 @@ _CANVASES = {"png": FigureCanvasAgg, "svg": FigureCanvasSVG, "pdf": FigureCanvas
 _NO_DATE: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 _GREY, _BLACK = "#555555", "#111111"
 _PLAIN_TEXT: dict[str, Any] = {"parse_math": False, "usetex": False}  # names are no formulas
+_LOG_FLOOR = 0.5  # below the height of a single value
 _FEW = 1000  # values that 64 bins would scatter
 _COLORS: dict[Severity | None, str] = {
     None: "#3b6ea5",
@@ -164,7 +165,10 @@ def _bars(axes: Axes, histogram: Histogram, color: str, *, spread: bool) -> None
     step = 1 if spread or len(histogram.counts) < 8 else 4
     counts = [sum(histogram.counts[i : i + step]) for i in range(0, len(histogram.counts), step)]
     # Bins are equally wide, so their numbers will do as places: no range is too large or too small to draw.
-    axes.stairs(counts, fill=True, color=color)
+    spiky = max(counts) > _SPIKY * sum(counts)
+    # On a logarithmic scale nothing is infinitely far down, where not every viewer cuts it off.
+    floor = _LOG_FLOOR if spiky else 0.0
+    axes.stairs([max(number, floor) for number in counts], baseline=floor, fill=True, color=color)
     axes.set_xlim(0, len(counts))
     axes.set_xticks([0, len(counts)])
     for label, tick in zip(("left", "right"), axes.set_xticklabels(_ends(histogram)), strict=True):
@@ -172,9 +176,9 @@ def _bars(axes: Axes, histogram: Histogram, color: str, *, spread: bool) -> None
     if histogram.low < 0 < histogram.high:
         zero = 1 / (1 - histogram.high / histogram.low)
         axes.axvline(zero * len(counts), color="white", linewidth=0.6)
-    if max(counts) > _SPIKY * sum(counts):
-        axes.set_yscale("log", nonpositive="clip")
-        axes.set_ylim(0.5, 2 * max(counts))
+    if spiky:
+        axes.set_yscale("log")
+        axes.set_ylim(floor, 2 * max(counts))
         _write(axes, 0.99, 0.86, "log heights", color=_GREY, ha="right")
 
 
