@@ -12,8 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from modelglass.analyses.formulas import register_formula
-    from modelglass.api import ModelSummary, inspect, load, plot, render, save, show, summary
+    from modelglass.api import (
+        ModelSummary,
+        inspect,
+        load,
+        plot,
+        render,
+        reproduce,
+        save,
+        show,
+        summary,
+        unique,
+    )
     from modelglass.doors.dump_model_info import LayerInfo, ModelInfo, dump_model_info
+    from modelglass.doors.model_info import model_info
+    from modelglass.doors.unique_modules import extract_pytorch_ops, extract_unique_modules
     from modelglass.errors import InspectError
     from modelglass.frameworks.request import Inputs
     from modelglass.report import Report
@@ -28,14 +41,19 @@ _HOMES = {
     "ModelSummary": "modelglass.api",
     "Report": "modelglass.report",
     "dump_model_info": "modelglass.doors.dump_model_info",
+    "extract_pytorch_ops": "modelglass.doors.unique_modules",
+    "extract_unique_modules": "modelglass.doors.unique_modules",
     "inspect": "modelglass.api",
     "load": "modelglass.api",
+    "model_info": "modelglass.doors.model_info",
     "plot": "modelglass.api",
     "register_formula": "modelglass.analyses.formulas",
     "render": "modelglass.api",
+    "reproduce": "modelglass.api",
     "save": "modelglass.api",
     "show": "modelglass.api",
     "summary": "modelglass.api",
+    "unique": "modelglass.api",
 }
 
 __all__ = [
@@ -47,14 +65,19 @@ __all__ = [
     "Report",
     "__version__",
     "dump_model_info",
+    "extract_pytorch_ops",
+    "extract_unique_modules",
     "inspect",
     "load",
+    "model_info",
     "plot",
     "register_formula",
     "render",
+    "reproduce",
     "save",
     "show",
     "summary",
+    "unique",
 ]
 
 

@@ -18,7 +18,10 @@ from modelglass.analyses.counts import count
 from modelglass.analyses.formulas import costs_nothing
 from modelglass.analyses.outputs import layer_outputs_nbytes
 from modelglass.analyses.remarks import remarks
+from modelglass.analyses.unique import unique as find_unique
 from modelglass.errors import (
+    CannotReproduceError,
+    ForwardError,
     InputsError,
     MissingPackageError,
     ReportFormatError,
@@ -35,9 +38,11 @@ from modelglass.frameworks.request import (
 )
 from modelglass.renderers import json, markdown, text, weights
 from modelglass.renderers import summary as classic
-from modelglass.renderers._units import pace
+from modelglass.renderers import unique as distinct
+from modelglass.renderers._units import pace, value_text
 from modelglass.renderers.columns import COLUMNS, known_columns
-from modelglass.report import FINDINGS, Report, RunMode, Values
+from modelglass.renderers.records import short_name
+from modelglass.report import FINDINGS, Report, Reproducers, RunMode, Unique, UniqueOp, Values
 from modelglass.report.codec import dumps, loads
 
 __all__ = [
@@ -47,20 +52,28 @@ __all__ = [
     "STATS_COLUMNS",
     "STATS_RENDERERS",
     "STATS_SORTS",
+    "UNIQUE_COLUMNS",
+    "UNIQUE_RENDERERS",
+    "UNIQUE_SORTS",
     "ModelSummary",
     "TensorSpec",
+    "completed",
     "inspect",
+    "inspect_operators",
     "known_columns",
     "load",
     "plot",
     "plotter",
     "render",
+    "reproduce",
     "save",
     "show",
     "summary",
+    "unique",
     "write_whole",
 ]
 
+MADE_BY = "Made by modelglass"  # in every file that may be replaced without asking
 RENDERERS: dict[str, Callable[..., str]] = {
     "text": text.render,
     "json": json.render,
@@ -71,6 +84,13 @@ STATS_RENDERERS: dict[str, Callable[..., str]] = {
     "text": weights.render,
     "json": json.render,
     "markdown": weights.render_markdown,
+}
+UNIQUE_COLUMNS, UNIQUE_SORTS = distinct.COLUMNS, distinct.SORTS
+UNIQUE_RENDERERS: dict[str, Callable[..., str]] = {
+    "text": distinct.render,
+    "json": distinct.render_json,
+    "csv": distinct.render_csv,
+    "markdown": distinct.render_markdown,
 }
 
 
@@ -87,7 +107,7 @@ def inspect(
     stats: bool | str = False,
     progress: Progress | None = None,
 ) -> Report:
-    """Everything about a model: a module, or code that builds one ("file.py::function").
+    """Everything about a model: a module, or code that builds one (a function, or "file.py::function").
 
     `inputs` is a tensor, a tuple (positional), a dict (keyword), `Inputs`, or code that makes them.
     `input_shape` with `batch_size` and `dtype` replaces them when a shape says it all. Without either, only
@@ -102,19 +122,10 @@ def inspect(
     """
     if run not in get_args(RunMode):
         raise UsageError(f"run={run!r} is not known", hint='use "fake", "real" or "none"')
-    tell = progress or (lambda text: None)
-    with ExitStack() as stack:
-        native = target
-        if isinstance(target, (str, os.PathLike)):
-            tell("loading and building the model")
-            native = stack.enter_context(targets.calling(_code_target(target)))
-        if isinstance(inputs, str):
-            tell("making the inputs")
-            source, inputs = inputs, stack.enter_context(targets.calling(inputs))
-            if inputs is None:
-                raise InputsError(f"{source!r} gave None", hint="return a tensor, a tuple or a dict")
+    specs = {"input_shape": input_shape, "batch_size": batch_size, "dtype": dtype}
+    with _made(target, inputs, progress) as (native, given):
         request = Request(
-            inputs=requested_inputs(inputs, input_shape, batch_size, dtype),
+            inputs=requested_inputs(given, **specs),
             mode=run,
             train=train,
             device=None if device is None else str(device),
@@ -126,12 +137,43 @@ def inspect(
                 "a training step needs a run, and a run needs inputs",
                 hint="give inputs or their shapes, and a run that is fake or real",
             )
-        tell("observing the model")
         adapter = _adapter(native, target)
         report = _report(adapter.observe(native, request))
         if stats:
-            report = _with_stats(report, adapter.values(native), stats, tell)
+            report = _with_stats(report, adapter.values(native), stats, progress or _silently)
     return report
+
+
+def inspect_operators(target: Any, inputs: Any, *, progress: Progress | None = None) -> Report:
+    """Structure, calls and operators without their cost, at little more than half the price of it all."""
+    with _made(target, inputs, progress) as (native, given):
+        request = Request(inputs=requested_inputs(given, None, 1, None), progress=progress, kernels=False)
+        observed = _adapter(native, target).observe(native, request)
+    counts = count(observed.model)
+    return Report(model=observed.model, run=observed.run, counts=counts, notes=observed.notes)
+
+
+def _silently(text: str) -> None:
+    """Nobody wants to hear of progress."""
+
+
+@contextmanager
+def _made(target: Any, inputs: Any, progress: Progress | None) -> Iterator[tuple[Any, Any]]:
+    """The model and its inputs, by the code that makes them where that is what was given."""
+    tell = progress or _silently
+    with ExitStack() as stack:
+        native, given = target, inputs
+        if isinstance(target, (str, os.PathLike)) or targets.is_maker(target):
+            tell("loading and building the model")
+            maker = target if targets.is_maker(target) else _code_target(target)
+            native = stack.enter_context(targets.calling(maker))
+        if isinstance(inputs, str) or targets.is_maker(inputs):
+            tell("making the inputs")
+            given = stack.enter_context(targets.calling(inputs))
+            if given is None:
+                raise InputsError(f"{inputs!r} gave None", hint="return a tensor, a tuple or a dict")
+        tell("observing the model")
+        yield native, given
 
 
 def _adapter(native: Any, target: Any) -> ModuleType:
@@ -158,6 +200,74 @@ def _report(observation: Observation) -> Report:
         cost=costs,
         notes=(*observation.notes, *remarks(counts, costs)),
     )
+
+
+def completed(report: Report) -> Report:
+    """The report of a run that reached its end; one that did not is an error here."""
+    failure = report.run.failure
+    if failure is not None:
+        where = failure.module or "(root)"
+        met = ", ".join(f"{value.name} {value_text(value)}" for value in failure.inputs)
+        raise ForwardError(
+            f"{where} raised {failure.error}: {failure.message}",
+            hint=f"it was given {met}" if met else "check the inputs",
+        )
+    return report
+
+
+def unique(report: Report) -> Unique:
+    """The distinct modules and operators of a model, each with the places where it is.
+
+    >>> import torch
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))
+    >>> [(each.paths, each.count) for each in unique(inspect(model, inputs=torch.ones(2, 4))).modules]
+    [(('',), 1), (('0', '2'), 2), (('1',), 1)]
+    """
+    return find_unique(report.model)
+
+
+def reproduce(report: Report, folder: str | os.PathLike[str]) -> Reproducers:
+    """Write a Python file for each distinct operator that runs it alone, with its shapes and attributes.
+
+    Files of an earlier run in that folder are replaced; whatever else is in it stays.
+    """
+    adapter = frameworks.adapter(report.model.source)
+    sources: dict[str, str] = {}
+    missing: dict[str, str] = {}
+    for each in unique(report).ops:
+        op = report.model.ops[each.ops[0]]
+        name = f"{each.id}_{short_name(op)}.py"
+        try:
+            sources[name] = adapter.reproducer(op, file=name, details=_found(report, each))
+        except CannotReproduceError as reason:
+            missing[each.id] = reason.problem
+    target = Path(folder)
+    _clear(target)
+    for name, source in sources.items():
+        write_whole(target / name, source)
+    return Reproducers(files=tuple(sources), missing=missing)
+
+
+def _found(report: Report, each: UniqueOp) -> str:
+    """Where a distinct operator ran, how often, and at what cost."""
+    op = report.model.ops[each.ops[0]]
+    times = "once" if each.count == 1 else f"{each.count:,} times, at first"
+    macs = "" if each.macs is None else f": {each.macs:,} MACs a time"
+    ran = f"{report.model.name} ran it {times} in {op.module or '(root)'}{macs}."
+    return f"{ran}\n{MADE_BY}; the values are made up."
+
+
+def _clear(folder: Path) -> None:
+    """Make the folder, or remove from it what an earlier run has written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in folder.glob("op_*.py"):
+            if MADE_BY in path.read_text(encoding="utf-8", errors="replace"):
+                path.unlink()
+    except OSError as cause:
+        raise UsageError(
+            f"cannot write to {str(folder)!r}: {cause.strerror}", hint="choose another folder"
+        ) from cause
 
 
 def _with_stats(

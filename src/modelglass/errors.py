@@ -29,6 +29,10 @@ class InputsError(InspectError):
     """The inputs cannot be made or do not belong to the model's framework."""
 
 
+class ForwardError(InspectError):
+    """The forward pass raised, and what was asked for needs all of it."""
+
+
 class UnknownTargetError(InspectError):
     """The object is not a model of any framework modelglass knows."""
 
@@ -41,6 +45,13 @@ class MissingPackageError(InspectError):
             f"{wanted_by} needs the package {package!r}, which is not installed",
             hint=f"pip install 'modelglass[{extra}]'",
         )
+
+
+class CannotReproduceError(InspectError):
+    """An operator cannot be run from a file of its own; `problem` says why."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem, hint="reproduce it by hand, from its record")
 
 
 class FormulaError(InspectError):

@@ -28,12 +28,22 @@ def is_code_target(text: str) -> bool:
     return "::" in text or (":" in text and not Path(text).exists())
 
 
-@contextmanager
-def calling(text: str) -> Iterator[Any]:
-    """What the named function returns, or the named object itself when it is no function or class.
+def is_maker(value: Any) -> bool:
+    """Whether this is code that makes something, rather than the thing itself."""
+    return isinstance(value, (FunctionType, BuiltinFunctionType, MethodType, type, partial))
 
-    Imports next to it keep working inside the block; afterwards the process has forgotten them.
+
+@contextmanager
+def calling(maker: Any) -> Iterator[Any]:
+    """What a function returns: one given, or one named by text in either form.
+
+    A name may also be that of a model already built. Imports next to a named function keep working inside
+    the block; afterwards the process has forgotten them.
     """
+    if not isinstance(maker, str):
+        yield _made_by(maker, getattr(maker, "__qualname__", type(maker).__name__))
+        return
+    text = maker
     place, _, name = text.partition("::") if "::" in text else text.rpartition(":")
     if not place or not name:
         raise UsageError(f"{text!r} does not name a function", hint=f"write {FORMS}")
@@ -109,7 +119,7 @@ def _is_own(value: Any, module: ModuleType) -> bool:
 
 def _made_by(found: Any, text: str) -> Any:
     """Call what is to be called; a model that is already built is taken as it is."""
-    if not isinstance(found, (FunctionType, BuiltinFunctionType, MethodType, type, partial)):
+    if not is_maker(found):
         return found
     with _telling(f"calling {text!r}"):
         try:

@@ -8,6 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
+from modelglass import api
+from modelglass.errors import UsageError
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 width_option = click.option("--width", type=click.IntRange(40), help="Width of the text in columns.")
@@ -35,3 +38,23 @@ def format_option(formats: Iterable[str]) -> Callable[[Command], Command]:
         show_default=True,
         help="What comes out.",
     )
+
+
+def inputs_options(command: Command) -> Command:
+    """What the model is called with: a function that makes it, or shapes."""
+    by_code = click.option("--inputs", metavar="CODE", help="Code that makes the inputs: file.py::function.")
+    by_shape = click.option(
+        "--input",
+        "specs",
+        metavar="SPEC",
+        multiple=True,
+        help="An input by shape: 1x3x224x224, 2x16:int64, mask=2x16:bool. Repeatable.",
+    )
+    return by_code(by_shape(command))
+
+
+def given_inputs(inputs: str | None, specs: tuple[str, ...]) -> Any:
+    """What the two options say together; None when neither is given."""
+    if inputs and specs:
+        raise UsageError("--inputs and --input exclude each other", hint="give one of them")
+    return inputs or api.TensorSpec.parse_all(specs) or None

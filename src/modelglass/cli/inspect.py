@@ -10,10 +10,16 @@ from typing import Any
 import click
 
 from modelglass import api
-from modelglass.cli._options import color_option, format_option, output_option, width_option
+from modelglass.cli._options import (
+    color_option,
+    format_option,
+    given_inputs,
+    inputs_options,
+    output_option,
+    width_option,
+)
 from modelglass.cli._output import emit, wants_color, width_of
 from modelglass.cli._progress import Progress
-from modelglass.errors import UsageError
 
 FAILED = 3
 
@@ -29,14 +35,7 @@ Examples:
 
 @click.command(name="inspect", epilog=EPILOG)
 @click.argument("target")
-@click.option("--inputs", metavar="CODE", help="Code that makes the inputs: file.py::function.")
-@click.option(
-    "--input",
-    "specs",
-    metavar="SPEC",
-    multiple=True,
-    help="An input by shape: 1x3x224x224, 2x16:int64, mask=2x16:bool. Repeatable.",
-)
+@inputs_options
 @click.option(
     "--run",
     type=click.Choice(["fake", "real", "none"]),
@@ -75,10 +74,8 @@ def inspect(
     TARGET is file.py::function or package.module:function that returns a model. Without inputs only its
     structure is read.
     """
-    if inputs and specs:
-        raise UsageError("--inputs and --input exclude each other", hint="give one of them")
     shown = None if columns is None else api.known_columns(columns)
-    given = inputs or api.TensorSpec.parse_all(specs) or None
+    given = given_inputs(inputs, specs)
     # What the user's code prints must not mix with the result.
     with Progress() as progress, redirect_stdout(sys.stderr):
         report = api.inspect(target, given, run=run, train=train, stats=stats, progress=progress)

@@ -13,8 +13,10 @@ import click
 
 from modelglass import __version__
 from modelglass.cli.completion import completion
+from modelglass.cli.info import info
 from modelglass.cli.inspect import inspect
 from modelglass.cli.stats import stats
+from modelglass.cli.unique import unique
 from modelglass.errors import InspectError
 
 BROKEN = 3  # a bug of ours must not look like an answer (1) or wrong usage (2)
@@ -24,6 +26,8 @@ Examples:
   modelglass model.py::build --input 1x3x224x224
   modelglass inspect model.py::build --inputs model.py::batch --train
   modelglass stats model.py::load --fail-on nan,inf
+  modelglass unique model.py::build --input 1x3x224x224 --ops --sort macs
+  modelglass info model.py::build --input 1x3x224x224 -o model_info.json
   modelglass completion bash >> ~/.bashrc
 
 Exit codes: 0 done; 1 done, with findings; 2 wrong usage; 3 the target could not be read or run;
@@ -68,22 +72,29 @@ def cli(debug: bool) -> None:
 
 cli.add_command(inspect)
 cli.add_command(stats)
+cli.add_command(unique)
+cli.add_command(info)
 cli.add_command(completion)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its code."""
+    run(cli, "modelglass", arguments)
+
+
+def run(command: click.Command, name: str, arguments: list[str] | None = None) -> None:
+    """Run a command under that name and exit with its code."""
     args = sys.argv[1:] if arguments is None else arguments
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 still gets its table
-    sys.exit(_run(args))
+    sys.exit(_exit_code(command, name, args))
 
 
-def _run(args: list[str]) -> Any:
+def _exit_code(command: click.Command, name: str, args: list[str]) -> Any:
     debug = "--debug" in args
     args = [arg for arg in args if arg != "--debug"]  # welcome anywhere on the line
     try:
-        return cli.main(args, prog_name="modelglass", standalone_mode=False) or 0
+        return command.main(args, prog_name=name, standalone_mode=False) or 0
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:

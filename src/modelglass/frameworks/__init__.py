@@ -16,5 +16,5 @@ def framework_of(native: object) -> str | None:
 
 
 def adapter(framework: str) -> ModuleType:
-    """The adapter's module: it offers `accepts(native)`, `observe(native, request)` and `values(native)`."""
+    """The adapter's module: it offers `accepts`, `observe` and `values` of a model, `reproducer` of an op."""
     return import_module(f"modelglass.frameworks.{framework}")

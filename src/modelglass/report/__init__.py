@@ -28,6 +28,7 @@ from modelglass.report.report import (
     Tally,
 )
 from modelglass.report.stats import FINDINGS, Described, Histogram, TensorStats
+from modelglass.report.unique import Reproducers, Unique, UniqueModule, UniqueOp
 from modelglass.report.values import Values
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "Packing",
     "Phase",
     "Report",
+    "Reproducers",
     "Run",
     "RunMode",
     "Severity",
@@ -57,6 +59,9 @@ __all__ = [
     "Tensor",
     "TensorKind",
     "TensorStats",
+    "Unique",
+    "UniqueModule",
+    "UniqueOp",
     "Value",
     "Values",
 ]

@@ -1,5 +1,6 @@
 """PyTorch modules: structure, calls, operators, observed without a trace."""
 
+from modelglass.frameworks.torch.reproduce import reproducer
 from modelglass.frameworks.torch.session import accepts, observe, values
 
-__all__ = ["accepts", "observe", "values"]
+__all__ = ["accepts", "observe", "reproducer", "values"]

@@ -27,13 +27,14 @@ OnOp = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # runs the operato
 
 
 @contextmanager
-def watching(on_op: OnOp, on_kernel: OnOp, *, functions: bool = False) -> Iterator[None]:
+def watching(on_op: OnOp, on_kernel: OnOp | None, *, functions: bool = False) -> Iterator[None]:
     """Hand every operator to `on_op` and every kernel to `on_kernel`; each must run what it is given.
 
     `functions` hands public functions to `on_op` in the operators' place.
     """
     with ExitStack() as stack:
-        stack.enter_context(_KernelLevel(on_kernel))
+        if on_kernel is not None:
+            stack.enter_context(_KernelLevel(on_kernel))
         if functions or PreDispatchBase is None:
             stack.enter_context(_FunctionLevel(on_op))
         else:

@@ -242,6 +242,7 @@ class Recorder:
                 inputs.extend(self._describer.flatten(value, name))
             elif isinstance(value, torch.ScriptObject):
                 inputs.extend(_packed_values(name, value))
+                attributes |= _packed_settings(name, value)
             else:
                 attributes[name] = json_safe(value)
         return attributes, tuple(inputs)
@@ -311,9 +312,19 @@ def _schema(func: Any) -> tuple[tuple[str, Any], ...] | None:
     schema = getattr(func, "_schema", None)
     if schema is None:  # a higher-order operator takes what it likes
         return None
-    return tuple(
-        (arg.name, arg.default_value if arg.has_default_value() else None) for arg in schema.arguments
-    )
+    return tuple((arg.name, _default(arg)) for arg in schema.arguments)
+
+
+# Schemas give defaults of these types by number.
+_NUMBERED = {("MemoryFormat", 0): torch.contiguous_format, ("ScalarType", 4): torch.int64}
+
+
+def _default(arg: Any) -> Any:
+    value = arg.default_value if arg.has_default_value() else None
+    if type(value) is not int:
+        return value
+    kind = str(arg.real_type).removeprefix("Optional[").removesuffix("]")
+    return _NUMBERED.get((kind, value), value)
 
 
 @cache
@@ -326,6 +337,13 @@ def _may_contract(func: Any) -> bool:
     takes_tensors = any("Tensor" in str(arg.type) for arg in func._schema.arguments)
     takes_objects = any("torch.classes" in str(arg.type) for arg in func._schema.arguments)
     return takes_tensors or takes_objects
+
+
+def _packed_settings(name: str, packed: torch.ScriptObject) -> Mapping[str, Any]:
+    """What a quantized convolution keeps in its packed argument besides weights."""
+    settings = {key: getattr(packed, key, None) for key in ("stride", "padding", "dilation", "groups")}
+    with unobserved():
+        return {f"{name}.{key}": json_safe(read()) for key, read in settings.items() if read is not None}
 
 
 def _packed_values(name: str, packed: torch.ScriptObject) -> Iterator[Value]:

@@ -166,7 +166,8 @@ class _Session:
         for path, module in structure.walk(model):
             self._recorder.wrap(path, module)
         try:
-            with watching(self._recorder.on_op, self._recorder.on_kernel, functions=self._how.functions):
+            on_kernel = self._recorder.on_kernel if self._request.kernels else None
+            with watching(self._recorder.on_op, on_kernel, functions=self._how.functions):
                 output = model(*args, **kwargs)
                 with self._recorder.paused():
                     self._returned = Describer().flatten(output)

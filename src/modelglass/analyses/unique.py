@@ -1,0 +1,247 @@
+"""Which distinct modules and operators a model has: nothing that differs merges, nothing equal stays apart.
+
+Two modules are alike when their classes, settings, tensors and contents are; two calls when the modules are
+alike, what went in and out had the same names, shapes and types, and the same operators ran in them. So the
+mode a module is in, or its place among the layers, counts exactly where it changes what runs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from typing import Any
+
+from modelglass.report import Call, Model, Module, Op, Tensor, Unique, UniqueModule, UniqueOp, Value
+
+# Settings by which a layer knows its place: they tell equal layers apart without making them different.
+_PLACE = re.compile(r"((layer|block|stage)_?)?(idx|index|id|num|number)")
+
+
+def unique(model: Model) -> Unique:
+    """The distinct modules and operators of a model, and where each of them is."""
+    numbers = _Numbers()
+    op_kinds = [numbers.of(_op_key(op)) for op in model.ops]
+    modules = tuple(_unique_modules(model, _ModuleKinds(model, op_kinds, numbers)))
+    counters = tuple(_counters(model))
+    ops = tuple(_unique_ops(model, op_kinds, modules, frozenset(counters)))
+    return Unique(modules=modules, ops=ops, counters=counters)
+
+
+class _Numbers:
+    """One number for each distinct key, so that keys of keys stay small."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+
+    def of(self, key: Hashable) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))
+
+
+def _unique_modules(model: Model, kinds: _ModuleKinds) -> Iterator[UniqueModule]:
+    paths: dict[int, list[str]] = {}
+    calls: dict[int, list[int]] = defaultdict(list)
+    places = _Places(model)
+    for module in model.modules:
+        for kind in kinds.of_module(module.path):
+            paths.setdefault(kind, []).extend(places.of(module.path))
+    for call in model.calls:
+        calls[kinds.of_call[call.index]].append(call.index)
+    macs = _macs_by_call(model)
+    for number, (kind, found) in enumerate(paths.items()):
+        first = calls[kind][0] if kind in calls else None
+        yield UniqueModule(
+            id=f"mod_{number:03}",
+            paths=tuple(found),
+            calls=tuple(calls[kind]),
+            macs=None if first is None else macs[first],
+        )
+
+
+class _Places:
+    """Every path to a module, also those that lead through a parent that hangs in several places."""
+
+    def __init__(self, model: Model) -> None:
+        self._modules = {module.path: module for module in model.modules}
+        self._known: dict[str, tuple[str, ...]] = {"": ("",)}
+
+    def of(self, path: str) -> tuple[str, ...]:
+        """The module's own path first."""
+        if path not in self._known:
+            self._known[path] = (path,)  # enough inside itself, where a module holds one that holds it
+            found = dict.fromkeys(
+                f"{parent}.{name}" if parent else name
+                for place in (path, *self._modules[path].aliases)
+                for above, _, name in [place.rpartition(".")]
+                for parent in self.of(above)
+            )
+            self._known[path] = tuple(found)
+        return self._known[path]
+
+
+def _counters(model: Model) -> Iterator[int]:
+    """Operators that add in place to a buffer of one whole number."""
+    buffers = {tensor.name for tensor in model.tensors if tensor.kind == "buffer"}
+    for op in model.ops:
+        if op.overload.startswith("aten.add_.") and op.inputs:
+            counter = op.inputs[0]
+            if counter.tensor in buffers and counter.numel == 1 and "int" in (counter.dtype or ""):
+                yield op.index
+
+
+def _unique_ops(
+    model: Model,
+    op_kinds: Sequence[int],
+    modules: Sequence[UniqueModule],
+    counters: Collection[int],
+) -> Iterator[UniqueOp]:
+    owner: dict[int | None, str] = {call: module.id for module in modules for call in module.calls}
+    ops: dict[int, list[int]] = {}
+    for op, kind in zip(model.ops, op_kinds, strict=True):
+        if op.index not in counters:
+            ops.setdefault(kind, []).append(op.index)
+    for number, indices in enumerate(ops.values()):
+        yield UniqueOp(
+            id=f"op_{number:03}",
+            ops=tuple(indices),
+            # What runs outside every call belongs to the root, which comes first.
+            modules=tuple(owner.get(model.ops[index].call, modules[0].id) for index in indices),
+            macs=model.ops[indices[0]].macs,
+        )
+
+
+def _op_key(op: Op) -> Hashable:
+    return op.overload, _text(op.attributes), _op_values(op.inputs), _op_values(op.outputs)
+
+
+def _op_values(values: Sequence[Value]) -> Hashable:
+    return tuple((v.name, v.shape, v.dtype, v.text, v.nnz, v.parts) for v in values)
+
+
+def _text(settings: Mapping[str, Any]) -> str:
+    return json.dumps(settings, sort_keys=True)
+
+
+class _ModuleKinds:
+    """The kind of each call and of each module that was never called: equal for what is alike."""
+
+    def __init__(self, model: Model, op_kinds: Sequence[int], numbers: _Numbers) -> None:
+        self._numbers = numbers
+        self._structures = _Structures(model, numbers)
+        self._calls: dict[str, list[Call]] = defaultdict(list)
+        for call in model.calls:
+            self._calls[call.module].append(call)
+        self.of_call: dict[int, int] = {}
+        self._of_uncalled: dict[str, int] = {}
+        self._add_calls(model, op_kinds)
+        for module in reversed(model.modules):  # a module comes before what it contains
+            if module.path not in self._calls:
+                self._of_uncalled[module.path] = self._uncalled(module.path)
+
+    def of_module(self, path: str) -> tuple[int, ...]:
+        """Every kind a module appears as, in the order of its calls."""
+        if path not in self._calls:
+            return (self._of_uncalled[path],)
+        return tuple(dict.fromkeys(self.of_call[call.index] for call in self._calls[path]))
+
+    def _add_calls(self, model: Model, op_kinds: Sequence[int]) -> None:
+        ran: dict[int | None, list[int]] = defaultdict(list)
+        for op, kind in zip(model.ops, op_kinds, strict=True):
+            if op.phase != "backward":
+                ran[op.call].append(kind)
+        called: dict[int | None, list[int]] = defaultdict(list)
+        for call in reversed(model.calls):  # a call comes before those it makes
+            key = (
+                self._structures.of(call.module),
+                _call_values(call.inputs),
+                _call_values(call.outputs),
+                tuple(ran[call.index]),
+                tuple(called[call.index]),
+            )
+            self.of_call[call.index] = self._numbers.of(key)
+            called[call.parent].append(self.of_call[call.index])
+
+    def _uncalled(self, path: str) -> int:
+        contents = tuple(
+            (name, self.of_module(child) if self._is_known(child) else self._structures.of(child))
+            for name, child in self._structures.contents(path)
+        )
+        return self._numbers.of(("never called", self._structures.of(path), contents))
+
+    def _is_known(self, path: str) -> bool:
+        """False for a module that hangs here as well as further up in the tree, and was never called."""
+        return path in self._calls or path in self._of_uncalled
+
+
+def _call_values(values: Sequence[Value]) -> Hashable:
+    """Names, shapes and types. What a number or a flag was shows in the operators, where it matters."""
+    return tuple((v.name, v.shape, v.dtype, v.nnz, v.parts, v.text == "None") for v in values)
+
+
+class _Structures:
+    """A number for each module, equal for modules of the same class, settings, tensors and contents."""
+
+    def __init__(self, model: Model, numbers: _Numbers) -> None:
+        self._numbers = numbers
+        self._modules = {module.path: module for module in model.modules}
+        self._tensors = {tensor.name: tensor for tensor in model.tensors}
+        self._contents = _contents(model)
+        self._known: dict[str, int | None] = {}
+
+    def contents(self, path: str) -> Sequence[tuple[str, str]]:
+        """The names of what hangs below a module, each with the path that it is known by."""
+        return self._contents.get(path, ())
+
+    def of(self, path: str) -> int | None:
+        """The module's number; None inside itself, where a module holds one that holds it."""
+        if path not in self._known:
+            self._known[path] = None
+            self._known[path] = self._numbers.of(self._key(self._modules[path]))
+        return self._known[path]
+
+    def _key(self, module: Module) -> Hashable:
+        return (
+            module.type,
+            module.qualified_type,
+            _text({key: item for key, item in module.config.items() if not _is_place(key, item)}),
+            tuple(_tensor_key(self._tensors[name]) for name in module.tensors),
+            tuple((name, self.of(child)) for name, child in self.contents(module.path)),
+        )
+
+
+def _contents(model: Model) -> dict[str, list[tuple[str, str]]]:
+    """By module, what hangs below it: its children, and modules that are children elsewhere, too."""
+    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for module in model.modules:
+        for place in (module.path, *module.aliases):
+            if place:
+                parent, _, name = place.rpartition(".")
+                found[parent].append((name, module.path))
+    return found
+
+
+def _is_place(key: str, item: Any) -> bool:
+    return type(item) is int and _PLACE.fullmatch(key) is not None
+
+
+def _tensor_key(tensor: Tensor) -> Hashable:
+    name = tensor.name.rpartition(".")[2]
+    return name, tensor.kind, tensor.shape, tensor.dtype, tensor.packing
+
+
+def _macs_by_call(model: Model) -> dict[int, int | None]:
+    """What each call cost, with the calls it made; None where a part is unknown."""
+    own: dict[int | None, int | None] = defaultdict(int)
+    for op in model.ops:
+        if op.phase != "backward":
+            own[op.call] = _sum(own[op.call], op.macs)
+    total: dict[int, int | None] = {}
+    for call in reversed(model.calls):
+        total[call.index] = own[call.index]
+        own[call.parent] = _sum(own[call.parent], own[call.index])
+    return total
+
+
+def _sum(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b

@@ -1,0 +1,40 @@
+"""`modelglass info TARGET`: one JSON document that says what a model is."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import click
+
+from modelglass import api
+from modelglass.cli._options import given_inputs, inputs_options, output_option
+from modelglass.cli._output import emit
+from modelglass.cli._progress import Progress
+from modelglass.doors import model_info
+
+EPILOG = """\b
+Examples:
+  modelglass info model.py::build --input 1x3x224x224 -o model_info.json
+  modelglass info model.py::build --inputs model.py::batch --name "Detector, v3"
+"""
+
+
+@click.command(name="info", epilog=EPILOG)
+@click.argument("target")
+@inputs_options
+@click.option("--name", metavar="TEXT", help="The model's name in the document, instead of its class.")
+@output_option
+def info(
+    target: str, inputs: str | None, specs: tuple[str, ...], name: str | None, output: Path | None
+) -> None:
+    """Describe a model for a registry, layer by layer, as model_info.json.
+
+    TARGET is file.py::function or package.module:function that returns a model. Without inputs nothing runs,
+    and what only a run can tell is null.
+    """
+    given = given_inputs(inputs, specs)
+    with Progress() as progress, redirect_stdout(sys.stderr):
+        report = api.completed(api.inspect(target, given, progress=progress))
+    emit(model_info.dumps(model_info.described(report, name)), output)

@@ -1,0 +1,67 @@
+"""`tt-model-analysis`: the distinct modules and operators of a model, as two JSON files in a folder."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import click
+
+from modelglass import api
+from modelglass.cli._output import emit, wants_color, width_of
+from modelglass.cli._progress import Progress
+from modelglass.cli.main import run
+from modelglass.doors import unique_modules
+
+SHOWN_OPS = 5
+
+EPILOG = """\b
+Example:
+  tt-model-analysis --model-path model.py::load_model --inputs-path model.py::get_inputs
+
+Exit codes: 0 done; 2 wrong usage; 3 the model could not be loaded or run.
+"""
+
+
+@click.command(
+    name="tt-model-analysis", epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.option("--model-path", required=True, metavar="F.py::FN", help="The function that returns the model.")
+@click.option(
+    "--inputs-path",
+    required=True,
+    metavar="F.py::FN",
+    help="The function that returns its inputs: a tensor, a tuple or list (positional), a dict (by keyword).",
+)
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where the two files go. By default a folder named after the model's class.",
+)
+def tt_model_analysis(model_path: str, inputs_path: str, folder: Path | None) -> None:
+    """Write unique_modules.json and pytorch_ops.json: which distinct modules and operators a model uses.
+
+    Nothing is computed and no device is needed; only the code you name runs.
+    """
+    with Progress() as progress, redirect_stdout(sys.stderr):
+        found = unique_modules.analyse(model_path, inputs_path, folder, progress)
+    summary = api.UNIQUE_RENDERERS["text"](
+        found.report,
+        found.unique,
+        kinds=["ops"],
+        sort="macs",
+        top=SHOWN_OPS,
+        width=width_of(None, None),
+        color=wants_color("auto", None),
+    )
+    modules = f"{len(found.report.model.modules):,} modules, {len(found.unique.modules):,} distinct"
+    emit(f"{found.report.model.name}: {modules}\n{summary}\n", None)
+    for file in found.files:
+        emit(f"{file}\n", None)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command and exit with its code."""
+    run(tt_model_analysis, "tt-model-analysis", arguments)

@@ -1,0 +1,100 @@
+"""`modelglass unique TARGET`: which distinct modules and operators does it use?"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import click
+
+from modelglass import api
+from modelglass.cli._options import (
+    color_option,
+    format_option,
+    given_inputs,
+    inputs_options,
+    output_option,
+    width_option,
+)
+from modelglass.cli._output import emit, wants_color, width_of
+from modelglass.cli._progress import Progress
+
+EPILOG = """\b
+Examples:
+  modelglass unique model.py::build --input 1x3x224x224
+  modelglass unique model.py::build --inputs model.py::batch --ops --sort macs --top 10
+  modelglass unique model.py::build --input 2x16:int64 --format csv -o unique.csv
+  modelglass unique model.py::build --input 1x3x224x224 --repro ops/    # then: python ops/op_000_conv2d.py
+"""
+
+
+@click.command(name="unique", epilog=EPILOG)
+@click.argument("target")
+@inputs_options
+@click.option("--modules", is_flag=True, help="Only the distinct modules.")
+@click.option("--ops", is_flag=True, help="Only the distinct operators.")
+@click.option(
+    "--sort",
+    type=click.Choice(api.UNIQUE_SORTS),
+    default="count",
+    show_default=True,
+    help="How often, how costly in all, or in the model's order.",
+)
+@click.option("--top", type=click.IntRange(1), metavar="N", help="Only the first N of each.")
+@click.option(
+    "--columns", metavar="NAMES", help=f"Columns of the tables, by commas: {', '.join(api.UNIQUE_COLUMNS)}."
+)
+@click.option(
+    "--repro",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write a Python file for each distinct operator that runs it alone.",
+)
+@width_option
+@format_option(api.UNIQUE_RENDERERS)
+@color_option
+@output_option
+def unique(
+    target: str,
+    inputs: str | None,
+    specs: tuple[str, ...],
+    modules: bool,
+    ops: bool,
+    sort: str,
+    top: int | None,
+    columns: str | None,
+    repro: Path | None,
+    width: int | None,
+    format_: str,
+    color: str,
+    output: Path | None,
+) -> None:
+    """Show which distinct modules and operators a model uses, with which shapes, and how often.
+
+    TARGET is file.py::function or package.module:function that returns a model. Without inputs nothing runs:
+    modules are told apart by what they are, and there are no operators.
+    """
+    if columns is not None:
+        api.known_columns(columns, api.UNIQUE_COLUMNS)
+    given = given_inputs(inputs, specs)
+    with Progress() as progress, redirect_stdout(sys.stderr):
+        report = api.completed(api.inspect(target, given, progress=progress))
+        found = api.unique(report)
+    both = modules == ops
+    kinds = [kind for kind, wanted in (("modules", modules), ("ops", ops)) if wanted or both]
+    options: dict[str, object] = {"kinds": kinds, "sort": sort, "top": top}
+    if format_ in ("text", "markdown"):
+        options["columns"] = columns
+    if format_ == "text":
+        options |= {"width": width_of(width, output), "color": wants_color(color, output)}
+    emit(api.UNIQUE_RENDERERS[format_](report, found, **options), output)
+    if repro is not None:
+        _reproduce(report, repro)
+
+
+def _reproduce(report: api.Report, folder: Path) -> None:
+    made = api.reproduce(report, folder)
+    click.echo(f"{len(made.files):,} operators, one file each, in {folder}", err=True)
+    for id, reason in made.missing.items():
+        click.echo(f"no file for {id}: {reason}", err=True)

@@ -1,0 +1,258 @@
+"""Values for an operator's arguments, as expressions: made up, but such that the operator accepts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+from modelglass.report import Op, Value
+
+Rule = Callable[[Op, Value], str | None]  # None: nothing particular is known
+
+_QUANTIZED = ("qint8", "quint8", "qint32")
+_LAYOUTS = {  # how a tensor is made sparse, by the text that describes it
+    "sparse_coo tensor": "to_sparse()",
+    "sparse_csr tensor": "to_sparse_csr()",
+    "sparse_csc tensor": "to_sparse_csc()",
+}
+
+
+def expression(op: Op, value: Value) -> str:
+    """Python that makes a tensor like the one the operator was given."""
+    if value.dtype is None:
+        return value.text or "None"
+    if value.parts:
+        parts = ", ".join(f"torch.rand({list(part)})" for part in value.parts)
+        return f"torch.nested.nested_tensor([{parts}], dtype=torch.{value.dtype}, device=device)"
+    rule = _RULES.get((op.overload.split(".")[1], value.name.partition(".")[0]))
+    made = (rule(op, value) if rule is not None else None) or _any(value)
+    sparse = _LAYOUTS.get(value.text or "")
+    return made if sparse is None else f"{made}.{sparse}"
+
+
+def _any(value: Value) -> str:
+    """Fractions between 0 and 1, small whole numbers that are not 0, or truth by the toss of a coin."""
+    shape, dtype = list(value.shape or ()), value.dtype or ""
+    if dtype in _QUANTIZED:
+        return f"torch.quantize_per_tensor(torch.rand({shape}), 0.1, 0, torch.{dtype}).to(device)"
+    if dtype == "bool":
+        return f"torch.rand({shape}, device=device) < 0.5"
+    if "int" in dtype:
+        return _whole(value, 1, 8)
+    if dtype in ("float32", "float64", "float16", "bfloat16", "complex64", "complex128"):
+        return f"torch.rand({shape}, dtype=torch.{dtype}, device=device)"
+    return f"torch.rand({shape}, device=device).to(torch.{dtype})"
+
+
+def _whole(value: Value, low: int, high: int) -> str:
+    """Whole numbers from `low` to below `high`."""
+    shape = list(value.shape or ())
+    if high <= low:  # an index into nothing: there can be none
+        return f"torch.zeros({shape}, dtype=torch.{value.dtype}, device=device)"
+    return f"torch.randint({low}, {high}, {shape}, dtype=torch.{value.dtype}, device=device)"
+
+
+def _listed(value: Value, numbers: Sequence[int]) -> str:
+    return f"torch.tensor({list(numbers)}, dtype=torch.{value.dtype})"
+
+
+def _input(op: Op, name: str) -> Value | None:
+    return next((value for value in op.inputs if value.name == name), None)
+
+
+def _into(name: str, dim: int | str) -> Rule:
+    """Indices into a dimension of another argument: one of that number, or one an attribute names."""
+
+    def rule(op: Op, value: Value) -> str | None:
+        indexed = _input(op, name)
+        at = op.attributes.get(dim) if isinstance(dim, str) else dim
+        if indexed is None or not indexed.shape or not isinstance(at, int):
+            return _whole(value, 0, 1)
+        return _whole(value, 0, indexed.shape[at])
+
+    return rule
+
+
+def _classes(op: Op, value: Value) -> str | None:
+    """Labels: whole numbers below the number of classes, or probabilities like any other fraction."""
+    if "int" not in (value.dtype or ""):
+        return None
+    scores = _input(op, "self")
+    if scores is None or not scores.shape:
+        return _whole(value, 0, 1)
+    return _whole(value, 0, scores.shape[1] if len(scores.shape) > 1 else scores.shape[0])
+
+
+def _one_hot(op: Op, value: Value) -> str:
+    return _whole(value, 0, int(op.outputs[0].shape[-1]) if op.outputs[0].shape else 1)
+
+
+def _advanced(op: Op, value: Value) -> str | None:
+    """One of several indices of `x[i, j]`: whole numbers below a size, or a mask that selects."""
+    indexed = _input(op, "self")
+    if indexed is None or indexed.shape is None:
+        return None
+    dim = 0
+    for other in op.inputs:
+        if other.name == value.name:
+            break
+        if other.name.startswith("indices."):
+            is_mask = other.dtype in ("bool", "uint8")
+            dim += len(other.shape or ()) if is_mask else 1
+    if value.dtype in ("bool", "uint8"):
+        return _selecting(value, _selected(op, value, dim, indexed))
+    return _whole(value, 0, indexed.shape[dim] if dim < len(indexed.shape) else 1)
+
+
+def _selected(op: Op, mask: Value, dim: int, indexed: Value) -> int:
+    """How many elements a mask selected, which the result or the values written tell."""
+    result = op.outputs[0].shape if op.outputs else None
+    others = [v for v in op.inputs if v.name.startswith("indices.") and v is not mask and v.shape is not None]
+    if op.overload.startswith("aten.index.") and result is not None and not others and len(result) > dim:
+        return result[dim]
+    written = _input(op, "values")
+    if written is not None and written.shape and written.numel != 1:
+        return written.shape[0]
+    return max((v.shape[0] for v in others if v.shape), default=1)
+
+
+def _selecting(value: Value, count: int) -> str:
+    """So many elements that are true, or 1, and the rest 0."""
+    shape = list(value.shape or ())
+    chosen = f"(torch.arange({prod(shape)}, device=device) < {count})"
+    return f"{chosen}.reshape({shape}).to(torch.{value.dtype})"
+
+
+def _nonzero(op: Op, value: Value) -> str | None:
+    result = op.outputs[0].shape
+    return None if not result else _selecting(value, result[0])
+
+
+def _where(op: Op, value: Value) -> str | None:
+    """Without anything to choose from, it finds what is true."""
+    return _nonzero(op, value) if op.overload == "aten.where.default" else None
+
+
+def _masked(op: Op, value: Value) -> str | None:
+    """A mask that may be smaller than what it selects from, along which it is repeated."""
+    whole, result = _input(op, "self"), op.outputs[0].numel
+    if whole is None or not whole.numel or not value.numel or result is None:
+        return None
+    return _selecting(value, result * value.numel // max(whole.numel, value.numel))
+
+
+def _distinct(op: Op, value: Value) -> str | None:
+    """As many different values as came out, in ascending order."""
+    result, shape = op.outputs[0].shape, list(value.shape or ())
+    if not result or "." in value.name or len(result) != 1:
+        return None
+    count = f"torch.arange({prod(shape)}, device=device).clamp(max={result[0] - 1})"
+    return f"{count}.reshape({shape}).to(torch.{value.dtype})"
+
+
+def _repeats(op: Op, value: Value) -> str | None:
+    """Numbers that add up to the size of the result."""
+    dim = op.attributes.get("dim")
+    shape = op.outputs[0].shape
+    if shape is None or not value.numel:
+        return None
+    return _listed(value, _shares(shape[dim] if isinstance(dim, int) else prod(shape), value.numel))
+
+
+def _shares(whole: int, number: int) -> list[int]:
+    """Whole numbers that add up, as equal as can be, the larger first."""
+    each, left = divmod(whole, number)
+    return [each + (index < left) for index in range(number)]
+
+
+def _group_ends(op: Op, value: Value) -> str | None:
+    """Where each group of rows ends: the last one at the end of them."""
+    rows = _input(op, "self")
+    if rows is None or not rows.shape or not value.numel:
+        return None
+    ragged = rows.shape[-1] if len(op.outputs[0].shape or ()) == 3 else rows.shape[0]
+    ends = [ragged * (index + 1) // value.numel for index in range(value.numel)]
+    return f"{_listed(value, ends)}.to(device)"
+
+
+def _batch_sizes(op: Op, value: Value) -> str | None:
+    """How many sequences reach each step of a packed batch: all of them at first, never more later."""
+    data, state = _input(op, "data"), _input(op, "hx.0") or _input(op, "hx")
+    if data is None or not data.shape or state is None or not state.shape or not value.numel:
+        return None
+    first = state.shape[1]
+    rest = _shares(data.shape[0] - first, value.numel - 1) if value.numel > 1 else []
+    return _listed(value, [first, *rest])
+
+
+def _lengths(op: Op, value: Value) -> str | None:
+    """Lengths of padded sequences, the longest first, that add up to what was packed."""
+    packed, steps = op.outputs[0].shape, op.outputs[1].shape
+    if not packed or not steps or not value.numel:
+        return None
+    rest = _shares(packed[0] - steps[0], value.numel - 1) if value.numel > 1 else []
+    return _listed(value, [steps[0], *rest])
+
+
+def _positive_definite(op: Op, value: Value) -> str | None:
+    if not value.shape:
+        return None
+    identity = f"torch.eye({value.shape[-1]}, dtype=torch.{value.dtype}, device=device)"
+    return f"{identity}.expand({list(value.shape)}).clone()"
+
+
+def _strided(op: Op, value: Value) -> str | None:
+    """A tensor at the beginning of memory that holds whatever the operator reaches."""
+    sizes, strides = op.attributes.get("size"), op.attributes.get("stride")
+    if not isinstance(sizes, list) or not isinstance(strides, list):
+        return None
+    reach = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+    reach += op.attributes.get("storage_offset") or 0
+    if reach <= (value.numel or 0):
+        return None
+    own = Value(name=value.name, shape=(max(reach, 1),), dtype=value.dtype)
+    return f"{_any(own)}[:{value.numel}].view({list(value.shape or ())})"
+
+
+def _table() -> dict[tuple[str, str], Rule]:
+    """Operator and argument -> how its values are made."""
+    rules: dict[tuple[str, str], Rule] = {
+        ("embedding", "indices"): _into("weight", 0),
+        ("embedding_bag", "indices"): _into("weight", 0),
+        ("_embedding_bag", "indices"): _into("weight", 0),
+        ("embedding_bag", "offsets"): lambda op, value: _whole(value, 0, 1),
+        ("_embedding_bag", "offsets"): lambda op, value: _whole(value, 0, 1),
+        ("take", "index"): lambda op, value: _whole(value, 0, 1),
+        ("index", "indices"): _advanced,
+        ("index_put", "indices"): _advanced,
+        ("index_put_", "indices"): _advanced,
+        ("one_hot", "self"): _one_hot,
+        ("nonzero", "self"): _nonzero,
+        ("nonzero_numpy", "self"): _nonzero,
+        ("argwhere", "self"): _nonzero,
+        ("where", "condition"): _where,
+        ("masked_select", "mask"): _masked,
+        ("repeat_interleave", "repeats"): _repeats,
+        ("_grouped_mm", "offs"): _group_ends,
+        ("_scaled_grouped_mm", "offs"): _group_ends,
+        ("_pack_padded_sequence", "lengths"): _lengths,
+        ("linalg_cholesky", "self"): _positive_definite,
+        ("linalg_cholesky_ex", "self"): _positive_definite,
+        ("cholesky", "self"): _positive_definite,
+        ("as_strided", "self"): _strided,
+        ("as_strided_", "self"): _strided,
+    }
+    for name in ("unique_dim", "unique_consecutive", "_unique", "_unique2", "unique"):
+        rules[name, "self"] = _distinct
+    for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
+        rules[name, "batch_sizes"] = _batch_sizes
+    for name in ("nll_loss", "nll_loss_nd", "nll_loss2d", "cross_entropy_loss"):
+        rules[name, "target"] = _classes
+    for name in ("gather", "index_select", "index_add", "index_copy", "index_fill", "index_reduce", "scatter",
+                 "scatter_add", "scatter_reduce", "take_along_dim"):  # fmt: skip
+        for suffix in ("", "_"):
+            rules[name + suffix, "index"] = rules[name + suffix, "indices"] = _into("self", "dim")
+    return rules
+
+
+_RULES = _table()

@@ -1,0 +1,169 @@
+"""One operator execution as a Python file of its own, so that it can be tried where the model is not.
+
+The file has the operator's shapes, types and attributes; its values are made up, within what the operator
+accepts: indices lie inside what they index, lengths add up, masks select as many elements as they did.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from modelglass.errors import CannotReproduceError
+from modelglass.frameworks.torch.made_up import expression
+from modelglass.report import Op, Value
+
+# Namespaces of operators that come with torch.
+_TORCHS_OWN = ("aten", "prims", "quantized", "_quantized", "quantized_decomposed", "mkldnn", "prim")
+
+_FILE = '''\
+"""{title}
+
+{details}
+
+    python {file} [device]
+"""
+
+import sys
+
+import torch
+{imports}
+device = sys.argv[1] if len(sys.argv) > 1 else "cpu"
+torch.manual_seed(0)
+
+arguments = {{
+{arguments}
+}}
+result = torch.ops.{overload}(**arguments)
+
+results = result if isinstance(result, (tuple, list)) else [result]
+got = [(list(each.shape), each.dtype) for each in results if isinstance(each, torch.Tensor)]
+expected = [
+{expected}
+]
+assert got == expected, f"got {{got}}, expected {{expected}}"
+print("{name}", *(f"{{'x'.join(map(str, shape)) or 'scalar'}} {{dtype}}" for shape, dtype in got))
+'''
+
+
+@dataclass(frozen=True)
+class _Argument:
+    """An argument of the operator's schema: `kind` is its type without "optional" and "list of"."""
+
+    name: str
+    kind: str
+    is_list: bool
+
+
+def reproducer(op: Op, *, file: str, details: str = "") -> str:
+    """The source of a file that runs the operator once and checks what comes out."""
+    schema = _schema(op)
+    lines = [f"    {name!r}: {text}," for name, text in _arguments(op, schema)]
+    return _FILE.format(
+        title=f"{op.name} ({op.overload}), alone, as a model ran it.",
+        details=details,
+        file=file,
+        imports=_imports(op),
+        arguments="\n".join(lines),
+        overload=op.overload,
+        expected="\n".join(f"    {_expected(value)}," for value in op.outputs if value.dtype is not None),
+        name=op.name,
+    )
+
+
+def _schema(op: Op) -> tuple[_Argument, ...]:
+    """The operator's arguments, as torch knows them."""
+    namespace, *rest = op.overload.split(".")
+    if len(rest) != 2:
+        raise CannotReproduceError("it was seen as a Python function or takes functions, not as an operator")
+    packet = getattr(getattr(torch.ops, namespace), rest[0], None)
+    overload = getattr(packet, rest[1], None)
+    if overload is None:
+        raise CannotReproduceError(f"torch does not know {op.overload} any more")
+    return tuple(_argument(arg) for arg in overload._schema.arguments)
+
+
+def _argument(arg: Any) -> _Argument:
+    kind, is_list = str(arg.real_type), False
+    while kind.endswith("]"):
+        is_list = is_list or kind.startswith("List[")
+        kind = kind.partition("[")[2][:-1]
+    return _Argument(arg.name, kind, is_list)
+
+
+def _imports(op: Op) -> str:
+    namespace = op.overload.partition(".")[0]
+    if namespace in _TORCHS_OWN:
+        return ""
+    if namespace.isidentifier() and importlib.util.find_spec(namespace) is not None:
+        return f"import {namespace}  # defines the operator\n"
+    raise CannotReproduceError(f"the library that defines {namespace!r} is not known by that name")
+
+
+def _arguments(op: Op, schema: Sequence[_Argument]) -> Iterator[tuple[str, str]]:
+    given = _by_argument(op.inputs)
+    for argument in schema:
+        values = given.get(argument.name)
+        if values is None:
+            if argument.name in op.attributes:
+                yield argument.name, _literal(op.attributes[argument.name], argument.kind)
+        elif argument.kind.startswith("__torch__"):
+            yield argument.name, _packed(op, argument, values)
+        elif argument.is_list:
+            items = ", ".join(expression(op, value) for value in values)
+            yield argument.name, f"[{items}]"
+        else:
+            yield argument.name, expression(op, values[0])
+
+
+def _by_argument(inputs: Sequence[Value]) -> Mapping[str, list[Value]]:
+    """Values by the argument they belong to: "tensors.0" and "tensors.1" to "tensors"."""
+    found: dict[str, list[Value]] = {}
+    for value in inputs:
+        found.setdefault(value.name.partition(".")[0], []).append(value)
+    return found
+
+
+def _literal(value: Any, kind: str) -> str:
+    """An attribute, which the report holds as JSON, as Python."""
+    if value is None or kind == "Generator":
+        return "None"
+    if isinstance(value, list):
+        return f"[{', '.join(_literal(item, kind) for item in value)}]"
+    if kind in ("ScalarType", "Layout", "MemoryFormat"):
+        return f"torch.{value}"
+    if kind == "Device":
+        return "device"
+    if kind in ("float", "number") and isinstance(value, str):  # inf, nan, or a complex number
+        return f"complex({value!r})" if "j" in value else f"float({value!r})"
+    return repr(value)
+
+
+# What packs the weights of a quantized operator: from the weight, the bias, and attributes of the packing.
+_PACKERS = {
+    "LinearPackedParamsBase": ("linear_prepack", ()),
+    "Conv2dPackedParamsBase": ("conv2d_prepack", ("stride", "padding", "dilation", "groups")),
+    "Conv3dPackedParamsBase": ("conv3d_prepack", ("stride", "padding", "dilation", "groups")),
+}
+
+
+def _packed(op: Op, argument: _Argument, values: Sequence[Value]) -> str:
+    packer = _PACKERS.get(argument.kind.rpartition(".")[2])
+    parts = {value.name.partition(".")[2]: value for value in values}
+    if packer is None or argument.is_list or "weight" not in parts:
+        raise CannotReproduceError("its weights are packed in an object that cannot be made from outside")
+    name, settings = packer
+    weight = expression(op, parts["weight"])
+    bias = expression(op, parts["bias"]) if "bias" in parts else "None"
+    packing = [_literal(op.attributes[f"{argument.name}.{key}"], "int") for key in settings]
+    return f"torch.ops.quantized.{name}({', '.join([weight, bias, *packing])})"
+
+
+def _expected(value: Value) -> str:
+    if value.shape is None:
+        raise CannotReproduceError("its result has no one shape")
+    return f"({list(value.shape)}, torch.{value.dtype})"

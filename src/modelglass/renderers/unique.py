@@ -1,0 +1,270 @@
+"""Distinct modules and operators as text, Markdown, CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from modelglass.renderers._escape import markdown, printable
+from modelglass.renderers._markdown import head, line, note_items
+from modelglass.renderers._terminal import BOLD, CYAN, DIM, Table, note_lines, painter, wrapped
+from modelglass.renderers._units import shape_text, share, short, value_text
+from modelglass.renderers.columns import known_columns
+from modelglass.renderers.records import module_records, op_records, shown_path, tensors
+from modelglass.report import Report, Unique, UniqueModule, UniqueOp, Value
+
+KINDS = ("modules", "ops")
+SORTS = ("count", "macs", "order")
+COLUMNS = ("id", "name", "count", "inputs", "outputs", "settings", "macs", "share", "where")
+_NUMBERS = frozenset({"count", "macs", "share"})
+_FLEXIBLE = {"name": 14, "inputs": 14, "outputs": 12, "settings": 16, "where": 10}
+_STYLE = {"id": DIM, "name": CYAN, "settings": DIM, "where": DIM}
+_HEADS = {"count": "×", "macs": "MACs", "share": "%", "where": "first in"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One distinct module or operator. `macs` is for one time, `total_macs` for all."""
+
+    id: str
+    name: str
+    count: int
+    inputs: Sequence[Value]
+    outputs: Sequence[Value]
+    settings: Mapping[str, Any]
+    macs: int | None
+    total_macs: int | None
+    where: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """All rows of a kind, in the order asked for, under what is to be said of them."""
+
+    kind: str
+    title: str
+    rows: Sequence[Row]
+    usual_dtype: str | None  # of most tensors here; others are named where they occur
+    macs: int | None
+
+
+def render(
+    report: Report,
+    unique: Unique,
+    *,
+    kinds: Sequence[str] = KINDS,
+    sort: str = "count",
+    top: int | None = None,
+    columns: Sequence[str] | str | None = None,
+    width: int = 100,
+    color: bool = False,
+) -> str:
+    """The tables as text of at most `width` cells a line."""
+    paint = painter(color)
+    names = known_columns(columns or _default_columns(width), COLUMNS)
+    parts = []
+    for section in _sections(report, unique, kinds, sort):
+        rows = section.rows[:top]
+        texts = [[printable(_cell(section, row, name)) for name in names] for row in rows]
+        heads = [_head(section, name) for name in names]
+        table = Table(names, heads, texts, numbers=_NUMBERS, flexible=_FLEXIBLE)
+        title = "\n".join(wrapped(printable(section.title + _shown(rows, section)), width))
+        parts.append(f"{paint(title, BOLD)}\n\n{table.text(width, [_STYLE.get] * len(rows), paint)}")
+    if report.notes:
+        parts.append(note_lines(report.notes, width, paint))
+    return "\n\n".join(parts) + "\n"
+
+
+def render_markdown(
+    report: Report,
+    unique: Unique,
+    *,
+    kinds: Sequence[str] = KINDS,
+    sort: str = "count",
+    top: int | None = None,
+    columns: Sequence[str] | str | None = None,
+) -> str:
+    """The tables for a pull request."""
+    names = known_columns(columns or COLUMNS, COLUMNS)
+    lines: list[str] = []
+    for section in _sections(report, unique, kinds, sort):
+        rows = section.rows[:top]
+        lines += [f"### {markdown(section.title + _shown(rows, section))}", ""]
+        lines += head(names, [_head(section, name) for name in names], _NUMBERS)
+        lines += [line(markdown(_cell(section, row, name)) for name in names) for row in rows]
+        lines.append("")
+    lines += note_items(report.notes)
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def render_csv(
+    report: Report,
+    unique: Unique,
+    *,
+    kinds: Sequence[str] = KINDS,
+    sort: str = "count",
+    top: int | None = None,
+) -> str:
+    """One line each with exact figures: modules and operators under the same heads."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(
+        ["kind", "id", "name", "count", "macs", "total_macs", "inputs", "outputs", "settings", "where"]
+    )
+    for section in _sections(report, unique, kinds, sort):
+        for row in section.rows[:top]:
+            figures = [row.count, row.macs, row.total_macs]
+            values = [_exact(row.inputs), _exact(row.outputs), json.dumps(row.settings), " ".join(row.where)]
+            writer.writerow([section.kind.removesuffix("s"), row.id, row.name, *figures, *values])
+    return out.getvalue()
+
+
+def render_json(
+    report: Report,
+    unique: Unique,
+    *,
+    kinds: Sequence[str] = KINDS,
+    sort: str = "count",
+    top: int | None = None,
+) -> str:
+    """The records that `unique_modules.json` and `pytorch_ops.json` have, in one document."""
+    document: dict[str, Any] = {"model_class": report.model.name}
+    if "modules" in kinds:
+        modules = _ordered(unique.modules, sort)[:top]
+        costs = ({"macs": each.macs, "total_macs": each.total_macs} for each in modules)
+        document |= {
+            "total_modules": len(report.model.modules),
+            "unique_modules": len(unique.modules),
+            "modules": [
+                record | cost for record, cost in zip(module_records(report, modules), costs, strict=True)
+            ],
+        }
+    if "ops" in kinds:
+        document |= {
+            "total_ops": unique.total_ops,
+            "unique_ops": len(unique.ops),
+            "counter_updates": len(unique.counters),
+            "ops": op_records(report, unique, _ordered(unique.ops, sort)[:top]),
+        }
+    document["notes"] = [{"code": note.code, "text": note.text} for note in report.notes]
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _sections(report: Report, unique: Unique, kinds: Sequence[str], sort: str) -> Iterator[Section]:
+    macs = report.cost.macs if report.cost is not None else None
+    if "modules" in kinds:
+        by_path = {module.path: module for module in report.model.modules}
+        rows = [_module_row(report, each, by_path) for each in _ordered(unique.modules, sort)]
+        title = (
+            f"{report.model.name}: {len(report.model.modules):,} modules, {len(unique.modules):,} distinct"
+        )
+        yield _section("modules", title, rows, macs)
+    if "ops" in kinds:
+        rows = [_op_row(report, each) for each in _ordered(unique.ops, sort)]
+        title = f"{unique.total_ops:,} operators executed, {len(unique.ops):,} distinct"
+        if unique.counters:
+            title += f" ({len(unique.counters):,} updates of counters left out)"
+        yield _section("ops", title, rows, macs)
+
+
+def _ordered(each: Sequence[Any], sort: str) -> list[Any]:
+    """Most often or most costly first; those of unknown cost last, equals in their own order."""
+    if sort == "order":
+        return list(each)
+    if sort == "count":
+        return sorted(each, key=lambda item: -item.count)
+    return sorted(each, key=lambda item: (item.total_macs is None, -(item.total_macs or 0)))
+
+
+def _section(kind: str, title: str, rows: Sequence[Row], macs: int | None) -> Section:
+    values = [value for row in rows for value in (*row.inputs, *row.outputs)]
+    dtypes = Counter(value.dtype for value in values if value.dtype is not None)
+    usual = dtypes.most_common(1)[0][0] if dtypes else None
+    return Section(kind, f"{title}; tensors are {usual} unless said" if usual else title, rows, usual, macs)
+
+
+def _shown(rows: Sequence[Row], section: Section) -> str:
+    return f"; the first {len(rows):,}" if len(rows) < len(section.rows) else ""
+
+
+def _module_row(report: Report, each: UniqueModule, by_path: Mapping[str, Any]) -> Row:
+    module = by_path[each.paths[0]]
+    call = report.model.calls[each.calls[0]] if each.calls else None
+    return Row(
+        id=each.id,
+        name=module.type,
+        count=each.count,
+        inputs=tensors(call.inputs) if call else (),
+        outputs=tensors(call.outputs) if call else (),
+        settings=module.config,
+        macs=each.macs,
+        total_macs=each.total_macs,
+        where=[shown_path(path) for path in each.paths],
+    )
+
+
+def _op_row(report: Report, each: UniqueOp) -> Row:
+    op = report.model.ops[each.ops[0]]
+    places = dict.fromkeys(shown_path(report.model.ops[index].module) for index in each.ops)
+    return Row(
+        id=each.id,
+        name=op.name,
+        count=each.count,
+        inputs=tensors(op.inputs),
+        outputs=tensors(op.outputs),
+        settings=op.attributes,
+        macs=each.macs,
+        total_macs=each.total_macs,
+        where=list(places),
+    )
+
+
+def _default_columns(width: int) -> list[str]:
+    left_out = {"where"} if width < 130 else set()
+    if width < 100:
+        left_out.add("settings")
+    return [name for name in COLUMNS if name not in left_out]
+
+
+def _head(section: Section, column: str) -> str:
+    if column == "name":
+        return "module" if section.kind == "modules" else "operator"
+    if column == "settings" and section.kind == "ops":
+        return "attributes"
+    return _HEADS.get(column, column)
+
+
+def _cell(section: Section, row: Row, column: str) -> str:
+    if column in ("id", "name"):
+        return str(getattr(row, column))
+    if column == "count":
+        return f"{row.count:,}" if row.count else "–"
+    if column in ("inputs", "outputs"):
+        values: Sequence[Value] = getattr(row, column)
+        return ", ".join(_typed(value, section.usual_dtype) for value in values) or "–"
+    if column == "settings":
+        return " ".join(f"{key}={_compact(item)}" for key, item in row.settings.items() if item is not None)
+    if column == "macs":
+        return "?" if row.macs is None and row.count else short(row.macs) if row.macs else "–"
+    if column == "share":
+        return "?" if row.total_macs is None and row.count else share(row.total_macs or 0, section.macs or 0)
+    more = len(row.where) - 1
+    return f"{row.where[0]} +{more}" if more else row.where[0]
+
+
+def _typed(value: Value, usual: str | None) -> str:
+    shape = value_text(value)
+    return shape if value.dtype in (None, usual) else f"{shape}:{value.dtype}"
+
+
+def _compact(item: Any) -> str:
+    return item if isinstance(item, str) else json.dumps(item, separators=(",", ":"))
+
+
+def _exact(values: Sequence[Value]) -> str:
+    return "; ".join(f"{value.name} {shape_text(value.shape)} {value.dtype}".strip() for value in values)
