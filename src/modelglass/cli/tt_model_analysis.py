@@ -24,9 +24,7 @@ Exit codes: 0 done; 2 wrong usage; 3 the model could not be loaded or run.
 """
 
 
-@click.command(
-    name="tt-model-analysis", epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
-)
+@click.command(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--model-path", required=True, metavar="F.py::FN", help="The function that returns the model.")
 @click.option(
     "--inputs-path",

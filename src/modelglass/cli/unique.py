@@ -90,11 +90,7 @@ def unique(
         options |= {"width": width_of(width, output), "color": wants_color(color, output)}
     emit(api.UNIQUE_RENDERERS[format_](report, found, **options), output)
     if repro is not None:
-        _reproduce(report, repro)
-
-
-def _reproduce(report: api.Report, folder: Path) -> None:
-    made = api.reproduce(report, folder)
-    click.echo(f"{len(made.files):,} operators, one file each, in {folder}", err=True)
-    for id, reason in made.missing.items():
-        click.echo(f"no file for {id}: {reason}", err=True)
+        made = api.reproduce(report, repro)
+        click.echo(f"{len(made.files):,} operators, one file each, in {repro}", err=True)
+        for id, reason in made.missing.items():
+            click.echo(f"no file for {id}: {reason}", err=True)

@@ -207,8 +207,8 @@ def _with_ids(unique: Unique, report: Report, known: Mapping[int, Mapping[str, A
         record = known.get(call.index, {})
         if record.get("class_name") != types[call.module]:
             raise ReportFormatError(
-                f"{str(source)!r} is about another model or other inputs: call {call.index} of this one is of "
-                f"{types[call.module]} at {call.module or '(root)'}",
+                f"{str(source)!r} is about another model or other inputs: call {call.index} of this one "
+                f"is of {types[call.module]} at {call.module or '(root)'}",
                 hint="write it again with extract_unique_modules and the same functions",
             )
     ids = {call: record["id"] for call, record in known.items()}

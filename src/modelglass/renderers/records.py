@@ -33,17 +33,22 @@ class ModuleRecord(TypedDict):
 
 
 class TensorType(TypedDict):
-    """A tensor that an operator takes or gives; `name` is that of the argument, empty for a lone result."""
+    """A tensor that an operator gives."""
 
-    name: str
     shape: str | None
     dtype: str | None
+
+
+class ArgumentType(TensorType):
+    """A tensor that an operator takes, by the name of the argument."""
+
+    name: str
 
 
 class TensorTypes(TypedDict):
     """The tensors of an operator; `output` is the first of `outputs`."""
 
-    inputs: list[TensorType]
+    inputs: list[ArgumentType]
     output: TensorType | None
     outputs: list[TensorType]
 
@@ -116,7 +121,7 @@ def _op(report: Report, each: UniqueOp, names: Mapping[int, str], types: Mapping
         "source_module_class": types[op.module],
         "attributes": op.attributes,
         "tensor_types": {
-            "inputs": [_tensor_type(value) for value in tensors(op.inputs)],
+            "inputs": [{"name": value.name, **_tensor_type(value)} for value in tensors(op.inputs)],
             "output": outputs[0] if outputs else None,
             "outputs": outputs,
         },
@@ -165,7 +170,7 @@ def tensors(values: Sequence[Value]) -> list[Value]:
 
 
 def _tensor_type(value: Value) -> TensorType:
-    return {"name": value.name, "shape": _shape(value), "dtype": value.dtype}
+    return {"shape": _shape(value), "dtype": value.dtype}
 
 
 def _shape(value: Value) -> str | None:

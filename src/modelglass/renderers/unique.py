@@ -136,12 +136,12 @@ def render_json(
     document: dict[str, Any] = {"model_class": report.model.name}
     if "modules" in kinds:
         modules = _ordered(unique.modules, sort)[:top]
-        costs = ({"macs": each.macs, "total_macs": each.total_macs} for each in modules)
+        records = zip(modules, module_records(report, modules), strict=True)
         document |= {
             "total_modules": len(report.model.modules),
             "unique_modules": len(unique.modules),
             "modules": [
-                record | cost for record, cost in zip(module_records(report, modules), costs, strict=True)
+                {**record, "macs": each.macs, "total_macs": each.total_macs} for each, record in records
             ],
         }
     if "ops" in kinds:
@@ -160,10 +160,8 @@ def _sections(report: Report, unique: Unique, kinds: Sequence[str], sort: str) -
     if "modules" in kinds:
         by_path = {module.path: module for module in report.model.modules}
         rows = [_module_row(report, each, by_path) for each in _ordered(unique.modules, sort)]
-        title = (
-            f"{report.model.name}: {len(report.model.modules):,} modules, {len(unique.modules):,} distinct"
-        )
-        yield _section("modules", title, rows, macs)
+        number = f"{len(report.model.modules):,} modules, {len(unique.modules):,} distinct"
+        yield _section("modules", f"{report.model.name}: {number}", rows, macs)
     if "ops" in kinds:
         rows = [_op_row(report, each) for each in _ordered(unique.ops, sort)]
         title = f"{unique.total_ops:,} operators executed, {len(unique.ops):,} distinct"
