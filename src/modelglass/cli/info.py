@@ -37,4 +37,4 @@ def info(
     given = given_inputs(inputs, specs)
     with Progress() as progress, redirect_stdout(sys.stderr):
         report = api.completed(api.inspect(target, given, progress=progress))
-    emit(model_info.dumps(model_info.described(report, name)), output)
+    emit(model_info.rendered(report, name), output)

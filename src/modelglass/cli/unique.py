@@ -19,6 +19,7 @@ from modelglass.cli._options import (
 )
 from modelglass.cli._output import emit, wants_color, width_of
 from modelglass.cli._progress import Progress
+from modelglass.errors import UsageError
 
 EPILOG = """\b
 Examples:
@@ -78,6 +79,11 @@ def unique(
     if columns is not None:
         api.known_columns(columns, api.UNIQUE_COLUMNS)
     given = given_inputs(inputs, specs)
+    if given is None and (ops or repro):
+        raise UsageError(
+            "operators are seen in a run, and a run needs inputs",
+            hint="give --inputs file.py::function or --input 1x3x224x224",
+        )
     with Progress() as progress, redirect_stdout(sys.stderr):
         report = api.completed(api.inspect(target, given, progress=progress))
         found = api.unique(report)

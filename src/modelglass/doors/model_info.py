@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict, cast
 
 from modelglass import api
+from modelglass.renderers._json import pretty
 from modelglass.report import Call, Json, Module, Report, Tensor, Value
 
 
@@ -127,13 +127,13 @@ def model_info(
     """
     document = described(api.completed(api.inspect(model, inputs)), model_name)
     if path is not None:
-        api.write_whole(Path(path), dumps(document))
+        api.write_whole(Path(path), pretty(document))
     return document
 
 
-def dumps(document: ModelInfoDocument) -> str:
-    """The document as JSON text."""
-    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+def rendered(report: Report, model_name: str | None = None) -> str:
+    """The document of a report as JSON text."""
+    return pretty(described(report, model_name))
 
 
 def described(report: Report, model_name: str | None = None) -> ModelInfoDocument:

@@ -16,6 +16,7 @@ from typing import Any, TypedDict
 
 from modelglass import api
 from modelglass.errors import ReportFormatError, UsageError
+from modelglass.renderers._json import pretty
 from modelglass.renderers.records import ModuleRecord, OpRecord, module_records, op_records
 from modelglass.report import Report, Unique
 
@@ -185,7 +186,7 @@ def _now() -> str:
 
 def _write(document: Mapping[str, Any], path: str | os.PathLike[str] | None) -> None:
     if path is not None:
-        api.write_whole(Path(path), json.dumps(document, indent=2, allow_nan=False) + "\n")
+        api.write_whole(Path(path), pretty(document))
 
 
 def _modules_by_call(path: Path) -> Mapping[int, Mapping[str, Any]]:

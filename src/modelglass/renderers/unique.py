@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from modelglass.renderers._escape import markdown, printable
+from modelglass.renderers._json import pretty
 from modelglass.renderers._markdown import head, line, note_items
 from modelglass.renderers._terminal import BOLD, CYAN, DIM, Table, note_lines, painter, wrapped
 from modelglass.renderers._units import shape_text, share, short, value_text
@@ -29,7 +30,10 @@ _HEADS = {"count": "×", "macs": "MACs", "share": "%", "where": "first in"}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One distinct module or operator. `macs` is for one time, `total_macs` for all."""
+    """One distinct module or operator. `macs` is for one time, `total_macs` for all.
+
+    `count` is how often it ran; where nothing did, in how many places it is.
+    """
 
     id: str
     name: str
@@ -40,6 +44,7 @@ class Row:
     macs: int | None
     total_macs: int | None
     where: Sequence[str]
+    ran: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +149,7 @@ def render_json(
                 {**record, "macs": each.macs, "total_macs": each.total_macs} for each, record in records
             ],
         }
-    if "ops" in kinds:
+    if "ops" in kinds and report.run.mode != "none":
         document |= {
             "total_ops": unique.total_ops,
             "unique_ops": len(unique.ops),
@@ -152,18 +157,20 @@ def render_json(
             "ops": op_records(report, unique, _ordered(unique.ops, sort)[:top]),
         }
     document["notes"] = [{"code": note.code, "text": note.text} for note in report.notes]
-    return json.dumps(document, indent=2) + "\n"
+    return pretty(document)
 
 
 def _sections(report: Report, unique: Unique, kinds: Sequence[str], sort: str) -> Iterator[Section]:
     macs = report.cost.macs if report.cost is not None else None
+    ran = report.run.mode != "none"
     if "modules" in kinds:
         by_path = {module.path: module for module in report.model.modules}
-        rows = [_module_row(report, each, by_path) for each in _ordered(unique.modules, sort)]
+        rows = _ordered([_module_row(report, each, by_path) for each in unique.modules], sort)
         number = f"{len(report.model.modules):,} modules, {len(unique.modules):,} distinct"
-        yield _section("modules", f"{report.model.name}: {number}", rows, macs)
-    if "ops" in kinds:
-        rows = [_op_row(report, each) for each in _ordered(unique.ops, sort)]
+        how = "" if ran else "; without inputs nothing ran, and they are told apart by what they are"
+        yield _section("modules", f"{report.model.name}: {number}{how}", rows, macs)
+    if "ops" in kinds and ran:
+        rows = _ordered([_op_row(report, each) for each in unique.ops], sort)
         title = f"{unique.total_ops:,} operators executed, {len(unique.ops):,} distinct"
         if unique.counters:
             title += f" ({len(unique.counters):,} updates of counters left out)"
@@ -196,13 +203,14 @@ def _module_row(report: Report, each: UniqueModule, by_path: Mapping[str, Any]) 
     return Row(
         id=each.id,
         name=module.type,
-        count=each.count,
+        count=len(each.paths) if report.run.mode == "none" else each.count,
         inputs=tensors(call.inputs) if call else (),
         outputs=tensors(call.outputs) if call else (),
         settings=module.config,
         macs=each.macs,
         total_macs=each.total_macs,
         where=[shown_path(path) for path in each.paths],
+        ran=call is not None,
     )
 
 
@@ -248,9 +256,9 @@ def _cell(section: Section, row: Row, column: str) -> str:
     if column == "settings":
         return " ".join(f"{key}={_compact(item)}" for key, item in row.settings.items() if item is not None)
     if column == "macs":
-        return "?" if row.macs is None and row.count else short(row.macs) if row.macs else "–"
+        return "?" if row.ran and row.macs is None else short(row.macs) if row.macs else "–"
     if column == "share":
-        return "?" if row.total_macs is None and row.count else share(row.total_macs or 0, section.macs or 0)
+        return "?" if row.ran and row.macs is None else share(row.total_macs or 0, section.macs or 0)
     more = len(row.where) - 1
     return f"{row.where[0]} +{more}" if more else row.where[0]
 
