@@ -36,10 +36,11 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/inspect_speed.py -o docs/benchmarks.md
 	$(BIN)/python benchmarks/stats_speed.py -o docs/benchmarks-stats.md
 
-# The published JSON Schema, made from the data types.
+# The published JSON Schemas, made from the data types.
 schema: $(VENV)/.core
-	$(BIN)/python -c "import json; from modelglass.report.codec import schema; \
-	  print(json.dumps(schema(), indent=2))" > docs/schema/report-1.json
+	$(BIN)/python -c "import json, pathlib; from modelglass.doors.schemas import published; \
+	  [pathlib.Path('docs/schema', name).write_text(json.dumps(each, indent=2) + '\n') \
+	   for name, each in published().items()]"
 
 clean:
 	rm -rf $(VENV)

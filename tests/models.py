@@ -223,7 +223,7 @@ SMALL = {
 }
 
 
-def gpt2() -> nn.Module:
+def gpt2(**more: Any) -> nn.Module:
     return transformers_model(
         "GPT2",
         n_layer=2,
@@ -233,6 +233,7 @@ def gpt2() -> nn.Module:
         n_positions=128,
         bos_token_id=0,
         eos_token_id=1,
+        **more,
     )
 
 

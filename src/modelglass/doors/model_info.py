@@ -6,20 +6,23 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict, cast
+from typing import Any, TypedDict, cast
 
 from modelglass import api
 from modelglass.renderers._json import pretty
 from modelglass.report import Call, Json, Module, Report, Tensor, Value
 
 
-class Described(TypedDict):
+class _Further(TypedDict, total=False):
+    name: str  # the keyword it was given by
+    values: list[DescribedValue]
+
+
+class Described(_Further):
     """A tensor by shape and type; anything else, or several values, one by one in `values`."""
 
     shape: list[int] | None
     dtype: str | None
-    name: NotRequired[str]  # the keyword it was given by
-    values: NotRequired[list[DescribedValue]]
 
 
 class DescribedValue(TypedDict):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from modelglass.errors import ReportFormatError
 from modelglass.report.report import Report
@@ -66,6 +66,18 @@ def schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"modelglass report, version {VERSION}",
+        **root,
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
+def document_schema(document: type, title: str) -> dict[str, Any]:
+    """The JSON Schema of a document that a `TypedDict` describes; it may hold more than that."""
+    definitions: dict[str, Any] = {}
+    root = _schema_of_document(document, definitions)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": title,
         **root,
         "$defs": dict(sorted(definitions.items())),
     }
@@ -127,15 +139,16 @@ def _decode(hint: Any, value: Any) -> Any:
 
 def _schema_of(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     origin = get_origin(hint)
-    if is_dataclass(hint):
+    if is_dataclass(hint) or is_typeddict(hint):
         name = hint.__name__  # type: ignore[union-attr]
         if name not in definitions:
             definitions[name] = {}  # claims the name before the fields are walked
-            definitions[name] = _schema_of_class(hint, definitions)  # type: ignore[arg-type]
+            describe = _schema_of_document if is_typeddict(hint) else _schema_of_class
+            definitions[name] = describe(hint, definitions)  # type: ignore[arg-type]
         return {"$ref": f"#/$defs/{name}"}
-    if origin is tuple:
+    if origin in (tuple, list):
         return {"type": "array", "items": _schema_of(get_args(hint)[0], definitions)}
-    if origin is Mapping:
+    if origin in (Mapping, dict):
         return {
             "type": "object",
             "additionalProperties": _schema_of(get_args(hint)[1], definitions),
@@ -155,4 +168,14 @@ def _schema_of_class(cls: type, definitions: dict[str, Any]) -> dict[str, Any]:
         "properties": {name: _schema_of(hints[name], definitions) for name, _ in _defaults(cls)},
         "required": [name for name, default in _defaults(cls) if default is MISSING],
         "additionalProperties": False,
+    }
+
+
+def _schema_of_document(document: type, definitions: dict[str, Any]) -> dict[str, Any]:
+    hints = _hints(document)
+    return {
+        "type": "object",
+        "description": (document.__doc__ or "").strip().splitlines()[0],
+        "properties": {name: _schema_of(hint, definitions) for name, hint in hints.items()},
+        "required": [name for name in hints if name in document.__required_keys__],  # type: ignore[attr-defined]
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
+from modelglass.errors import CannotReproduceError
 from modelglass.report import Op, Value
 
 Rule = Callable[[Op, Value], str | None]  # None: nothing particular is known
@@ -24,6 +25,8 @@ def expression(op: Op, value: Value) -> str:
     if value.parts:
         parts = ", ".join(f"torch.rand({list(part)})" for part in value.parts)
         return f"torch.nested.nested_tensor([{parts}], dtype=torch.{value.dtype}, device=device)"
+    if value.shape is None:
+        raise CannotReproduceError(f"its argument {value.name!r} is an {value.text or 'unknown tensor'}")
     rule = _RULES.get((op.overload.split(".")[1], value.name.partition(".")[0]))
     made = (rule(op, value) if rule is not None else None) or _any(value)
     sparse = _LAYOUTS.get(value.text or "")

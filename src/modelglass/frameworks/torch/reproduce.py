@@ -61,13 +61,13 @@ class _Argument:
 
 def reproducer(op: Op, *, file: str, details: str = "") -> str:
     """The source of a file that runs the operator once and checks what comes out."""
-    schema = _schema(op)
+    imports, schema = _imports(op), _schema(op)
     lines = [f"    {name!r}: {text}," for name, text in _arguments(op, schema)]
     return _FILE.format(
         title=f"{op.name} ({op.overload}), alone, as a model ran it.",
         details=details,
         file=file,
-        imports=_imports(op),
+        imports=imports,
         arguments="\n".join(lines),
         overload=op.overload,
         expected="\n".join(f"    {_expected(value)}," for value in op.outputs if value.dtype is not None),
@@ -138,7 +138,7 @@ def _literal(value: Any, kind: str) -> str:
         return f"torch.{value}"
     if kind == "Device":
         return "device"
-    if kind in ("float", "number") and isinstance(value, str):  # inf, nan, or a complex number
+    if kind in ("float", "number", "Tensor") and isinstance(value, str):  # inf, nan, or a complex number
         return f"complex({value!r})" if "j" in value else f"float({value!r})"
     return repr(value)
 

@@ -318,7 +318,7 @@ def test_it_shares_its_report() -> None:
 
 
 def test_the_demo_runs_through_its_four_examples(tmp_path: Path) -> None:
-    demo = Path(__file__).parents[1] / "examples" / "demo_model_info.py"
+    demo = Path(__file__).parents[2] / "examples" / "demo_model_info.py"
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, str(demo)], capture_output=True, text=True, check=False, env=environment
