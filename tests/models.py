@@ -205,11 +205,10 @@ def pruned() -> nn.Module:
     return layer
 
 
-def transformers_model(name: str, **config: Any) -> nn.Module:
+def transformers_model(name: str, suffix: str = "ForCausalLM", **config: Any) -> nn.Module:
     import transformers
 
     made = getattr(transformers, f"{name}Config")(**config)
-    suffix = "LMHeadModel" if name == "GPT2" else "ForCausalLM"
     return getattr(transformers, name + suffix)(made).eval()
 
 
@@ -226,6 +225,7 @@ SMALL = {
 def gpt2(**more: Any) -> nn.Module:
     return transformers_model(
         "GPT2",
+        "LMHeadModel",
         n_layer=2,
         n_embd=64,
         n_head=4,

@@ -13,7 +13,7 @@ from torch import nn
 
 import modelglass as mg
 from modelglass.frameworks.torch import levels
-from models import Apply
+from models import SMALL, Apply, ids, transformers_model
 
 
 def conv_net() -> nn.Module:
@@ -27,6 +27,12 @@ def conv_net() -> nn.Module:
     ).eval()
 
 
+def timm_model(name: str, **settings: Any) -> nn.Module:
+    import timm
+
+    return timm.create_model(name, **settings).eval()
+
+
 EXPORTED: dict[str, tuple[Any, Any]] = {
     "cnn": (conv_net, lambda: (torch.randn(2, 3, 14, 14),)),
     "encoder layer": (
@@ -38,6 +44,41 @@ EXPORTED: dict[str, tuple[Any, Any]] = {
         lambda: Apply(lambda self, a, b: torch.einsum("ij,jk->ik", a, b).softmax(-1)),
         lambda: (torch.randn(2, 3), torch.randn(3, 4)),
     ),
+    "gru": (
+        lambda: nn.GRU(4, 6, 2, bidirectional=True, batch_first=True),
+        lambda: (torch.randn(3, 2, 4),),
+    ),
+    "shapes": (
+        lambda: Apply(lambda self, x: torch.cat([x.view(3, -1).t()[1:], x.new_zeros(1, 3)]).chunk(2, 1)[0]),
+        lambda: (torch.randn(3, 4),),
+    ),
+    "mask": (
+        lambda: Apply(lambda self, x: x.masked_fill(x.tril() == 0, -math.inf).to(torch.float64).softmax(-1)),
+        lambda: (torch.randn(3, 3),),
+    ),
+    "upsampling": (
+        lambda: nn.Sequential(
+            nn.ConvTranspose2d(3, 4, 2, stride=2),
+            nn.Upsample(scale_factor=2, mode="bilinear"),
+            nn.GroupNorm(2, 4),
+            nn.AdaptiveAvgPool2d(3),
+        ),
+        lambda: (torch.randn(1, 3, 4, 4),),
+    ),
+    "bert": (
+        lambda: transformers_model("Bert", "Model", **SMALL),
+        lambda: {"input_ids": ids(), "attention_mask": torch.ones_like(ids())},
+    ),
+    "llama": (
+        lambda: transformers_model("Llama", **SMALL, use_cache=False),
+        lambda: {"input_ids": ids()},
+    ),
+    "vit": (
+        lambda: timm_model("vit_tiny_patch16_224", img_size=32, patch_size=8, depth=2),
+        lambda: (torch.randn(1, 3, 32, 32),),
+    ),
+    "resnet": (lambda: timm_model("resnet18"), lambda: (torch.randn(1, 3, 64, 64),)),
+    "mobilenet": (lambda: timm_model("mobilenetv3_small_050"), lambda: (torch.randn(1, 3, 64, 64),)),
     "attention": (
         lambda: Apply(lambda self, q: F.scaled_dot_product_attention(q, q, q, is_causal=True)),
         lambda: (torch.randn(1, 2, 5, 8),),
@@ -47,14 +88,47 @@ EXPORTED: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize("case", EXPORTED)
 def test_operators_are_those_of_export(case: str) -> None:
+    """In name, attributes and order."""
     build, inputs = EXPORTED[case]
     model, args = build(), inputs()
+    kwargs = args if isinstance(args, dict) else {}
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # export's own, about weights that an LSTM keeps in a list
-        graph = torch.export.export(model, args, strict=False).graph
-    expected = [str(node.target) for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
-    observed = [op.overload for op in mg.inspect(model, inputs=args).model.ops]
-    assert observed == expected
+        graph = torch.export.export(model, () if kwargs else args, kwargs, strict=False).graph
+    operators = [node for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
+    # Export adds assertions of its own, that types stay what they were when it looked.
+    nodes = [node for node in operators if "_assert_tensor_metadata" not in str(node.target)]
+    observed = mg.inspect(model, inputs=args).model.ops
+    assert [op.overload for op in observed] == [str(node.target) for node in nodes]
+    for op, node in zip(observed, nodes, strict=True):
+        # Export switches cuDNN off while it looks, which some operators have as an attribute.
+        attributes = {key: item for key, item in op.attributes.items() if not key.startswith("cudnn_enable")}
+        assert attributes == exported_attributes(node), op.overload
+
+
+def exported_attributes(node: torch.fx.Node) -> dict[str, Any]:
+    """The arguments of a node that are no tensors, with the defaults that it leaves out."""
+    found: dict[str, Any] = {}
+    for index, argument in enumerate(node.target._schema.arguments):
+        default = argument.default_value if argument.has_default_value() else None
+        value = node.args[index] if index < len(node.args) else node.kwargs.get(argument.name, default)
+        tensors: list[torch.fx.Node] = []
+        torch.fx.node.map_arg(value, tensors.append)
+        if not tensors and not argument.name.startswith("cudnn_enable"):
+            found[argument.name] = as_json(value)
+    if node.target is torch.ops.aten.contiguous.default:
+        found["memory_format"] = found["memory_format"] or "contiguous_format"  # by number in the schema
+    return found
+
+
+def as_json(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [as_json(item) for item in value]
+    if isinstance(value, (torch.dtype, torch.memory_format, torch.layout)):
+        return str(value).removeprefix("torch.")
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return str(value) if isinstance(value, torch.device) else value
 
 
 def test_attributes_have_their_schema_names_and_defaults() -> None:
