@@ -230,11 +230,12 @@ def _op_row(report: Report, each: UniqueOp) -> Row:
     )
 
 
+# Columns that a line must be at least so wide for, to be worth showing.
+_FROM_WIDTH = {"where": 130, "settings": 100, "outputs": 70, "share": 60}
+
+
 def _default_columns(width: int) -> list[str]:
-    left_out = {"where"} if width < 130 else set()
-    if width < 100:
-        left_out.add("settings")
-    return [name for name in COLUMNS if name not in left_out]
+    return [name for name in COLUMNS if width >= _FROM_WIDTH.get(name, 0)]
 
 
 def _head(section: Section, column: str) -> str:
