@@ -13,6 +13,8 @@ demo: $(VENV)/.core
 	$(BIN)/modelglass examples/models.py::language_model_80b --input 1x4096:int64 --depth 3
 	@echo
 	$(BIN)/modelglass stats examples/models.py::damaged
+	@echo
+	$(BIN)/modelglass unique examples/models.py::language_model_80b --input 1x4096:int64 --sort macs
 
 test: lint types unit
 
@@ -35,6 +37,7 @@ golden: $(VENV)/.dev
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/inspect_speed.py -o docs/benchmarks.md
 	$(BIN)/python benchmarks/stats_speed.py -o docs/benchmarks-stats.md
+	$(BIN)/python benchmarks/unique_speed.py -o docs/benchmarks-unique.md
 
 # The published JSON Schemas, made from the data types.
 schema: $(VENV)/.core

@@ -23,7 +23,7 @@ KINDS = ("modules", "ops")
 SORTS = ("count", "macs", "order")
 COLUMNS = ("id", "name", "count", "inputs", "outputs", "settings", "macs", "share", "where")
 _NUMBERS = frozenset({"count", "macs", "share"})
-_FLEXIBLE = {"name": 14, "inputs": 14, "outputs": 12, "settings": 16, "where": 10}
+_FLEXIBLE = {"name": 20, "inputs": 14, "outputs": 12, "settings": 16, "where": 10}
 _STYLE = {"id": DIM, "name": CYAN, "settings": DIM, "where": DIM}
 _HEADS = {"count": "×", "macs": "MACs", "share": "%", "where": "first in"}
 
@@ -247,8 +247,10 @@ def _head(section: Section, column: str) -> str:
 
 
 def _cell(section: Section, row: Row, column: str) -> str:
-    if column in ("id", "name"):
-        return str(getattr(row, column))
+    if column == "id":
+        return row.id
+    if column == "name":
+        return _known_as(row.name) if section.kind == "ops" else row.name
     if column == "count":
         return f"{row.count:,}" if row.count else "–"
     if column in ("inputs", "outputs"):
@@ -262,6 +264,21 @@ def _cell(section: Section, row: Row, column: str) -> str:
         return "?" if row.ran and row.macs is None else share(row.total_macs or 0, section.macs or 0)
     more = len(row.where) - 1
     return f"{row.where[0]} +{more}" if more else row.where[0]
+
+
+_ALIASES = {"torch.nn.functional.": "F.", "torch.Tensor.": "Tensor.", "torch.ops.": ""}
+
+
+def _known_as(name: str) -> str:
+    """An operator as people write it after the usual imports."""
+    for prefix, short_prefix in (
+        ("torch.nn.functional.", "F."),
+        ("torch.ops.", ""),
+        ("torch.Tensor.", "Tensor."),
+    ):
+        if name.startswith(prefix):
+            return short_prefix + name.removeprefix(prefix)
+    return name
 
 
 def _typed(value: Value, usual: str | None) -> str:
