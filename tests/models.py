@@ -148,6 +148,31 @@ class Structured(nn.Module):
         return x
 
 
+def conv_stack() -> nn.Module:
+    """Convolution, batch norm and activation, twice."""
+    return nn.Sequential(
+        nn.Conv2d(3, 64, 3, padding=1),
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+        nn.Conv2d(64, 64, 3, padding=1),
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+    )
+
+
+def convolutional() -> nn.Module:
+    """A classifier of one layer of each usual kind: 5,450 parameters."""
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.AdaptiveAvgPool2d((1, 1)),
+        nn.Flatten(),
+        nn.Linear(32, 10),
+    )
+
+
 class CellLoop(nn.Module):
     def __init__(self) -> None:
         super().__init__()

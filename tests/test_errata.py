@@ -9,20 +9,9 @@ import torch
 from torch import nn
 
 import modelglass as mg
+from models import convolutional
 
 L, S = nn.Linear, nn.Sequential
-
-
-def convolutional() -> nn.Module:
-    return S(
-        nn.Conv2d(3, 16, 3, padding=1),
-        nn.BatchNorm2d(16),
-        nn.ReLU(),
-        nn.Conv2d(16, 32, 3, padding=1),
-        nn.AdaptiveAvgPool2d((1, 1)),
-        nn.Flatten(),
-        L(32, 10),
-    )
 
 
 class ThreeParts(nn.Module):

@@ -57,6 +57,7 @@ __all__ = [
     "UNIQUE_SORTS",
     "ModelSummary",
     "TensorSpec",
+    "UniqueChoice",
     "completed",
     "inspect",
     "inspect_operators",
@@ -85,7 +86,7 @@ STATS_RENDERERS: dict[str, Callable[..., str]] = {
     "json": json.render,
     "markdown": weights.render_markdown,
 }
-UNIQUE_COLUMNS, UNIQUE_SORTS = distinct.COLUMNS, distinct.SORTS
+UNIQUE_COLUMNS, UNIQUE_SORTS, UniqueChoice = distinct.COLUMNS, distinct.SORTS, distinct.Choice
 UNIQUE_RENDERERS: dict[str, Callable[..., str]] = {
     "text": distinct.render,
     "json": distinct.render_json,

@@ -14,7 +14,7 @@ import build
 import modelglass as mg
 from modelglass.analyses.unique import unique
 from modelglass.report import Unique
-from models import Apply, gpt2, ids, transformers_model
+from models import Apply, conv_stack, gpt2, ids, transformers_model
 
 S, L = nn.Sequential, nn.Linear
 
@@ -27,17 +27,6 @@ def distinct(model: nn.Module, inputs: Any) -> Unique:
 
 def paths(found: Unique) -> list[tuple[str, ...]]:
     return [module.paths for module in found.modules]
-
-
-def conv_stack() -> nn.Module:
-    return S(
-        nn.Conv2d(3, 64, 3, padding=1),
-        nn.BatchNorm2d(64),
-        nn.ReLU(),
-        nn.Conv2d(64, 64, 3, padding=1),
-        nn.BatchNorm2d(64),
-        nn.ReLU(),
-    )
 
 
 @pytest.mark.parametrize("training", [False, True])

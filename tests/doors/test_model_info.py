@@ -15,7 +15,7 @@ from torch import nn
 
 import modelglass as mg
 from modelglass.doors.schemas import published
-from models import SAMPLES, Answer, Apply, Structured, Tied, llama
+from models import SAMPLES, Answer, Apply, Structured, Tied, convolutional, llama
 
 L, S = nn.Linear, nn.Sequential
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schema"
@@ -24,18 +24,6 @@ LAYER_KEYS = """
 layer_index name type parameters trainable parameter_shapes parameter_dtypes
 """.split()  # noqa: SIM905
 FLOAT = "torch.float32"
-
-
-def convolutional() -> nn.Module:
-    return S(
-        nn.Conv2d(3, 16, 3, padding=1),
-        nn.BatchNorm2d(16),
-        nn.ReLU(),
-        nn.Conv2d(16, 32, 3, padding=1),
-        nn.AdaptiveAvgPool2d((1, 1)),
-        nn.Flatten(),
-        L(32, 10),
-    )
 
 
 def parameters(document: Any) -> list[int]:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import modelglass as mg
-from models import SAMPLES, Apply, Tied, ids, llama
+from models import SAMPLES, Apply, Tied, conv_stack, ids, llama
 
 MODULE_KEYS = """
 id class_name module_path parent input_shapes output_shapes input_dtypes output_dtypes parameters occurrences
@@ -26,14 +26,7 @@ SCHEMAS = Path(__file__).parents[2] / "docs" / "schema"
 
 
 def load_model() -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(3, 64, 3, padding=1),
-        nn.BatchNorm2d(64),
-        nn.ReLU(),
-        nn.Conv2d(64, 64, 3, padding=1),
-        nn.BatchNorm2d(64),
-        nn.ReLU(),
-    )
+    return conv_stack()
 
 
 def get_inputs() -> torch.Tensor:

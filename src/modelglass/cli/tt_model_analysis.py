@@ -48,9 +48,7 @@ def tt_model_analysis(model_path: str, inputs_path: str, folder: Path | None) ->
     summary = api.UNIQUE_RENDERERS["text"](
         found.report,
         found.unique,
-        kinds=["ops"],
-        sort="macs",
-        top=SHOWN_OPS,
+        api.UniqueChoice(["ops"], "macs", SHOWN_OPS),
         width=width_of(None, None),
         color=wants_color("auto", None),
     )

@@ -89,12 +89,13 @@ def unique(
         found = api.unique(report)
     both = modules == ops
     kinds = [kind for kind, wanted in (("modules", modules), ("ops", ops)) if wanted or both]
-    options: dict[str, object] = {"kinds": kinds, "sort": sort, "top": top}
+    choice = api.UniqueChoice(kinds, sort, top)
+    options: dict[str, object] = {}
     if format_ in ("text", "markdown"):
         options["columns"] = columns
     if format_ == "text":
         options |= {"width": width_of(width, output), "color": wants_color(color, output)}
-    emit(api.UNIQUE_RENDERERS[format_](report, found, **options), output)
+    emit(api.UNIQUE_RENDERERS[format_](report, found, choice, **options), output)
     if repro is not None:
         made = api.reproduce(report, repro)
         click.echo(f"{len(made.files):,} operators, one file each, in {repro}", err=True)

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +49,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """All rows of a kind, in the order asked for, under what is to be said of them."""
+    """The rows of a kind that are to be shown, under what is to be said of them."""
 
     kind: str
     title: str
@@ -58,13 +58,32 @@ class Section:
     macs: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What to show: which kinds, most often or most costly first, and how many of each."""
+
+    kinds: Sequence[str] = KINDS
+    sort: str = "count"
+    top: int | None = None
+
+    def of(self, each: Sequence[Any]) -> list[Any]:
+        """The chosen ones; those of unknown cost come last, equals in their own order."""
+        ranks: dict[str, Callable[[Any], Any]] = {
+            "order": lambda item: 0,
+            "count": lambda item: -item.count,
+            "macs": lambda item: (item.total_macs is None, -(item.total_macs or 0)),
+        }
+        return sorted(each, key=ranks[self.sort])[: self.top]
+
+
+EVERYTHING = Choice()
+
+
 def render(
     report: Report,
     unique: Unique,
+    choice: Choice = EVERYTHING,
     *,
-    kinds: Sequence[str] = KINDS,
-    sort: str = "count",
-    top: int | None = None,
     columns: Sequence[str] | str | None = None,
     width: int = 100,
     color: bool = False,
@@ -73,13 +92,12 @@ def render(
     paint = painter(color)
     names = known_columns(columns or _default_columns(width), COLUMNS)
     parts = []
-    for section in _sections(report, unique, kinds, sort):
-        rows = section.rows[:top]
-        texts = [[printable(_cell(section, row, name)) for name in names] for row in rows]
+    for section in _sections(report, unique, choice):
+        texts = [[printable(_cell(section, row, name)) for name in names] for row in section.rows]
         heads = [_head(section, name) for name in names]
         table = Table(names, heads, texts, numbers=_NUMBERS, flexible=_FLEXIBLE)
-        title = "\n".join(wrapped(printable(section.title + _shown(rows, section)), width))
-        parts.append(f"{paint(title, BOLD)}\n\n{table.text(width, [_STYLE.get] * len(rows), paint)}")
+        title = "\n".join(wrapped(printable(section.title), width))
+        parts.append(f"{paint(title, BOLD)}\n\n{table.text(width, [_STYLE.get] * len(texts), paint)}")
     if report.notes:
         parts.append(note_lines(report.notes, width, paint))
     return "\n\n".join(parts) + "\n"
@@ -88,59 +106,42 @@ def render(
 def render_markdown(
     report: Report,
     unique: Unique,
+    choice: Choice = EVERYTHING,
     *,
-    kinds: Sequence[str] = KINDS,
-    sort: str = "count",
-    top: int | None = None,
     columns: Sequence[str] | str | None = None,
 ) -> str:
     """The tables for a pull request."""
     names = known_columns(columns or COLUMNS, COLUMNS)
     lines: list[str] = []
-    for section in _sections(report, unique, kinds, sort):
-        rows = section.rows[:top]
-        lines += [f"### {markdown(section.title + _shown(rows, section))}", ""]
+    for section in _sections(report, unique, choice):
+        lines += [f"### {markdown(section.title)}", ""]
         lines += head(names, [_head(section, name) for name in names], _NUMBERS)
-        lines += [line(markdown(_cell(section, row, name)) for name in names) for row in rows]
+        lines += [line(markdown(_cell(section, row, name)) for name in names) for row in section.rows]
         lines.append("")
     lines += note_items(report.notes)
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def render_csv(
-    report: Report,
-    unique: Unique,
-    *,
-    kinds: Sequence[str] = KINDS,
-    sort: str = "count",
-    top: int | None = None,
-) -> str:
+def render_csv(report: Report, unique: Unique, choice: Choice = EVERYTHING) -> str:
     """One line each with exact figures: modules and operators under the same heads."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(
         ["kind", "id", "name", "count", "macs", "total_macs", "inputs", "outputs", "settings", "where"]
     )
-    for section in _sections(report, unique, kinds, sort):
-        for row in section.rows[:top]:
+    for section in _sections(report, unique, choice):
+        for row in section.rows:
             figures = [row.count, row.macs, row.total_macs]
             values = [_exact(row.inputs), _exact(row.outputs), json.dumps(row.settings), " ".join(row.where)]
             writer.writerow([section.kind.removesuffix("s"), row.id, row.name, *figures, *values])
     return out.getvalue()
 
 
-def render_json(
-    report: Report,
-    unique: Unique,
-    *,
-    kinds: Sequence[str] = KINDS,
-    sort: str = "count",
-    top: int | None = None,
-) -> str:
+def render_json(report: Report, unique: Unique, choice: Choice = EVERYTHING) -> str:
     """The records that `unique_modules.json` and `pytorch_ops.json` have, in one document."""
     document: dict[str, Any] = {"model_class": report.model.name}
-    if "modules" in kinds:
-        modules = _ordered(unique.modules, sort)[:top]
+    if "modules" in choice.kinds:
+        modules = choice.of(unique.modules)
         records = zip(modules, module_records(report, modules), strict=True)
         document |= {
             "total_modules": len(report.model.modules),
@@ -149,52 +150,41 @@ def render_json(
                 {**record, "macs": each.macs, "total_macs": each.total_macs} for each, record in records
             ],
         }
-    if "ops" in kinds and report.run.mode != "none":
+    if "ops" in choice.kinds and report.run.mode != "none":
         document |= {
             "total_ops": unique.total_ops,
             "unique_ops": len(unique.ops),
             "counter_updates": len(unique.counters),
-            "ops": op_records(report, unique, _ordered(unique.ops, sort)[:top]),
+            "ops": op_records(report, unique, choice.of(unique.ops)),
         }
     document["notes"] = [{"code": note.code, "text": note.text} for note in report.notes]
     return pretty(document)
 
 
-def _sections(report: Report, unique: Unique, kinds: Sequence[str], sort: str) -> Iterator[Section]:
-    macs = report.cost.macs if report.cost is not None else None
+def _sections(report: Report, unique: Unique, choice: Choice) -> Iterator[Section]:
     ran = report.run.mode != "none"
-    if "modules" in kinds:
+    if "modules" in choice.kinds:
         by_path = {module.path: module for module in report.model.modules}
-        rows = _ordered([_module_row(report, each, by_path) for each in unique.modules], sort)
+        rows = [_module_row(report, each, by_path) for each in unique.modules]
         number = f"{len(report.model.modules):,} modules, {len(unique.modules):,} distinct"
         how = "" if ran else "; without inputs nothing ran, and they are told apart by what they are"
-        yield _section("modules", f"{report.model.name}: {number}{how}", rows, macs)
-    if "ops" in kinds and ran:
-        rows = _ordered([_op_row(report, each) for each in unique.ops], sort)
+        yield _section("modules", f"{report.model.name}: {number}{how}", rows, choice, report)
+    if "ops" in choice.kinds and ran:
+        rows = [_op_row(report, each) for each in unique.ops]
         title = f"{unique.total_ops:,} operators executed, {len(unique.ops):,} distinct"
         if unique.counters:
             title += f" ({len(unique.counters):,} updates of counters left out)"
-        yield _section("ops", title, rows, macs)
+        yield _section("ops", title, rows, choice, report)
 
 
-def _ordered(each: Sequence[Any], sort: str) -> list[Any]:
-    """Most often or most costly first; those of unknown cost last, equals in their own order."""
-    if sort == "order":
-        return list(each)
-    if sort == "count":
-        return sorted(each, key=lambda item: -item.count)
-    return sorted(each, key=lambda item: (item.total_macs is None, -(item.total_macs or 0)))
-
-
-def _section(kind: str, title: str, rows: Sequence[Row], macs: int | None) -> Section:
+def _section(kind: str, title: str, rows: Sequence[Row], choice: Choice, report: Report) -> Section:
     values = [value for row in rows for value in (*row.inputs, *row.outputs)]
     dtypes = Counter(value.dtype for value in values if value.dtype is not None)
     usual = dtypes.most_common(1)[0][0] if dtypes else None
-    return Section(kind, f"{title}; tensors are {usual} unless said" if usual else title, rows, usual, macs)
-
-
-def _shown(rows: Sequence[Row], section: Section) -> str:
-    return f"; the first {len(rows):,}" if len(rows) < len(section.rows) else ""
+    shown = choice.of(rows)
+    title += f"; tensors are {usual} unless said" if usual else ""
+    title += f"; the first {len(shown):,}" if len(shown) < len(rows) else ""
+    return Section(kind, title, shown, usual, report.cost.macs if report.cost is not None else None)
 
 
 def _module_row(report: Report, each: UniqueModule, by_path: Mapping[str, Any]) -> Row:
@@ -269,15 +259,14 @@ def _cell(section: Section, row: Row, column: str) -> str:
 _ALIASES = {"torch.nn.functional.": "F.", "torch.Tensor.": "Tensor.", "torch.ops.": ""}
 
 
+_ALIASES = {"torch.nn.functional.": "F.", "torch.Tensor.": "Tensor.", "torch.ops.": ""}
+
+
 def _known_as(name: str) -> str:
     """An operator as people write it after the usual imports."""
-    for prefix, short_prefix in (
-        ("torch.nn.functional.", "F."),
-        ("torch.ops.", ""),
-        ("torch.Tensor.", "Tensor."),
-    ):
+    for prefix, alias in _ALIASES.items():
         if name.startswith(prefix):
-            return short_prefix + name.removeprefix(prefix)
+            return alias + name.removeprefix(prefix)
     return name
 
 
