@@ -206,6 +206,31 @@ class Checkpointed(nn.Module):
         return checkpoint(self.body, x, use_reentrant=self.reentrant)
 
 
+class UNet(nn.Module):
+    """Down and up again, with a skip connection at every level."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.ModuleList([nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 8, 3, padding=1)])
+        self.up = nn.ModuleList([nn.Conv2d(12, 4, 3, padding=1), nn.Conv2d(7, 3, 3, padding=1)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        skips = []
+        for layer in self.down:
+            skips.append(x)
+            x = F.max_pool2d(layer(x).relu(), 2)
+        for layer in self.up:
+            x = F.interpolate(x, scale_factor=2)
+            x = layer(torch.cat([x, skips.pop()], 1))
+        return x
+
+
+def exported(*, dynamic: bool) -> nn.Module:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5)).eval()
+    shapes = ({0: torch.export.Dim("batch", min=2)},) if dynamic else None
+    return torch.export.export(model, (torch.randn(2, 3, 8, 8),), dynamic_shapes=shapes).module()
+
+
 def quantized(model: nn.Module, *types: type[nn.Module]) -> nn.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -313,6 +338,9 @@ SAMPLES: dict[str, Callable[[], Sample]] = {
     "quantized": lambda: (quantized(nn.Sequential(nn.Linear(16, 32)), nn.Linear), torch.randn(4, 16)),
     "scripted": lambda: (scripted(nn.Sequential(nn.Linear(16, 32), nn.ReLU())), torch.randn(4, 16)),
     "compiled": lambda: (torch.compile(nn.Sequential(nn.Linear(16, 32), nn.ReLU())), torch.randn(4, 16)),
+    "exported": lambda: (exported(dynamic=False), torch.randn(2, 3, 8, 8)),
+    "exported with dynamic shapes": lambda: (exported(dynamic=True), torch.randn(5, 3, 8, 8)),
+    "u-net": lambda: (UNet(), torch.randn(1, 3, 16, 16)),
     "meta": lambda: (nn.Linear(4096, 4096, device="meta"), torch.randn(2, 4096)),
     "failing": lambda: (
         nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(5, 2)),

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +18,8 @@ from modelglass.analyses.counts import count
 from modelglass.analyses.formulas import costs_nothing
 from modelglass.analyses.outputs import layer_outputs_nbytes
 from modelglass.analyses.remarks import remarks
+from modelglass.analyses.tree import contents
+from modelglass.analyses.tree import held as tensors_held
 from modelglass.analyses.unique import unique as find_unique
 from modelglass.errors import (
     CannotReproduceError,
@@ -28,6 +30,7 @@ from modelglass.errors import (
     UnknownTargetError,
     UsageError,
 )
+from modelglass.files import make_folder, remove_marked, write_together, write_whole
 from modelglass.frameworks.request import (
     Observation,
     Progress,
@@ -39,10 +42,11 @@ from modelglass.frameworks.request import (
 from modelglass.renderers import json, markdown, text, weights
 from modelglass.renderers import summary as classic
 from modelglass.renderers import unique as distinct
+from modelglass.renderers._escape import printable
 from modelglass.renderers._units import pace, value_text
 from modelglass.renderers.columns import COLUMNS, known_columns
 from modelglass.renderers.records import short_name
-from modelglass.report import FINDINGS, Report, Reproducers, RunMode, Unique, UniqueOp, Values
+from modelglass.report import FINDINGS, Report, Reproducers, RunMode, Tensor, Unique, UniqueOp, Values
 from modelglass.report.codec import dumps, loads
 
 __all__ = [
@@ -59,6 +63,8 @@ __all__ = [
     "TensorSpec",
     "UniqueChoice",
     "completed",
+    "contained",
+    "held",
     "inspect",
     "inspect_operators",
     "known_columns",
@@ -68,10 +74,10 @@ __all__ = [
     "render",
     "reproduce",
     "save",
+    "seeded",
     "show",
     "summary",
     "unique",
-    "write_whole",
 ]
 
 MADE_BY = "Made by modelglass"  # in every file that may be replaced without asking
@@ -123,17 +129,16 @@ def inspect(
     """
     if run not in get_args(RunMode):
         raise UsageError(f"run={run!r} is not known", hint='use "fake", "real" or "none"')
-    specs = {"input_shape": input_shape, "batch_size": batch_size, "dtype": dtype}
     with _made(target, inputs, progress) as (native, given):
         request = Request(
-            inputs=requested_inputs(given, **specs),
+            inputs=requested_inputs(given, input_shape, batch_size, dtype),
             mode=run,
             train=train,
             device=None if device is None else str(device),
             progress=progress,
             is_free=costs_nothing,
         )
-        if train and (request.inputs is None or run == "none"):
+        if train and not request.runs:
             raise UsageError(
                 "a training step needs a run, and a run needs inputs",
                 hint="give inputs or their shapes, and a run that is fake or real",
@@ -152,6 +157,21 @@ def inspect_operators(target: Any, inputs: Any, *, progress: Progress | None = N
         observed = _adapter(native, target).observe(native, request)
     counts = count(observed.model)
     return Report(model=observed.model, run=observed.run, counts=counts, notes=observed.notes)
+
+
+def seeded() -> AbstractContextManager[None]:
+    """The same random numbers each time inside; outside, random states are as if nothing had happened."""
+    return frameworks.seeded()
+
+
+def held(report: Report) -> Mapping[str, tuple[Tensor, ...]]:
+    """By module, the tensors of it and of all it contains, as the framework itself would list them."""
+    return tensors_held(report.model)
+
+
+def contained(report: Report) -> Mapping[str, Sequence[tuple[str, str]]]:
+    """By module, the names of what hangs below it, each with the path that it is known by."""
+    return contents(report.model)
 
 
 def _silently(text: str) -> None:
@@ -243,9 +263,9 @@ def reproduce(report: Report, folder: str | os.PathLike[str]) -> Reproducers:
         except CannotReproduceError as reason:
             missing[each.id] = reason.problem
     target = Path(folder)
-    _clear(target)
-    for name, source in sources.items():
-        write_whole(target / name, source)
+    make_folder(target)
+    remove_marked(target, "op_*.py", MADE_BY)
+    write_together({target / name: source for name, source in sources.items()})
     return Reproducers(files=tuple(sources), missing=missing)
 
 
@@ -255,20 +275,7 @@ def _found(report: Report, each: UniqueOp) -> str:
     times = "once" if each.count == 1 else f"{each.count:,} times, at first"
     macs = "" if each.macs is None else f": {each.macs:,} MACs a time"
     ran = f"{report.model.name} ran it {times} in {op.module or '(root)'}{macs}."
-    return f"{ran}\n{MADE_BY}; the values are made up."
-
-
-def _clear(folder: Path) -> None:
-    """Make the folder, or remove from it what an earlier run has written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for path in folder.glob("op_*.py"):
-            if MADE_BY in path.read_text(encoding="utf-8", errors="replace"):
-                path.unlink()
-    except OSError as cause:
-        raise UsageError(
-            f"cannot write to {str(folder)!r}: {cause.strerror}", hint="choose another folder"
-        ) from cause
+    return f"{printable(ran)}\n{MADE_BY}; the values are made up."
 
 
 def _with_stats(
@@ -356,21 +363,6 @@ def _needing(package: str, wanted_by: str, *, extra: str) -> Iterator[None]:
 def save(report: Report, path: str | os.PathLike[str]) -> None:
     """Write the report as JSON; the file is complete or not there."""
     write_whole(Path(path), dumps(report))
-
-
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file under a temporary name and rename it, so that nobody ever sees half of it."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        try:
-            partial.write_bytes(content.encode() if isinstance(content, str) else content)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
-    except OSError as cause:
-        raise UsageError(
-            f"cannot write {str(path)!r}: {cause.strerror}", hint="choose another file"
-        ) from cause
 
 
 def load(path: str | os.PathLike[str]) -> Report:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
-from functools import partial
+from functools import lru_cache, partial
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import signature
@@ -28,9 +28,12 @@ def is_code_target(text: str) -> bool:
     return "::" in text or (":" in text and not Path(text).exists())
 
 
+_MAKERS = (FunctionType, BuiltinFunctionType, MethodType, type, partial, type(lru_cache(lambda: None)))
+
+
 def is_maker(value: Any) -> bool:
     """Whether this is code that makes something, rather than the thing itself."""
-    return isinstance(value, (FunctionType, BuiltinFunctionType, MethodType, type, partial))
+    return isinstance(value, _MAKERS)
 
 
 @contextmanager
@@ -41,7 +44,8 @@ def calling(maker: Any) -> Iterator[Any]:
     the block; afterwards the process has forgotten them.
     """
     if not isinstance(maker, str):
-        yield _made_by(maker, getattr(maker, "__qualname__", type(maker).__name__))
+        function = getattr(maker, "func", maker)  # of a partial
+        yield _made_by(maker, getattr(function, "__qualname__", type(function).__name__))
         return
     text = maker
     place, _, name = text.partition("::") if "::" in text else text.rpartition(":")

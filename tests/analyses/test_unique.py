@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import PurePosixPath
 from typing import Any
 
+import numpy
 import pytest
 import torch
 import torch.nn.functional as F
@@ -71,6 +75,33 @@ class Block(nn.Module):
         return self.inside(x)
 
 
+@dataclass
+class Slope:
+    slope: float
+
+
+class Set(nn.Module):
+    """A module with a setting that changes nothing that runs."""
+
+    def __init__(self, setting: Any) -> None:
+        super().__init__()
+        self.setting = setting
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+class Pick(nn.Module):
+    """A setting that changes the answer, though not what runs."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__()
+        self.index = index
+
+    def forward(self, several: list[torch.Tensor]) -> torch.Tensor:
+        return several[self.index]
+
+
 class Scaled(nn.Module):
     """A module with a setting that nothing generic can see."""
 
@@ -133,6 +164,26 @@ APART: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any]]] = {
     "mode of a batch norm": (
         lambda: Two(nn.BatchNorm1d(3), in_eval(nn.BatchNorm1d(3)), both),
         lambda: torch.ones(2, 3),
+    ),
+    "settings of a record": (
+        lambda: Two(Set(Slope(0.1)), Set(Slope(0.5)), both),
+        lambda: torch.ones(3),
+    ),
+    "numbers of numpy": (
+        lambda: Two(Set(numpy.float32(1.5)), Set(numpy.float32(2.5)), both),
+        lambda: torch.ones(3),
+    ),
+    "arguments of a partial": (
+        lambda: Two(Set(partial(F.leaky_relu, negative_slope=0.1)), Set(partial(F.leaky_relu)), both),
+        lambda: torch.ones(3),
+    ),
+    "settings that are text": (
+        lambda: Two(Set(PurePosixPath("a")), Set(PurePosixPath("b")), both),
+        lambda: torch.ones(3),
+    ),
+    "a number that is no place among layers": (
+        lambda: Two(Pick(0), Pick(1), lambda self, x: (self.a([x, x + 1]), self.b([x, x + 1]))),
+        lambda: torch.ones(3),
     ),
     "contents": (lambda: Two(Block(nn.ReLU()), Block(nn.GELU()), both), lambda: torch.ones(3)),
     "contents of a container": (lambda: Two(S(nn.ReLU()), S(nn.GELU()), both), lambda: torch.ones(3)),

@@ -95,11 +95,36 @@ def test_lines_fit(width: int, capsys: Capture) -> None:
     assert max(map(len, out.splitlines())) <= width
 
 
+def test_a_share_of_what_is_not_known_in_full_is_a_limit(capsys: Capture) -> None:
+    Path("mystery.py").write_text(
+        """
+import torch
+library = torch.library.Library("modelglass_cli", "FRAGMENT")
+library.define("mystery(Tensor x) -> Tensor")
+library.impl("mystery", lambda x: x @ x, "CompositeExplicitAutograd")
+torch.library.register_fake("modelglass_cli::mystery", torch.empty_like, lib=library)
+
+class Net(torch.nn.Linear):
+    def forward(self, x):
+        return torch.ops.modelglass_cli.mystery(super().forward(x))
+
+def build():
+    return Net(2, 2)
+"""
+    )
+    _, out, _ = run("unique", "mystery.py::build", "--input", "2x2", "--ops", capsys=capsys)
+    assert "≤ 100.0 %" in out
+    assert out.count("?") >= 2
+
+
 def test_without_inputs_modules_are_told_apart_by_what_they_are(capsys: Capture) -> None:
     code, out, _ = run("unique", TARGET, capsys=capsys)
     assert code == 0
     assert "7 modules, 5 distinct; without inputs nothing ran" in out
     assert "operators" not in out
+    _, out, _ = run("unique", TARGET, "--format", "json", capsys=capsys)
+    first = json.loads(out)["modules"][0]
+    assert first["occurrences"] == ["1", "4"], "sorted by places, as the table is"
 
 
 @pytest.mark.parametrize("more", [["--ops"], ["--repro", "ops"]])
@@ -194,6 +219,31 @@ def test_the_other_commands_tell_it_the_same_way(command: str, case: str, capsys
     assert (code, out) == (expected, "")
     assert message in err
     assert not Path("out.json").exists()
+
+
+def test_one_file_that_cannot_be_written_leaves_the_other_as_it_was(capsys: Capture) -> None:
+    Path("found/pytorch_ops.json").mkdir(parents=True)
+    Path("found/unique_modules.json").write_text("of an earlier run")
+    code, _, err = analysis(*BOTH, "--dir", "found", capsys=capsys)
+    assert code == 2
+    assert "pytorch_ops.json': it is a folder" in err
+    assert Path("found/unique_modules.json").read_text() == "of an earlier run"
+    assert len(list(Path("found").iterdir())) == 2
+
+
+@pytest.mark.parametrize("output", [".", "", "missing/out.json"])
+@pytest.mark.parametrize("command", ["unique", "info"])
+def test_outputs_that_cannot_be_written_are_told(command: str, output: str, capsys: Capture) -> None:
+    code, out, err = run(command, TARGET, "-o", output, capsys=capsys)
+    assert (code, out) == (2, "")
+    assert "cannot write" in err
+    assert "Traceback" not in err
+
+
+def test_reproducers_that_cannot_be_written_end_it(capsys: Capture) -> None:
+    code, out, err = run("unique", TARGET, *INPUT, "--repro", "net.py/ops", capsys=capsys)
+    assert (code, out) == (2, "")
+    assert "cannot make the folder 'net.py/ops'" in err
 
 
 @pytest.mark.parametrize(

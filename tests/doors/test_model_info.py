@@ -117,11 +117,12 @@ def test_every_sample_adds_up_and_follows_the_schema(sample: str, tmp_path: Path
     document = mg.model_info(model, inputs, path=tmp_path / "model_info.json")
     assert json.loads((tmp_path / "model_info.json").read_text()) == document
     jsonschema.validate(document, json.loads((SCHEMAS / "model-info-1.json").read_text()))
-    own = document["totals"]["own_parameters"] + sum(layer["own_parameters"] for layer in document["layers"])
+    own = [document["totals"]["own_parameters"], *(layer["own_parameters"] for layer in document["layers"])]
     if document["parameters"] is None:
         assert sample == "lazy"
+        assert own == [0, None, None]
     else:
-        assert own == document["parameters"]
+        assert sum(own) == document["parameters"]
     modules = dict(model.named_modules())
     names = [layer["name"] for layer in document["layers"]]
     assert names == [name for name in modules if name]
@@ -156,6 +157,7 @@ def test_uninitialised_is_unknown_not_nothing() -> None:
     document = mg.model_info(S(nn.LazyLinear(8)), torch.zeros(4, 16))
     assert document["parameters"] is None
     assert document["memory"]["nbytes"] is None
+    assert mg.model_info(nn.LazyLinear(8))["totals"]["own_parameters"] is None
     layer = document["layers"][0]
     assert (layer["parameters"], layer["parameter_shapes"]) == (None, [None, None])
     assert layer["output_info"] == {"shape": [4, 8], "dtype": FLOAT}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +193,54 @@ def test_functions_may_be_named_or_partial(tmp_path: Path) -> None:
     assert made["modules"] == named["modules"]
 
 
+class Factory:
+    def __call__(self) -> nn.Module:
+        return nn.Linear(3, 3)
+
+
+@lru_cache
+def cached() -> nn.Module:
+    return nn.Linear(3, 3)
+
+
+@pytest.mark.parametrize(
+    ("load", "location"), [(Factory(), ":Factory"), (cached, "test_unique_modules.py:cached")]
+)
+def test_functions_of_every_kind(load: Any, location: str) -> None:
+    about = mg.extract_unique_modules(load, lambda: torch.ones(3))["metadata"]
+    assert about["model_class"] == "Linear"
+    assert about["load_fn_location"].endswith(location)
+
+
+@pytest.mark.parametrize(
+    ("load", "inputs"),
+    [(nn.Linear(3, 3), lambda: torch.ones(3)), (load_model, None), (load_model, torch.ones(1))],
+)
+def test_what_is_no_function_is_told(load: Any, inputs: Any) -> None:
+    with pytest.raises(mg.InspectError, match="not a function"):
+        mg.extract_unique_modules(load, inputs)
+
+
+def test_random_inputs_that_decide_what_runs_are_the_same_for_both(tmp_path: Path) -> None:
+    def load() -> nn.Module:
+        either = {"a": nn.Linear(4, 4), "b": nn.Linear(4, 4)}
+        return Apply(lambda self, x: self.a(x) if x.sum() > 0 else self.b(x).relu(), **either)
+
+    state = torch.get_rng_state()
+    documents = [extracted(load, lambda: torch.randn(4, 4), tmp_path) for _ in range(6)]
+    assert len({json.dumps(ops["ops"]) for _, ops in documents}) == 1
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_an_exported_program_is_a_model(tmp_path: Path) -> None:
+    def load() -> Any:
+        return torch.export.export(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), (torch.ones(2, 3),))
+
+    modules, ops = extracted(load, lambda: torch.ones(2, 3), tmp_path)
+    assert modules["modules"][0]["input_shapes"] == ["2x3"]
+    assert [op["op_name"] for op in ops["ops"]] == ["torch.nn.functional.linear", "torch.relu"]
+
+
 def test_tied_weights_and_aliases_are_told() -> None:
     tied = mg.extract_unique_modules(Tied, lambda: torch.zeros(1, 2, dtype=torch.long))
     assert tied["metadata"]["aliases"] == {}
@@ -253,6 +301,10 @@ def test_a_modules_file_of_another_model_is_told(tmp_path: Path) -> None:
     mg.extract_unique_modules(lambda: nn.Sequential(nn.Linear(3, 3)), lambda: torch.ones(3), path)
     with pytest.raises(mg.InspectError, match="about another model"):
         mg.extract_pytorch_ops(path, load_model, get_inputs)
+    with pytest.raises(mg.InspectError, match="about another model"):
+        mg.extract_pytorch_ops(path, lambda: nn.Sequential(nn.Linear(3, 4)), lambda: torch.ones(3))
+    with pytest.raises(mg.InspectError, match="or other inputs"):
+        mg.extract_pytorch_ops(path, lambda: nn.Sequential(nn.Linear(3, 3)), lambda: torch.ones(2, 3))
 
 
 def small_cnn() -> nn.Module:

@@ -245,3 +245,13 @@ def test_without_torchs_internals_public_functions_are_seen(monkeypatch: pytest.
         "torch.nn.functional.relu",
         "torch.nn.functional.linear",
     ]
+
+
+def test_what_becomes_sparse_depends_on_values() -> None:
+    """Fake tensors would keep no element at all, and every product with them would cost nothing."""
+    model = Apply(lambda self, x: torch.sparse.mm(x.to_sparse(), x))
+    report = mg.inspect(model, inputs=torch.eye(3))
+    assert report.run.mode == "real"
+    assert report.cost.macs == 3 * 3
+    product = report.model.ops[-1]
+    assert [(value.text, value.nnz) for value in product.inputs[:1]] == [("sparse_coo tensor", 3)]

@@ -21,7 +21,7 @@ import modelglass as mg
 from modelglass.errors import CannotReproduceError
 from modelglass.frameworks.torch.reproduce import reproducer
 from modelglass.report import Op, Report
-from models import SAMPLES, Apply, ids
+from models import SAMPLES, Apply, ids, quantized
 
 
 def distinct_ops(report: Report) -> list[Op]:
@@ -192,6 +192,61 @@ OPERATORS: dict[str, tuple[Callable[..., Any], Callable[[], Any]]] = {
     "concatenation": (lambda x: torch.cat([x, x.new_ones(1)]), lambda: torch.ones(4)),
     "scalars": (lambda x: x.sum().item(), lambda: torch.ones(4)),
     "nothing": (lambda x: x[:0].relu().sum(), lambda: torch.ones(4)),
+    "an overload that Python has another use for": (lambda x: x.clone().random_(2, 7), lambda: torch.ones(4)),
+    "one-hot of as many as there are": (lambda x: F.one_hot(x), lambda: torch.tensor([0, 11, 3])),
+    "tallies": (lambda x: (x.bincount(), (x % 4).bincount(minlength=4)), lambda: torch.tensor([0, 37, 5])),
+    "runs of rows": (lambda x: torch.unique_consecutive(x, dim=0), lambda: torch.ones(4, 2)),
+    "runs in a plane": (lambda x: torch.unique_consecutive(x), lambda: torch.ones(4, 2)),
+    "distinct rows": (lambda x: torch.unique(x, dim=1), lambda: torch.ones(4, 2)),
+    "sequences of targets": (
+        lambda x: (
+            F.ctc_loss(x, torch.ones(2, 3).long(), torch.tensor([5, 5]), torch.tensor([3, 2])),
+            F.ctc_loss(x, torch.ones(5).long(), torch.tensor([5, 5]), torch.tensor([3, 2])),
+        ),
+        lambda: torch.randn(5, 2, 4).log_softmax(-1),
+    ),
+    "sorted by another": (lambda x: torch.searchsorted(x, x, sorter=x.argsort()), lambda: torch.ones(9)),
+    "factors": (
+        lambda x: (torch.linalg.lu_solve(*torch.linalg.lu_factor(x), x), torch.lu_unpack(*x.lu())),
+        lambda: torch.eye(3),
+    ),
+    "pooled and back": (
+        lambda x: F.max_unpool1d(*F.max_pool1d(x, 2, return_indices=True), 2),
+        lambda: torch.randn(1, 2, 20),
+    ),
+    "margins": (
+        lambda x: (
+            F.multi_margin_loss(x, torch.tensor([2, 0])),
+            F.multilabel_margin_loss(x, torch.tensor([[2, 0, -1], [1, -1, 0]])),
+        ),
+        lambda: torch.randn(2, 3),
+    ),
+    "bounded embedding": (
+        lambda x: F.embedding(x, torch.ones(10, 3), max_norm=1.0),
+        lambda: torch.tensor([1, 2]),
+    ),
+    "bag with its last offset": (
+        lambda x: F.embedding_bag(
+            x, torch.ones(10, 3), torch.tensor([0, 2, 3]), include_last_offset=True, mode="sum"
+        ),
+        lambda: torch.tensor([1, 9, 4]),
+    ),
+    "parts of a sparse tensor": (
+        lambda x: (x.to_sparse().indices(), x.to_sparse().values(), torch.sparse.sum(x.to_sparse())),
+        lambda: torch.eye(3),
+    ),
+    "unpacked sequences": (
+        lambda x: nn.utils.rnn.pad_packed_sequence(
+            nn.utils.rnn.pack_padded_sequence(x, torch.tensor([1, 7, 3]), enforce_sorted=False)
+        )[0],
+        lambda: torch.ones(7, 3, 2),
+    ),
+    "split at places": (lambda x: x.tensor_split(torch.tensor([2, 5])), lambda: torch.ones(9)),
+    "split in parts": (lambda x: x.tensor_split(torch.tensor(4), 1), lambda: torch.ones(2, 9)),
+    "lengths of segments": (
+        lambda x: torch.segment_reduce(x, "sum", lengths=torch.tensor([1, 3])),
+        lambda: torch.ones(4),
+    ),
     "padded sequences": (
         lambda x: nn.utils.rnn.pack_padded_sequence(x, torch.tensor([7, 3, 1]))[0],
         lambda: torch.ones(7, 3, 2),
@@ -225,6 +280,22 @@ def test_quantized_operators_pack_their_weights() -> None:
     assert [item for key, item in convolution.attributes.items() if key.endswith(".stride")] == [[2, 2]]
     for op in ops.values():
         executed(reproducer(op, file="op.py"), op.overload)
+
+
+def test_weights_packed_as_half_precision() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 4)), dtype=torch.float16)
+    run_all(model, torch.ones(2, 4))
+
+
+def test_weights_in_opaque_objects_have_no_file() -> None:
+    ops = distinct_ops(
+        mg.inspect(quantized(nn.Sequential(nn.LSTM(4, 4)), nn.LSTM), inputs=torch.ones(3, 2, 4))
+    )
+    op = next(op for op in ops if "lstm" in op.overload)
+    with pytest.raises(CannotReproduceError, match="packed in an object"):
+        reproducer(op, file="op.py")
 
 
 def test_what_cannot_be_reproduced_says_why() -> None:
@@ -262,5 +333,20 @@ def test_a_file_fails_when_the_operator_does_something_else() -> None:
 def test_an_unwritable_folder_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     report = mg.inspect(nn.ReLU(), inputs=torch.ones(2))
-    with pytest.raises(mg.InspectError, match="cannot write to"):
+    with pytest.raises(mg.InspectError, match="cannot make the folder"):
         mg.reproduce(report, tmp_path / "file")
+
+
+def test_names_from_a_model_never_become_code(tmp_path: Path) -> None:
+    inner = nn.ModuleDict({'a"""\nraise SystemExit("code")\n': nn.ReLU()})
+    model = Apply(lambda self, x: next(iter(self.inner.values()))(x), inner=inner)
+    name = mg.reproduce(mg.inspect(model, inputs=torch.ones(2)), tmp_path).files[0]
+    assert executed((tmp_path / name).read_text(), name) == "torch.relu 2 torch.float32\n"
+
+
+@pytest.mark.parametrize("where", ["inputs", "outputs"])
+def test_types_from_a_report_never_become_code(where: str) -> None:
+    op = distinct_ops(mg.inspect(nn.ReLU(), inputs=torch.ones(2)))[0]
+    hostile = replace(op.inputs[0], dtype="float32); raise SystemExit(")
+    with pytest.raises(CannotReproduceError, match="torch has no"):
+        reproducer(replace(op, **{where: (hostile,)}), file="op.py")

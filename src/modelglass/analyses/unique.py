@@ -13,10 +13,11 @@ from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
+from modelglass.analyses.tree import contents
 from modelglass.report import Call, Model, Module, Op, Tensor, Unique, UniqueModule, UniqueOp, Value
 
 # Settings by which a layer knows its place: they tell equal layers apart without making them different.
-_PLACE = re.compile(r"((layer|block|stage)_?)?(idx|index|id|num|number)")
+_PLACE = re.compile(r"(layer|block|stage)_?(idx|index|id|num|number)")
 
 
 def unique(model: Model) -> Unique:
@@ -186,7 +187,7 @@ class _Structures:
         self._numbers = numbers
         self._modules = {module.path: module for module in model.modules}
         self._tensors = {tensor.name: tensor for tensor in model.tensors}
-        self._contents = _contents(model)
+        self._contents = contents(model)
         self._known: dict[str, int | None] = {}
 
     def contents(self, path: str) -> Sequence[tuple[str, str]]:
@@ -208,17 +209,6 @@ class _Structures:
             tuple(_tensor_key(self._tensors[name]) for name in module.tensors),
             tuple((name, self.of(child)) for name, child in self.contents(module.path)),
         )
-
-
-def _contents(model: Model) -> dict[str, list[tuple[str, str]]]:
-    """By module, what hangs below it: its children, and modules that are children elsewhere, too."""
-    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for module in model.modules:
-        for place in (module.path, *module.aliases):
-            if place:
-                parent, _, name = place.rpartition(".")
-                found[parent].append((name, module.path))
-    return found
 
 
 def _is_place(key: str, item: Any) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from modelglass.api import write_whole
+from modelglass.files import write_whole
 
 PIPED_WIDTH = 100
 

@@ -41,7 +41,7 @@ Exit codes: 0 done; 2 wrong usage; 3 the model could not be loaded or run.
 def tt_model_analysis(model_path: str, inputs_path: str, folder: Path | None) -> None:
     """Write unique_modules.json and pytorch_ops.json: which distinct modules and operators a model uses.
 
-    Nothing is computed and no device is needed; only the code you name runs.
+    No device is needed, and nothing is computed unless values decide what runs. Only the code you name runs.
     """
     with Progress() as progress, redirect_stdout(sys.stderr):
         found = unique_modules.analyse(model_path, inputs_path, folder, progress)

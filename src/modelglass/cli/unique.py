@@ -87,17 +87,14 @@ def unique(
     with Progress() as progress, redirect_stdout(sys.stderr):
         report = api.completed(api.inspect(target, given, progress=progress))
         found = api.unique(report)
-    both = modules == ops
-    kinds = [kind for kind, wanted in (("modules", modules), ("ops", ops)) if wanted or both]
-    choice = api.UniqueChoice(kinds, sort, top)
-    options: dict[str, object] = {}
-    if format_ in ("text", "markdown"):
-        options["columns"] = columns
+        made = None if repro is None else api.reproduce(report, repro)
+    kinds = [kind for kind, wanted in (("modules", modules), ("ops", ops)) if wanted or modules == ops]
+    look: dict[str, object] = {} if format_ in ("json", "csv") else {"columns": columns}
     if format_ == "text":
-        options |= {"width": width_of(width, output), "color": wants_color(color, output)}
-    emit(api.UNIQUE_RENDERERS[format_](report, found, choice, **options), output)
-    if repro is not None:
-        made = api.reproduce(report, repro)
+        look |= {"width": width_of(width, output), "color": wants_color(color, output)}
+    choice = api.UniqueChoice(kinds, sort, top)
+    emit(api.UNIQUE_RENDERERS[format_](report, found, choice, **look), output)
+    if made is not None:
         click.echo(f"{len(made.files):,} operators, one file each, in {repro}", err=True)
         for id, reason in made.missing.items():
             click.echo(f"no file for {id}: {reason}", err=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
 from modelglass import api
+from modelglass.files import write_whole
 from modelglass.renderers._json import pretty
+from modelglass.renderers.records import Remark, remarks
 from modelglass.report import Call, Json, Module, Report, Tensor, Value
 
 
@@ -64,7 +66,7 @@ class Layer(Called):
     trainable: bool
     parameter_shapes: list[list[int] | None]
     parameter_dtypes: list[str]
-    own_parameters: int
+    own_parameters: int | None
     buffers: int | None
     nbytes: int | None
     macs: int | None
@@ -78,7 +80,7 @@ class Totals(TypedDict):
     parameters: int | None
     trainable_parameters: int | None
     frozen_parameters: int | None
-    own_parameters: int
+    own_parameters: int | None
     logical_parameters: int | None
     buffers: int | None
     macs: int | None
@@ -91,15 +93,6 @@ class Memory(TypedDict):
     parameter_nbytes: int | None
     buffer_nbytes: int | None
     nbytes: int | None
-
-
-class Remark(TypedDict):
-    """What is unknown or odd."""
-
-    code: str
-    severity: str
-    text: str
-    where: list[str]
 
 
 class ModelInfoDocument(TypedDict):
@@ -130,7 +123,7 @@ def model_info(
     """
     document = described(api.completed(api.inspect(model, inputs)), model_name)
     if path is not None:
-        api.write_whole(Path(path), pretty(document))
+        write_whole(Path(path), pretty(document))
     return document
 
 
@@ -155,10 +148,7 @@ def described(report: Report, model_name: str | None = None) -> ModelInfoDocumen
         "totals": totals,
         "memory": _memory(report),
         "layers": [layers.layer(index, module) for index, module in enumerate(report.model.modules[1:])],
-        "notes": [
-            {"code": note.code, "severity": note.severity, "text": note.text, "where": list(note.where)}
-            for note in report.notes
-        ],
+        "notes": remarks(report),
     }
 
 
@@ -172,12 +162,18 @@ def _totals(report: Report) -> Totals:
         "parameters": counts.params if known else None,
         "trainable_parameters": counts.trainable if known else None,
         "frozen_parameters": counts.frozen if known else None,
-        "own_parameters": counts.by_module[""].own.params,
+        "own_parameters": _own_parameters(report, report.model.modules[0]),
         "logical_parameters": counts.logical_params if known else None,
         "buffers": counts.buffers if known else None,
         "macs": None if priced is None else priced.macs,
         "flops": None if priced is None else priced.flops,
     }
+
+
+def _own_parameters(report: Report, module: Module) -> int | None:
+    counts = report.counts
+    waiting = counts is None or not set(counts.uninitialised).isdisjoint(module.tensors)
+    return None if counts is None or waiting else counts.by_module[module.path].own.params
 
 
 def _memory(report: Report) -> Memory:
@@ -196,18 +192,13 @@ class _Layers:
 
     def __init__(self, report: Report) -> None:
         self._report = report
-        self._tensors = {tensor.name: tensor for tensor in report.model.tensors}
-        self._modules = {module.path: module for module in report.model.modules}
-        self._contents: dict[str, list[str]] = defaultdict(list)
-        for module in report.model.modules[1:]:
-            for place in (module.path, *module.aliases):
-                self._contents[place.rpartition(".")[0]].append(module.path)
+        self._held, self._contents = api.held(report), api.contained(report)
         self._calls: dict[str, list[Call]] = defaultdict(list)
         for call in report.model.calls:
             self._calls[call.module].append(call)
 
     def layer(self, index: int, module: Module) -> Layer:
-        held = list(self._held(module.path))
+        held = self._held[module.path]
         parameters = [tensor for tensor in held if tensor.kind != "buffer"]
         layer: Layer = {
             "layer_index": index,
@@ -217,7 +208,7 @@ class _Layers:
             "trainable": any(tensor.trainable for tensor in parameters),
             "parameter_shapes": [_shape(tensor) for tensor in parameters],
             "parameter_dtypes": [f"{self._report.model.source}.{tensor.dtype}" for tensor in parameters],
-            "own_parameters": self._own_parameters(module.path),
+            "own_parameters": _own_parameters(self._report, module),
             "buffers": _sum(tensor.numel for tensor in held if tensor.kind == "buffer"),
             "nbytes": _sum(tensor.nbytes for tensor in held),
             "macs": self._macs(module.path),
@@ -225,28 +216,9 @@ class _Layers:
             "aliases": list(module.aliases),
             "config": module.config,
         }
-        size = len(self._contents[module.path])
+        size = len(self._contents.get(module.path, ()))
         settings = {"num_layers": size} | dict(module.config) if size else module.config
         return cast("Layer", layer | {key: item for key, item in settings.items() if key not in layer})
-
-    def _held(self, path: str) -> Iterator[Tensor]:
-        """Every tensor of a module and of what it contains, each memory once."""
-        modules, storages, waiting = set(), set(), [path]
-        while waiting:
-            at = waiting.pop()
-            if at in modules:
-                continue
-            modules.add(at)
-            for name in self._modules[at].tensors:
-                tensor = self._tensors[name]
-                if tensor.storage not in storages:
-                    storages.add(tensor.storage)
-                    yield tensor
-            waiting.extend(reversed(self._contents[at]))
-
-    def _own_parameters(self, path: str) -> int:
-        counts = self._report.counts
-        return counts.by_module[path].own.params if counts is not None else 0
 
     def _macs(self, path: str) -> int | None:
         cost = self._report.cost

@@ -8,27 +8,33 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
+from inspect import unwrap
 from pathlib import Path
 from typing import Any, TypedDict
 
 from modelglass import api
 from modelglass.errors import ReportFormatError, UsageError
+from modelglass.files import make_folder, write_together, write_whole
 from modelglass.renderers._json import pretty
-from modelglass.renderers.records import ModuleRecord, OpRecord, module_records, op_records
+from modelglass.renderers.records import (
+    ModuleRecord,
+    OpRecord,
+    Remark,
+    module_records,
+    op_records,
+    remarks,
+)
 from modelglass.report import Report, Unique
 
 MODULES_FILE, OPS_FILE = "unique_modules.json", "pytorch_ops.json"
+# What must be equal in a record for it to be about the same call.
+COMPARED = ("qualified_name", "parameters", "input_shapes", "input_dtypes", "output_shapes", "output_dtypes")
 Progress = Callable[[str], None]
-
-
-class Remark(TypedDict):
-    """What is unknown or odd."""
-
-    code: str
-    text: str
 
 
 class ModulesMetadata(TypedDict):
@@ -79,7 +85,7 @@ def extract_unique_modules(
 
     Both are functions, or name one: "file.py::function". The document is written to `output_path` as well.
     """
-    report = api.completed(api.inspect_operators(load_fn, get_sample_input))
+    report = _observed(api.inspect_operators, load_fn, get_sample_input)
     document = _modules_document(report, api.unique(report), load_fn)
     _write(document, output_path)
     return document
@@ -94,7 +100,7 @@ def extract_pytorch_ops(
     """The distinct operators of the same run, each with the modules of that file in which it ran."""
     source = Path(modules_json_path)
     known = _modules_by_call(source)
-    report = api.completed(api.inspect(load_fn, get_sample_input))
+    report = _observed(api.inspect, load_fn, get_sample_input)
     unique = _with_ids(api.unique(report), report, known, source)
     document = _ops_document(report, unique, source)
     _write(document, output_path)
@@ -111,22 +117,39 @@ class Analysis:
 
 
 def analyse(
-    load_fn: str, get_sample_input: str, folder: Path | None = None, progress: Progress | None = None
+    load_fn: Any, get_sample_input: Any, folder: Path | None = None, progress: Progress | None = None
 ) -> Analysis:
     """Both documents from one observation, in a folder that is named after the model's class by default."""
-    report = api.completed(api.inspect(load_fn, get_sample_input, progress=progress))
+    report = _observed(api.inspect, load_fn, get_sample_input, progress)
     unique = api.unique(report)
-    target = Path(report.model.name) if folder is None else folder
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-    except OSError as cause:
-        raise UsageError(
-            f"cannot make the folder {str(target)!r}: {cause.strerror}", hint="choose another with --dir"
-        ) from cause
+    target = Path(re.sub(r"\W", "_", report.model.name)) if folder is None else folder
+    make_folder(target)
     files = target / MODULES_FILE, target / OPS_FILE
-    _write(_modules_document(report, unique, load_fn), files[0])
-    _write(_ops_document(report, unique, files[0]), files[1])
+    documents = _modules_document(report, unique, load_fn), _ops_document(report, unique, files[0])
+    write_together(dict(zip(files, map(pretty, documents), strict=True)))
     return Analysis(report, unique, files)
+
+
+def _observed(
+    inspect: Callable[..., Report], load_fn: Any, get_sample_input: Any, progress: Progress | None = None
+) -> Report:
+    """The whole run of what the functions make, seeded so that the next observation is of the same run."""
+    makers = _maker(load_fn, "load_fn"), _maker(get_sample_input, "get_sample_input")
+    with api.seeded():
+        return api.completed(inspect(*makers, progress=progress))
+
+
+def _maker(function: Any, name: str) -> Any:
+    """A function of whatever kind, in a form that is known to be one."""
+    if isinstance(function, str):
+        return function
+    is_model = hasattr(function, "forward") and not isinstance(function, type)
+    if not callable(function) or is_model:
+        raise UsageError(
+            f"{name} is a {type(function).__name__}, not a function",
+            hint="pass a function that returns it, as lambda: model",
+        )
+    return partial(function)
 
 
 def _modules_document(report: Report, unique: Unique, load_fn: Any) -> UniqueModulesDocument:
@@ -140,7 +163,7 @@ def _modules_document(report: Report, unique: Unique, load_fn: Any) -> UniqueMod
             "unique_modules": len(unique.modules),
             "total_calls": len(report.model.calls),
             "aliases": {alias: module.path for module in report.model.modules for alias in module.aliases},
-            "notes": _notes(report),
+            "notes": remarks(report),
             "timestamp": _now(),
         },
         "modules": module_records(report, unique.modules),
@@ -157,7 +180,7 @@ def _ops_document(report: Report, unique: Unique, source: Path) -> PytorchOpsDoc
             "unique_ops": len(unique.ops),
             "counter_updates": len(unique.counters),
             "total_macs": cost.macs if cost is not None and cost.complete else None,
-            "notes": _notes(report),
+            "notes": remarks(report),
             "timestamp": _now(),
         },
         "ops": op_records(report, unique),
@@ -169,15 +192,11 @@ def _origin(load_fn: Any) -> tuple[str, str]:
     if isinstance(load_fn, str):
         place, _, name = load_fn.rpartition(":")
         return f"{Path(place.rstrip(':')).name}:{name}", name
-    function = getattr(load_fn, "func", load_fn)  # of a partial
+    function = unwrap(getattr(load_fn, "func", load_fn))  # of a partial, or of what a decorator made
     name = getattr(function, "__qualname__", type(function).__qualname__)
     code = getattr(function, "__code__", None)
     place = Path(code.co_filename).name if code is not None else getattr(function, "__module__", "")
     return f"{place}:{name}", name
-
-
-def _notes(report: Report) -> list[Remark]:
-    return [{"code": note.code, "text": note.text} for note in report.notes]
 
 
 def _now() -> str:
@@ -186,7 +205,7 @@ def _now() -> str:
 
 def _write(document: Mapping[str, Any], path: str | os.PathLike[str] | None) -> None:
     if path is not None:
-        api.write_whole(Path(path), pretty(document))
+        write_whole(Path(path), pretty(document))
 
 
 def _modules_by_call(path: Path) -> Mapping[int, Mapping[str, Any]]:
@@ -203,16 +222,16 @@ def _modules_by_call(path: Path) -> Mapping[int, Mapping[str, Any]]:
 
 def _with_ids(unique: Unique, report: Report, known: Mapping[int, Mapping[str, Any]], source: Path) -> Unique:
     """The same operators, their modules by the ids of the file; an error when it is about another run."""
-    types = {module.path: module.type for module in report.model.modules}
-    for call in report.model.calls:
-        record = known.get(call.index, {})
-        if record.get("class_name") != types[call.module]:
-            raise ReportFormatError(
-                f"{str(source)!r} is about another model or other inputs: call {call.index} of this one "
-                f"is of {types[call.module]} at {call.module or '(root)'}",
-                hint="write it again with extract_unique_modules and the same functions",
-            )
-    ids = {call: record["id"] for call, record in known.items()}
-    owner = {module.id: ids[module.calls[0]] for module in unique.modules if module.calls}
+    records = module_records(report, unique.modules)
+    for record in records:
+        for call in record["calls"]:
+            written = known.get(call, {})
+            if any(written.get(key) != record[key] for key in COMPARED):  # type: ignore[literal-required]
+                raise ReportFormatError(
+                    f"{str(source)!r} is about another model or other inputs: call {call} of this one is of "
+                    f"{record['class_name']} at {record['module_path']}",
+                    hint="write it again with extract_unique_modules and the same functions",
+                )
+    owner = {record["id"]: known[record["calls"][0]]["id"] for record in records if record["calls"]}
     ops = tuple(replace(op, modules=tuple(owner.get(id, id) for id in op.modules)) for op in unique.ops)
     return replace(unique, ops=ops)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from types import ModuleType
 
@@ -16,5 +19,15 @@ def framework_of(native: object) -> str | None:
 
 
 def adapter(framework: str) -> ModuleType:
-    """The adapter's module: it offers `accepts`, `observe` and `values` of a model, `reproducer` of an op."""
+    """The adapter's module: it offers `accepts`, `observe`, `values`, `reproducer` and `seeded`."""
     return import_module(f"modelglass.frameworks.{framework}")
+
+
+@contextmanager
+def seeded() -> Iterator[None]:
+    """The same random numbers each time, in every framework that is loaded; then states are as before."""
+    with ExitStack() as stack:
+        for framework in FRAMEWORKS:
+            if framework in sys.modules:
+                stack.enter_context(adapter(framework).seeded())
+        yield

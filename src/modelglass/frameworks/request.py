@@ -123,6 +123,10 @@ class Request:
     # Kernels, by name, that nobody wants to know more about: they contract nothing.
     is_free: Callable[[str], bool] = field(default=lambda name: False)
 
+    @property
+    def runs(self) -> bool:
+        return self.inputs is not None and self.mode != "none"
+
 
 @dataclass(frozen=True)
 class Observation:

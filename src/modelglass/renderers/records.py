@@ -12,6 +12,15 @@ from modelglass.report import Json, Module, Op, Report, Unique, UniqueModule, Un
 ROOT = "(root)"
 
 
+class Remark(TypedDict):
+    """What is unknown or odd."""
+
+    code: str
+    severity: str
+    text: str
+    where: list[str]
+
+
 class ModuleRecord(TypedDict):
     """A distinct module: shapes, types and names are those of its tensors, in order."""
 
@@ -74,6 +83,14 @@ class OpRecord(TypedDict):
     overload: str
     macs: int | None
     total_macs: int | None
+
+
+def remarks(report: Report) -> list[Remark]:
+    """The report's notes."""
+    return [
+        {"code": note.code, "severity": note.severity, "text": note.text, "where": list(note.where)}
+        for note in report.notes
+    ]
 
 
 def module_records(report: Report, modules: Iterable[UniqueModule]) -> list[ModuleRecord]:

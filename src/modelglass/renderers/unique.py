@@ -16,8 +16,8 @@ from modelglass.renderers._markdown import head, line, note_items
 from modelglass.renderers._terminal import BOLD, CYAN, DIM, Table, note_lines, painter, wrapped
 from modelglass.renderers._units import shape_text, share, short, value_text
 from modelglass.renderers.columns import known_columns
-from modelglass.renderers.records import module_records, op_records, shown_path, tensors
-from modelglass.report import Report, Unique, UniqueModule, UniqueOp, Value
+from modelglass.renderers.records import module_records, op_records, remarks, shown_path, tensors
+from modelglass.report import Module, Report, Unique, UniqueModule, UniqueOp, Value
 
 KINDS = ("modules", "ops")
 SORTS = ("count", "macs", "order")
@@ -56,6 +56,7 @@ class Section:
     rows: Sequence[Row]
     usual_dtype: str | None  # of most tensors here; others are named where they occur
     macs: int | None
+    at_least: bool  # something ran whose cost is unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,9 @@ def render_json(report: Report, unique: Unique, choice: Choice = EVERYTHING) -> 
     """The records that `unique_modules.json` and `pytorch_ops.json` have, in one document."""
     document: dict[str, Any] = {"model_class": report.model.name}
     if "modules" in choice.kinds:
-        modules = choice.of(unique.modules)
+        rows = choice.of(_module_rows(report, unique))
+        chosen = {each.id: each for each in unique.modules}
+        modules = [chosen[row.id] for row in rows]
         records = zip(modules, module_records(report, modules), strict=True)
         document |= {
             "total_modules": len(report.model.modules),
@@ -157,15 +160,14 @@ def render_json(report: Report, unique: Unique, choice: Choice = EVERYTHING) -> 
             "counter_updates": len(unique.counters),
             "ops": op_records(report, unique, choice.of(unique.ops)),
         }
-    document["notes"] = [{"code": note.code, "text": note.text} for note in report.notes]
+    document["notes"] = remarks(report)
     return pretty(document)
 
 
 def _sections(report: Report, unique: Unique, choice: Choice) -> Iterator[Section]:
     ran = report.run.mode != "none"
     if "modules" in choice.kinds:
-        by_path = {module.path: module for module in report.model.modules}
-        rows = [_module_row(report, each, by_path) for each in unique.modules]
+        rows = _module_rows(report, unique)
         number = f"{len(report.model.modules):,} modules, {len(unique.modules):,} distinct"
         how = "" if ran else "; without inputs nothing ran, and they are told apart by what they are"
         yield _section("modules", f"{report.model.name}: {number}{how}", rows, choice, report)
@@ -184,11 +186,17 @@ def _section(kind: str, title: str, rows: Sequence[Row], choice: Choice, report:
     shown = choice.of(rows)
     title += f"; tensors are {usual} unless said" if usual else ""
     title += f"; the first {len(shown):,}" if len(shown) < len(rows) else ""
-    return Section(kind, title, shown, usual, report.cost.macs if report.cost is not None else None)
+    cost = report.cost
+    macs, at_least = (None, False) if cost is None else (cost.macs, not cost.complete)
+    return Section(kind, title, shown, usual, macs, at_least)
 
 
-def _module_row(report: Report, each: UniqueModule, by_path: Mapping[str, Any]) -> Row:
-    module = by_path[each.paths[0]]
+def _module_rows(report: Report, unique: Unique) -> list[Row]:
+    by_path = {module.path: module for module in report.model.modules}
+    return [_module_row(report, each, by_path[each.paths[0]]) for each in unique.modules]
+
+
+def _module_row(report: Report, each: UniqueModule, module: Module) -> Row:
     call = report.model.calls[each.calls[0]] if each.calls else None
     return Row(
         id=each.id,
@@ -251,12 +259,12 @@ def _cell(section: Section, row: Row, column: str) -> str:
     if column == "macs":
         return "?" if row.ran and row.macs is None else short(row.macs) if row.macs else "–"
     if column == "share":
-        return "?" if row.ran and row.macs is None else share(row.total_macs or 0, section.macs or 0)
+        if row.ran and row.macs is None:
+            return "?"
+        part = share(row.total_macs or 0, section.macs or 0)
+        return f"≤ {part}" if section.at_least and row.total_macs else part
     more = len(row.where) - 1
     return f"{row.where[0]} +{more}" if more else row.where[0]
-
-
-_ALIASES = {"torch.nn.functional.": "F.", "torch.Tensor.": "Tensor.", "torch.ops.": ""}
 
 
 _ALIASES = {"torch.nn.functional.": "F.", "torch.Tensor.": "Tensor.", "torch.ops.": ""}

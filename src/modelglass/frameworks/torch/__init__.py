@@ -1,6 +1,7 @@
 """PyTorch modules: structure, calls, operators, observed without a trace."""
 
+from modelglass.frameworks.torch.process import seeded
 from modelglass.frameworks.torch.reproduce import reproducer
 from modelglass.frameworks.torch.session import accepts, observe, values
 
-__all__ = ["accepts", "observe", "reproducer", "values"]
+__all__ = ["accepts", "observe", "reproducer", "seeded", "values"]

@@ -5,8 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
 from enum import Enum
+from fractions import Fraction
+from functools import partial
+from pathlib import PurePath
+from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import torch
 from torch.nn.parameter import is_lazy
@@ -16,6 +23,8 @@ from modelglass.report import Json, Value
 
 _PLAIN = frozenset({bool, int, str, type(None)})  # JSON as they are
 TEXT_LIMIT = 80  # characters of a non-tensor value that are worth showing
+TEXTUAL = (date, time, timedelta, Decimal, Fraction, PurePath, range, UUID)  # settings that are their text
+RECORD_LIMIT = 16  # fields; an object with more configures a whole model
 DEPTH_LIMIT = 8  # structures deeper than this are named, not walked
 
 
@@ -65,12 +74,35 @@ def json_safe(value: Any, depth: int = 0) -> Json:
             return [json_safe(item, depth + 1) for item in value]
         if isinstance(value, (set, frozenset)):
             return sorted((json_safe(item, depth + 1) for item in value), key=repr)
-        if isinstance(value, Mapping):
-            return {str(key): json_safe(item, depth + 1) for key, item in value.items()}
+        if isinstance(value, partial):
+            return [json_safe(part, depth + 1) for part in (value.func, *value.args, value.keywords)]
+        parts = value if isinstance(value, Mapping) else record_of(value)
+        if parts is not None:
+            return {str(key): json_safe(item, depth + 1) for key, item in parts.items()}
+    if isinstance(value, TEXTUAL):
+        return str(value)
+    if is_numpy_scalar(value):
+        return json_safe(value.item())
     if isinstance(value, type):
         return type_name(value)
     name = getattr(value, "__name__", None)  # functions, operators, modules of code
     return name if isinstance(name, str) else type_name(type(value))
+
+
+def record_of(value: Any) -> Mapping[str, Any] | None:
+    """The fields of a small dataclass or namespace; a large one is no setting of one module."""
+    if isinstance(value, SimpleNamespace):
+        found = vars(value)
+    elif is_dataclass(value) and not isinstance(value, type):
+        found = {item.name: getattr(value, item.name, None) for item in fields(value)}
+    else:
+        return None
+    return found if len(found) <= RECORD_LIMIT else None
+
+
+def is_numpy_scalar(value: Any) -> bool:
+    """Whether this is one number of numpy's, which need not be installed."""
+    return type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
 
 
 def memory_of(tensor: torch.Tensor) -> int | None:
@@ -92,7 +124,7 @@ class Describer:
         """One tensor as a value; equal descriptions are one object, since a run repeats itself."""
         try:
             owner = self._names.get(tensor.untyped_storage()._cdata) if self._names else None
-            key = (name, tensor.shape, tensor.dtype, owner)
+            key = (name, tensor.shape, tensor.dtype, tensor.layout, owner)
         except (RuntimeError, NotImplementedError):  # no memory or no shape to show
             return self._described(name, tensor)
         value = self._seen.get(key)

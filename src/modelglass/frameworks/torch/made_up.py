@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from math import prod
+from typing import Any
+
+import torch
 
 from modelglass.errors import CannotReproduceError
 from modelglass.report import Op, Value
@@ -21,16 +25,25 @@ _LAYOUTS = {  # how a tensor is made sparse, by the text that describes it
 def expression(op: Op, value: Value) -> str:
     """Python that makes a tensor like the one the operator was given."""
     if value.dtype is None:
-        return value.text or "None"
+        return "None"
+    torch_constant(value.dtype)
     if value.parts:
         parts = ", ".join(f"torch.rand({list(part)})" for part in value.parts)
         return f"torch.nested.nested_tensor([{parts}], dtype=torch.{value.dtype}, device=device)"
     if value.shape is None:
         raise CannotReproduceError(f"its argument {value.name!r} is an {value.text or 'unknown tensor'}")
     rule = _RULES.get((op.overload.split(".")[1], value.name.partition(".")[0]))
-    made = (rule(op, value) if rule is not None else None) or _any(value)
     sparse = _LAYOUTS.get(value.text or "")
-    return made if sparse is None else f"{made}.{sparse}"
+    if sparse is not None and value.nnz is not None:
+        return f"{_selecting(value, value.nnz)}.{sparse}"
+    return (rule(op, value) if rule is not None else None) or _any(value)
+
+
+def torch_constant(name: Any) -> str:
+    """`torch.float32` for "float32". A report may come from a file: only names torch knows become code."""
+    if not isinstance(getattr(torch, str(name), None), (torch.dtype, torch.layout, torch.memory_format)):
+        raise CannotReproduceError(f"torch has no {name!r}")
+    return f"torch.{name}"
 
 
 def _any(value: Value) -> str:
@@ -86,8 +99,25 @@ def _classes(op: Op, value: Value) -> str | None:
     return _whole(value, 0, scores.shape[1] if len(scores.shape) > 1 else scores.shape[0])
 
 
-def _one_hot(op: Op, value: Value) -> str:
-    return _whole(value, 0, int(op.outputs[0].shape[-1]) if op.outputs[0].shape else 1)
+def _reaching(op: Op, value: Value) -> str | None:
+    """Whole numbers down from one below the result's last size, which may follow from the largest of them."""
+    result, shape = op.outputs[0].shape, list(value.shape or ())
+    if not result or not result[-1]:
+        return None
+    numbers = f"{result[-1] - 1} - torch.arange({prod(shape)}, device=device) % {result[-1]}"
+    return f"({numbers}).reshape({shape}).to(torch.{value.dtype})"
+
+
+def _pivots(op: Op, value: Value) -> str:
+    """Rows in their own places, counted from 1."""
+    shape = list(value.shape or ())
+    rows = f"torch.arange(1, {shape[-1] + 1}, dtype=torch.{value.dtype}, device=device)"
+    return f"{rows}.expand({shape}).clone()"
+
+
+def _unpooled(op: Op, value: Value) -> str:
+    """Places in the larger plane that the values go back to."""
+    return _whole(value, 0, prod(op.attributes.get("output_size") or [1]))
 
 
 def _advanced(op: Op, value: Value) -> str | None:
@@ -145,12 +175,16 @@ def _masked(op: Op, value: Value) -> str | None:
 
 
 def _distinct(op: Op, value: Value) -> str | None:
-    """As many different values as came out, in ascending order."""
-    result, shape = op.outputs[0].shape, list(value.shape or ())
-    if not result or "." in value.name or len(result) != 1:
+    """As many different values, or slices, as came out, in ascending order."""
+    result, shape, dim = op.outputs[0].shape, list(value.shape or ()), op.attributes.get("dim")
+    if not result:
         return None
-    count = f"torch.arange({prod(shape)}, device=device).clamp(max={result[0] - 1})"
-    return f"{count}.reshape({shape}).to(torch.{value.dtype})"
+    along = list(shape) if dim is None else [1] * len(shape)
+    if dim is not None:
+        along[dim] = shape[dim]
+    last = result[0 if dim is None else dim] - 1
+    count = f"torch.arange({prod(along)}, device=device).clamp(max={last}).reshape({along})"
+    return f"{count}.expand({shape}).to(torch.{value.dtype}, copy=True)"
 
 
 def _repeats(op: Op, value: Value) -> str | None:
@@ -159,13 +193,45 @@ def _repeats(op: Op, value: Value) -> str | None:
     shape = op.outputs[0].shape
     if shape is None or not value.numel:
         return None
-    return _listed(value, _shares(shape[dim] if isinstance(dim, int) else prod(shape), value.numel))
+    whole = shape[dim] if isinstance(dim, int) else prod(shape)
+    return f"{_listed(value, _shares(whole, value.numel))}.to(device)"
+
+
+def _split_points(op: Op, value: Value) -> str | None:
+    """Where the pieces that came out begin, but for the first."""
+    dim = op.attributes.get("dim") or 0
+    sizes = [piece.shape[dim] for piece in op.outputs if piece.shape]
+    return _listed(value, list(accumulate(sizes))[:-1]) if value.shape else _listed_one(value, len(sizes))
+
+
+def _listed_one(value: Value, number: int) -> str:
+    return f"torch.tensor({number}, dtype=torch.{value.dtype})"
 
 
 def _shares(whole: int, number: int) -> list[int]:
     """Whole numbers that add up, as equal as can be, the larger first."""
     each, left = divmod(whole, number)
     return [each + (index < left) for index in range(number)]
+
+
+def _segments(op: Op, value: Value) -> str | None:
+    """Lengths that add up to what is reduced."""
+    data, axis = _input(op, "data"), op.attributes.get("axis") or 0
+    if data is None or not data.shape or not value.numel:
+        return None
+    return f"{_listed(value, _shares(data.shape[axis], value.numel))}.to(device)"
+
+
+def _ctc_lengths(op: Op, value: Value) -> str | None:
+    """Input lengths: all steps. Target lengths: all of a padded row, or shares of targets laid end to end."""
+    steps, targets = _input(op, "log_probs"), _input(op, "targets")
+    if steps is None or targets is None or not steps.shape or not targets.shape or not value.numel:
+        return None
+    if value.name == "input_lengths":
+        return _listed(value, [steps.shape[0]] * value.numel)
+    padded = len(targets.shape) == 2
+    whole = targets.shape[-1]
+    return _listed(value, [whole] * value.numel if padded else _shares(whole, value.numel))
 
 
 def _group_ends(op: Op, value: Value) -> str | None:
@@ -181,9 +247,15 @@ def _group_ends(op: Op, value: Value) -> str | None:
 def _batch_sizes(op: Op, value: Value) -> str | None:
     """How many sequences reach each step of a packed batch: all of them at first, never more later."""
     data, state = _input(op, "data"), _input(op, "hx.0") or _input(op, "hx")
-    if data is None or not data.shape or state is None or not state.shape or not value.numel:
+    padded = op.outputs[0].shape
+    if data is None or not data.shape or not value.numel:
         return None
-    first = state.shape[1]
+    if state is not None and state.shape:
+        first = state.shape[1]
+    elif padded:  # unpacking: the result says how many sequences there are
+        first = padded[0 if op.attributes.get("batch_first") else 1]
+    else:
+        return None
     rest = _shares(data.shape[0] - first, value.numel - 1) if value.numel > 1 else []
     return _listed(value, [first, *rest])
 
@@ -229,7 +301,22 @@ def _table() -> dict[tuple[str, str], Rule]:
         ("index", "indices"): _advanced,
         ("index_put", "indices"): _advanced,
         ("index_put_", "indices"): _advanced,
-        ("one_hot", "self"): _one_hot,
+        ("embedding_renorm_", "indices"): _into("self", 0),
+        ("one_hot", "self"): _reaching,
+        ("bincount", "self"): _reaching,
+        ("searchsorted", "sorter"): _into("sorted_sequence", -1),
+        ("linalg_lu_solve", "pivots"): _pivots,
+        ("lu_solve", "LU_pivots"): _pivots,
+        ("lu_unpack", "LU_pivots"): _pivots,
+        ("linalg_ldl_solve", "pivots"): _pivots,
+        ("max_unpool2d", "indices"): _unpooled,
+        ("max_unpool3d", "indices"): _unpooled,
+        ("segment_reduce", "lengths"): _segments,
+        ("tensor_split", "tensor_indices_or_sections"): _split_points,
+        ("_pad_packed_sequence", "batch_sizes"): _batch_sizes,
+        ("ctc_loss", "targets"): _into("log_probs", -1),
+        ("ctc_loss", "input_lengths"): _ctc_lengths,
+        ("ctc_loss", "target_lengths"): _ctc_lengths,
         ("nonzero", "self"): _nonzero,
         ("nonzero_numpy", "self"): _nonzero,
         ("argwhere", "self"): _nonzero,
@@ -245,11 +332,19 @@ def _table() -> dict[tuple[str, str], Rule]:
         ("as_strided", "self"): _strided,
         ("as_strided_", "self"): _strided,
     }
-    for name in ("unique_dim", "unique_consecutive", "_unique", "_unique2", "unique"):
+    for name in (
+        "unique_dim",
+        "unique_dim_consecutive",
+        "unique_consecutive",
+        "_unique",
+        "_unique2",
+        "unique",
+    ):
         rules[name, "self"] = _distinct
     for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
         rules[name, "batch_sizes"] = _batch_sizes
-    for name in ("nll_loss", "nll_loss_nd", "nll_loss2d", "cross_entropy_loss"):
+    for name in ("nll_loss", "nll_loss_nd", "nll_loss2d", "cross_entropy_loss", "multi_margin_loss",
+                 "multilabel_margin_loss"):  # fmt: skip
         rules[name, "target"] = _classes
     for name in ("gather", "index_select", "index_add", "index_copy", "index_fill", "index_reduce", "scatter",
                  "scatter_add", "scatter_reduce", "take_along_dim"):  # fmt: skip

@@ -47,6 +47,21 @@ def _restoring() -> Iterator[None]:
             torch.set_default_device(None if device is None else device.device)
 
 
+@contextmanager
+def seeded() -> Iterator[None]:
+    """Random numbers begin at the same point each time; afterwards their states are as before."""
+    states = list(_random_states())
+    torch.manual_seed(0)
+    random.seed(0)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(0)
+    try:
+        yield
+    finally:
+        for restore in states:
+            restore()
+
+
 def _random_states() -> Iterator[partial[Any]]:
     generators = [torch.default_generator]
     if torch.cuda.is_initialized():

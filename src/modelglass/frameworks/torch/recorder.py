@@ -14,6 +14,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
+    FakeTensor,
     UnsupportedOperatorException,
 )
 
@@ -165,6 +166,8 @@ class Recorder:
         self._current = pending
         try:
             result = func(*args, **kwargs)
+            if _counts_zeros(func) and isinstance(result, FakeTensor):
+                raise DynamicOutputShapeException(func)
         except BaseException as error:
             if isinstance(error, CANNOT_FAKE):
                 self.needs_values = error
@@ -325,6 +328,12 @@ def _default(arg: Any) -> Any:
         return value
     kind = str(arg.real_type).removeprefix("Optional[").removesuffix("]")
     return _NUMBERED.get((kind, value), value)
+
+
+@cache
+def _counts_zeros(func: Any) -> bool:
+    """Whether the result keeps what is not zero: a fake tensor cannot know, and would keep nothing."""
+    return kernel_name(func).startswith(("aten.to_sparse", "aten._to_sparse"))
 
 
 @cache

@@ -7,6 +7,7 @@ accepts: indices lie inside what they index, lengths add up, masks select as man
 from __future__ import annotations
 
 import importlib.util
+import keyword
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,19 +15,14 @@ from typing import Any
 import torch
 
 from modelglass.errors import CannotReproduceError
-from modelglass.frameworks.torch.made_up import expression
+from modelglass.frameworks.torch.made_up import expression, torch_constant
 from modelglass.report import Op, Value
 
 # Namespaces of operators that come with torch.
 _TORCHS_OWN = ("aten", "prims", "quantized", "_quantized", "quantized_decomposed", "mkldnn", "prim")
 
-_FILE = '''\
-"""{title}
-
-{details}
-
-    python {file} [device]
-"""
+_FILE = """\
+{header}
 
 import sys
 
@@ -38,16 +34,21 @@ torch.manual_seed(0)
 arguments = {{
 {arguments}
 }}
-result = torch.ops.{overload}(**arguments)
+result = {operator}(**arguments)
 
 results = result if isinstance(result, (tuple, list)) else [result]
-got = [(list(each.shape), each.dtype) for each in results if isinstance(each, torch.Tensor)]
+got = [(list(each.shape), each.dtype) for each in results if isinstance(each, torch.Tensor)]{checked}
 expected = [
 {expected}
 ]
 assert got == expected, f"got {{got}}, expected {{expected}}"
-print("{name}", *(f"{{'x'.join(map(str, shape)) or 'scalar'}} {{dtype}}" for shape, dtype in got))
-'''
+print({name!r}, *(f"{{'x'.join(map(str, shape)) or 'scalar'}} {{dtype}}" for shape, dtype in got))
+"""
+
+
+# Operators by how many of their results mean something. The others are for the gradient, and torch's fake
+# and real kernels do not agree on their shapes.
+_WORKSPACES = {"embedding_bag": 1, "_embedding_bag": 1}
 
 
 @dataclass(frozen=True)
@@ -62,17 +63,28 @@ class _Argument:
 def reproducer(op: Op, *, file: str, details: str = "") -> str:
     """The source of a file that runs the operator once and checks what comes out."""
     imports, schema = _imports(op), _schema(op)
+    checked = _WORKSPACES.get(op.overload.split(".")[1])
+    outputs = [value for value in op.outputs if value.dtype is not None]
     lines = [f"    {name!r}: {text}," for name, text in _arguments(op, schema)]
+    header = f"{op.name} ({op.overload}), alone, as a model ran it.\n{details}\n\n    python {file} [device]"
     return _FILE.format(
-        title=f"{op.name} ({op.overload}), alone, as a model ran it.",
-        details=details,
-        file=file,
+        # Comments, because a name from a model may hold anything, and a comment ends with its line.
+        header="\n".join(f"# {line}".rstrip() for line in header.splitlines()),
         imports=imports,
         arguments="\n".join(lines),
-        overload=op.overload,
-        expected="\n".join(f"    {_expected(value)}," for value in op.outputs if value.dtype is not None),
+        operator=_operator(op),
+        checked="" if checked is None else f"[:{checked}]",
+        expected="\n".join(f"    {_expected(value)}," for value in outputs[:checked]),
         name=op.name,
     )
+
+
+def _operator(op: Op) -> str:
+    """How Python reaches the operator: an overload may be called "from", which is no name for it."""
+    packet, _, overload = op.overload.rpartition(".")
+    if keyword.iskeyword(overload):
+        return f"getattr(torch.ops.{packet}, {overload!r})"
+    return f"torch.ops.{op.overload}"
 
 
 def _schema(op: Op) -> tuple[_Argument, ...]:
@@ -109,6 +121,8 @@ def _arguments(op: Op, schema: Sequence[_Argument]) -> Iterator[tuple[str, str]]
     for argument in schema:
         values = given.get(argument.name)
         if values is None:
+            if argument.kind.startswith("__torch__") and op.attributes.get(argument.name) is not None:
+                raise CannotReproduceError(_OPAQUE)
             if argument.name in op.attributes:
                 yield argument.name, _literal(op.attributes[argument.name], argument.kind)
         elif argument.kind.startswith("__torch__"):
@@ -135,13 +149,15 @@ def _literal(value: Any, kind: str) -> str:
     if isinstance(value, list):
         return f"[{', '.join(_literal(item, kind) for item in value)}]"
     if kind in ("ScalarType", "Layout", "MemoryFormat"):
-        return f"torch.{value}"
+        return torch_constant(value)
     if kind == "Device":
         return "device"
     if kind in ("float", "number", "Tensor") and isinstance(value, str):  # inf, nan, or a complex number
         return f"complex({value!r})" if "j" in value else f"float({value!r})"
     return repr(value)
 
+
+_OPAQUE = "its weights are packed in an object that cannot be made from outside"
 
 # What packs the weights of a quantized operator: from the weight, the bias, and attributes of the packing.
 _PACKERS = {
@@ -155,8 +171,10 @@ def _packed(op: Op, argument: _Argument, values: Sequence[Value]) -> str:
     packer = _PACKERS.get(argument.kind.rpartition(".")[2])
     parts = {value.name.partition(".")[2]: value for value in values}
     if packer is None or argument.is_list or "weight" not in parts:
-        raise CannotReproduceError("its weights are packed in an object that cannot be made from outside")
+        raise CannotReproduceError(_OPAQUE)
     name, settings = packer
+    if (parts["weight"].dtype or "").startswith("float"):  # packed as half precision, not as integers
+        name += "_fp16"
     weight = expression(op, parts["weight"])
     bias = expression(op, parts["bias"]) if "bias" in parts else "None"
     packing = [_literal(op.attributes[f"{argument.name}.{key}"], "int") for key in settings]
@@ -166,4 +184,4 @@ def _packed(op: Op, argument: _Argument, values: Sequence[Value]) -> str:
 def _expected(value: Value) -> str:
     if value.shape is None:
         raise CannotReproduceError("its result has no one shape")
-    return f"({list(value.shape)}, torch.{value.dtype})"
+    return f"({list(value.shape)}, {torch_constant(value.dtype)})"

@@ -41,7 +41,7 @@ def observe(native: Any, request: Request) -> Observation:
     """Read the structure; run the model once when there are inputs and the request wants a run."""
     native = _module(native)
     model, notes = structure.read(native)
-    if request.inputs is None or request.mode == "none":
+    if not request.runs:
         return Observation(model=model, run=Run(mode="none"), notes=notes)
     outcome, more = _attempt(native, request)
     model = replace(model, calls=outcome.calls, ops=outcome.ops)

@@ -15,10 +15,19 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from modelglass.frameworks.torch.describe import dtype_name, json_safe, shape_of, type_name
+from modelglass.frameworks.torch.describe import (
+    TEXTUAL,
+    dtype_name,
+    is_numpy_scalar,
+    json_safe,
+    record_of,
+    shape_of,
+    type_name,
+)
 from modelglass.frameworks.torch.packing import hidden_weights, packing_of
 from modelglass.report import Json, Model, Module, Note, Tensor, TensorKind
 
+_PLAIN = (bool, int, float, str, Enum, torch.dtype, torch.device, *TEXTUAL)
 _MODULE_INTERNALS = frozenset(vars(nn.Module()))
 CONFIG_ITEMS = 64  # a longer list or dict in a module's attributes is data, not configuration
 
@@ -243,9 +252,10 @@ def _constructor_names(cls: type) -> frozenset[str]:
 
 
 def _is_plain(value: Any, depth: int = 0) -> bool:
-    if value is None or isinstance(value, (bool, int, float, str, Enum, torch.dtype, torch.device)):
+    if value is None or isinstance(value, _PLAIN) or is_numpy_scalar(value):
         return True
-    if depth > 2 or not isinstance(value, (tuple, list, dict)) or len(value) > CONFIG_ITEMS:
+    parts: Any = record_of(value) or value
+    if not isinstance(parts, (tuple, list, set, frozenset, dict)) or depth > 2 or len(parts) > CONFIG_ITEMS:
         return False
-    items = (*value, *value.values()) if isinstance(value, dict) else value
+    items = (*parts, *parts.values()) if isinstance(parts, dict) else parts
     return all(_is_plain(item, depth + 1) for item in items)

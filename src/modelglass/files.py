@@ -1,0 +1,54 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from errno import EISDIR
+from pathlib import Path
+
+from modelglass.errors import UsageError
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file under a temporary name and rename it, so that nobody ever sees half of it."""
+    write_together({path: content})
+
+
+def write_together(contents: Mapping[Path, str | bytes]) -> None:
+    """Write files of which nobody ever sees half, and not one of them unless all can be written."""
+    partial: dict[Path, Path] = {}
+    target = Path()
+    try:
+        try:
+            for target, content in contents.items():
+                if target.is_dir():
+                    raise IsADirectoryError(EISDIR, "it is a folder")
+                partial[target] = target.with_name(f".{target.name}.{os.getpid()}.partial")
+                partial[target].write_bytes(content.encode() if isinstance(content, str) else content)
+            for target, written in partial.items():
+                written.replace(target)
+        finally:
+            for written in partial.values():
+                written.unlink(missing_ok=True)
+    except OSError as cause:
+        raise UsageError(
+            f"cannot write {str(target)!r}: {cause.strerror}", hint="choose another file"
+        ) from cause
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder, and those above it, unless it is there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as cause:
+        raise UsageError(
+            f"cannot make the folder {str(folder)!r}: {cause.strerror}", hint="choose another folder"
+        ) from cause
+
+
+def remove_marked(folder: Path, pattern: str, mark: str) -> None:
+    """Remove the files of such names that carry the mark, which says that an earlier run has written them."""
+    for path in folder.glob(pattern):
+        if path.is_file() and mark in path.read_text(encoding="utf-8", errors="replace"):
+            path.unlink()
