@@ -141,6 +141,15 @@ def test_every_operator_is_in_the_documents_once(sample: str, tmp_path: Path) ->
     assert calls == list(range(modules["metadata"]["total_calls"]))
 
 
+@pytest.mark.parametrize("sample", runnable())
+def test_modules_are_the_same_when_operators_are_observed_too(sample: str) -> None:
+    """Functions that were called, which cost less to observe, tell calls apart as operators do."""
+    model, inputs = SAMPLES[sample]()
+    document = mg.extract_unique_modules(lambda: model, lambda: inputs)
+    found = mg.unique(mg.inspect(model, inputs))
+    assert [module["calls"] for module in document["modules"]] == [list(each.calls) for each in found.modules]
+
+
 @pytest.mark.parametrize("sample", ["llama", "lstm", "convolutions", "branching"])
 def test_nothing_varies_from_run_to_run_but_the_time(sample: str, tmp_path: Path) -> None:
     def both() -> tuple[dict[str, Any], ...]:

@@ -1,7 +1,7 @@
 """Which distinct modules and operators a model has: nothing that differs merges, nothing equal stays apart.
 
 Two modules are alike when their classes, settings, tensors and contents are; two calls when the modules are
-alike, what went in and out had the same names, shapes and types, and the same operators ran in them. So the
+alike, what went in and out had the same names, shapes and types, and the same kernels ran in them. So the
 mode a module is in, or its place among the layers, counts exactly where it changes what runs.
 """
 
@@ -24,7 +24,7 @@ def unique(model: Model) -> Unique:
     """The distinct modules and operators of a model, and where each of them is."""
     numbers = _Numbers()
     op_kinds = [numbers.of(_op_key(op)) for op in model.ops]
-    modules = tuple(_unique_modules(model, _ModuleKinds(model, op_kinds, numbers)))
+    modules = tuple(_unique_modules(model, _ModuleKinds(model, numbers)))
     counters = tuple(_counters(model))
     ops = tuple(_unique_ops(model, op_kinds, modules, frozenset(counters)))
     return Unique(modules=modules, ops=ops, counters=counters)
@@ -127,7 +127,7 @@ def _text(settings: Mapping[str, Any]) -> str:
 class _ModuleKinds:
     """The kind of each call and of each module that was never called: equal for what is alike."""
 
-    def __init__(self, model: Model, op_kinds: Sequence[int], numbers: _Numbers) -> None:
+    def __init__(self, model: Model, numbers: _Numbers) -> None:
         self._numbers = numbers
         self._structures = _Structures(model, numbers)
         self._calls: dict[str, list[Call]] = defaultdict(list)
@@ -135,7 +135,7 @@ class _ModuleKinds:
             self._calls[call.module].append(call)
         self.of_call: dict[int, int] = {}
         self._of_uncalled: dict[str, int] = {}
-        self._add_calls(model, op_kinds)
+        self._add_calls(model)
         for module in reversed(model.modules):  # a module comes before what it contains
             if module.path not in self._calls:
                 self._of_uncalled[module.path] = self._uncalled(module.path)
@@ -146,18 +146,14 @@ class _ModuleKinds:
             return (self._of_uncalled[path],)
         return tuple(dict.fromkeys(self.of_call[call.index] for call in self._calls[path]))
 
-    def _add_calls(self, model: Model, op_kinds: Sequence[int]) -> None:
-        ran: dict[int | None, list[int]] = defaultdict(list)
-        for op, kind in zip(model.ops, op_kinds, strict=True):
-            if op.phase != "backward":
-                ran[op.call].append(kind)
+    def _add_calls(self, model: Model) -> None:
         called: dict[int | None, list[int]] = defaultdict(list)
         for call in reversed(model.calls):  # a call comes before those it makes
             key = (
                 self._structures.of(call.module),
                 _call_values(call.inputs),
                 _call_values(call.outputs),
-                tuple(ran[call.index]),
+                call.ran,
                 tuple(called[call.index]),
             )
             self.of_call[call.index] = self._numbers.of(key)
@@ -176,7 +172,7 @@ class _ModuleKinds:
 
 
 def _call_values(values: Sequence[Value]) -> Hashable:
-    """Names, shapes and types. What a number or a flag was shows in the operators, where it matters."""
+    """Names, shapes and types. What a number or a flag was shows in the kernels, where it matters."""
     return tuple((v.name, v.shape, v.dtype, v.nnz, v.parts, v.text == "None") for v in values)
 
 

@@ -85,7 +85,7 @@ def extract_unique_modules(
 
     Both are functions, or name one: "file.py::function". The document is written to `output_path` as well.
     """
-    report = _observed(api.inspect_operators, load_fn, get_sample_input)
+    report = _observed(api.inspect_calls, load_fn, get_sample_input)
     document = _modules_document(report, api.unique(report), load_fn)
     _write(document, output_path)
     return document

@@ -119,7 +119,7 @@ class Request:
     train: bool = False
     device: str | None = None  # where inputs are made; None: where the model is
     progress: Progress | None = None
-    kernels: bool = True  # observe what runs below the operators, without which nothing can be priced
+    calls_only: bool = False  # observe no operators, at half the price
     # Kernels, by name, that nobody wants to know more about: they contract nothing.
     is_free: Callable[[str], bool] = field(default=lambda name: False)
 

@@ -146,7 +146,11 @@ class Value:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One execution of one module. `completed` is False for the calls an error ended."""
+    """One execution of one module. `completed` is False for the calls an error ended.
+
+    `ran` is a digest of the kernels that ran in the call itself, in order, with their attributes: two calls
+    have the same exactly when the same ran in them. None: nobody looked.
+    """
 
     index: int
     module: str
@@ -155,6 +159,7 @@ class Call:
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     completed: bool = True
+    ran: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -173,8 +173,10 @@ class Describer:
             yield from self._walk(item, f"{name}.{key}" if name else str(key), depth + 1)
 
     def _text(self, name: str, value: Any) -> Value:
-        if value is None or isinstance(value, (bool, int, float, complex, str)):
+        if value is None or isinstance(value, (bool, int, float, complex, str, slice)):
             text = repr(value)
+        elif isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format)):
+            text = str(value)
         else:
             text = type(value).__name__
         if len(text) > TEXT_LIMIT:

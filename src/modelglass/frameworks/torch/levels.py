@@ -10,7 +10,7 @@ is observed at the level of its public functions instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -27,20 +27,24 @@ OnOp = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # runs the operato
 
 
 @contextmanager
-def watching(on_op: OnOp, on_kernel: OnOp | None, *, functions: bool = False) -> Iterator[None]:
+def watching(on_op: OnOp, on_kernel: OnOp, *, functions: bool = False) -> Iterator[None]:
     """Hand every operator to `on_op` and every kernel to `on_kernel`; each must run what it is given.
 
     `functions` hands public functions to `on_op` in the operators' place.
     """
     with ExitStack() as stack:
-        if on_kernel is not None:
-            stack.enter_context(_KernelLevel(on_kernel))
+        stack.enter_context(watching_kernels(on_kernel))
         if functions or PreDispatchBase is None:
             stack.enter_context(_FunctionLevel(on_op))
         else:
             stack.enter_context(enable_python_dispatcher())
             stack.enter_context(_operator_level(on_op))
         yield
+
+
+def watching_kernels(on_kernel: OnOp) -> AbstractContextManager[Any]:
+    """Hand every kernel to `on_kernel`, which must run it."""
+    return _KernelLevel(on_kernel)
 
 
 def refuses_operator_level(error: BaseException | None) -> bool:

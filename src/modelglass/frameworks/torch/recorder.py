@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from hashlib import blake2b
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ CANNOT_FAKE = (
     DynamicOutputShapeException,
     UnsupportedOperatorException,
 )
+_PLAIN_SETTINGS = frozenset({int, float, bool, str, type(None), torch.dtype})  # they print as what they are
 PROGRESS_EVERY = 500  # operators between two words of progress
 
 
@@ -45,6 +47,7 @@ class _Frame:
     in_forward: bool = False  # its `forward` has begun, so a second one is a call of its own
     outputs: tuple[Value, ...] = ()
     completed: bool = False
+    ran: list[str] = field(default_factory=list)  # its own kernels, each with its attributes
 
 
 @dataclass(slots=True, eq=False)
@@ -165,9 +168,7 @@ class Recorder:
         pending = self._begin(func, args, kwargs)
         self._current = pending
         try:
-            result = func(*args, **kwargs)
-            if _counts_zeros(func) and isinstance(result, FakeTensor):
-                raise DynamicOutputShapeException(func)
+            result = _ran(func, args, kwargs)
         except BaseException as error:
             if isinstance(error, CANNOT_FAKE):
                 self.needs_values = error
@@ -181,7 +182,10 @@ class Recorder:
 
     def on_kernel(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a kernel; write it down when it may contract."""
-        if self._paused or not self._is_recorded(func):
+        if self._paused:
+            return func(*args, **kwargs)
+        self._note(func, args, kwargs)
+        if not self._is_recorded(func):
             return func(*args, **kwargs)
         attributes, inputs = self._arguments(func, args, kwargs)
         result = func(*args, **kwargs)
@@ -194,6 +198,23 @@ class Recorder:
             Kernel(name=kernel_name(func), attributes=attributes, inputs=inputs, outputs=outputs)
         )
         return result
+
+    def on_kernel_alone(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a kernel of which nobody wants to know more than that it ran."""
+        if self._paused:
+            return func(*args, **kwargs)
+        self._note(func, args, kwargs)
+        try:
+            return _ran(func, args, kwargs)
+        except CANNOT_FAKE as error:
+            self.needs_values = error
+            raise
+
+    def _note(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Remember that a kernel ran in the call that is going on, and with which attributes."""
+        if self._stack and _is_work(func):
+            settings = [_setting(value) for value in (*args, *kwargs.values())]
+            self._stack[-1].ran.append(f"{overload_name(func)} {settings} {list(kwargs)}")
 
     def _is_recorded(self, func: Any) -> bool:
         known = self._recorded.get(func)
@@ -260,6 +281,7 @@ class Recorder:
                 inputs=frame.inputs,
                 outputs=frame.outputs,
                 completed=frame.completed,
+                ran=blake2b("\n".join(frame.ran).encode(), digest_size=8).hexdigest(),
             )
             for frame in self._frames
         )
@@ -330,10 +352,35 @@ def _default(arg: Any) -> Any:
     return _NUMBERED.get((kind, value), value)
 
 
+def _ran(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """What the operator or kernel gives, unless that would be a guess."""
+    result = func(*args, **kwargs)
+    if _counts_zeros(func) and isinstance(result, FakeTensor):
+        raise DynamicOutputShapeException(func)
+    return result
+
+
+@cache
+def _is_work(func: Any) -> bool:
+    """False for what only reads a property of a tensor."""
+    return not overload_name(func).startswith("prim.")
+
+
+def _setting(value: Any) -> Any:
+    """What an argument says that is no tensor; of a tensor, only that it is one."""
+    if type(value) in _PLAIN_SETTINGS:
+        return value
+    if isinstance(value, torch.Tensor):
+        return "tensor"
+    if isinstance(value, (list, tuple)):
+        return [_setting(item) for item in value]
+    return json_safe(value)
+
+
 @cache
 def _counts_zeros(func: Any) -> bool:
     """Whether the result keeps what is not zero: a fake tensor cannot know, and would keep nothing."""
-    return kernel_name(func).startswith(("aten.to_sparse", "aten._to_sparse"))
+    return "to_sparse" in overload_name(func)
 
 
 @cache

@@ -23,7 +23,7 @@ from modelglass.frameworks.torch.borrow import borrowed
 from modelglass.frameworks.torch.describe import Describer, memory_of, tensors_in, unobserved
 from modelglass.frameworks.torch.fake_mode import FakeMode
 from modelglass.frameworks.torch.inputs import make
-from modelglass.frameworks.torch.levels import refuses_operator_level, watching
+from modelglass.frameworks.torch.levels import refuses_operator_level, watching, watching_kernels
 from modelglass.frameworks.torch.process import untouched_process
 from modelglass.frameworks.torch.recorder import CANNOT_FAKE, Recorder
 from modelglass.frameworks.torch.twins import CannotFakeError, FakeTwins, real_twin
@@ -166,8 +166,13 @@ class _Session:
         for path, module in structure.walk(model):
             self._recorder.wrap(path, module)
         try:
-            on_kernel = self._recorder.on_kernel if self._request.kernels else None
-            with watching(self._recorder.on_op, on_kernel, functions=self._how.functions):
+            recorder = self._recorder
+            levels = (
+                watching_kernels(recorder.on_kernel_alone)
+                if self._request.calls_only
+                else watching(recorder.on_op, recorder.on_kernel, functions=self._how.functions)
+            )
+            with levels:
                 output = model(*args, **kwargs)
                 with self._recorder.paused():
                     self._returned = Describer().flatten(output)
