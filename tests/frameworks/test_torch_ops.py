@@ -255,3 +255,10 @@ def test_what_becomes_sparse_depends_on_values() -> None:
     assert report.cost.macs == 3 * 3
     product = report.model.ops[-1]
     assert [(value.text, value.nnz) for value in product.inputs[:1]] == [("sparse_coo tensor", 3)]
+
+
+def test_jagged_tensors_made_on_the_way_are_described() -> None:
+    model = Apply(lambda self, x: torch.nested.nested_tensor([x, x[:2]], layout=torch.jagged) * 2)
+    report = mg.inspect(model, inputs=torch.randn(3, 4))
+    assert report.run.failure is None
+    assert report.run.outputs[0].parts == ((3, 4), (2, 4))

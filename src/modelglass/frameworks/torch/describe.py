@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -28,8 +29,11 @@ RECORD_LIMIT = 16  # fields; an object with more configures a whole model
 DEPTH_LIMIT = 8  # structures deeper than this are named, not walked
 
 
-# Looking at a tensor must not be recorded as the model's own work.
-unobserved = _disable_current_modes
+@contextmanager
+def unobserved() -> Iterator[None]:
+    """Looking at a tensor is not recorded as the model's own work, nor does it take the observed path."""
+    with _disable_current_modes(), torch._C._DisablePythonDispatcher():
+        yield
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -144,7 +148,7 @@ class Describer:
         sparse = str(layout).startswith("sparse")
         with unobserved():
             nnz = _stored_elements(tensor) if sparse else None
-            parts = tuple(tuple(part.shape) for part in tensor.unbind()) if tensor.is_nested else ()
+            parts = _part_shapes(tensor) if tensor.is_nested else ()
         text = f"{layout} tensor"
         return Value(name=name, shape=shape_of(tensor), dtype=dtype, text=text, nnz=nnz, parts=parts)
 
@@ -182,6 +186,14 @@ class Describer:
         if len(text) > TEXT_LIMIT:
             text = text[: TEXT_LIMIT - 1] + "…"
         return Value(name=name, text=text)
+
+
+def _part_shapes(tensor: torch.Tensor) -> tuple[tuple[int, ...], ...]:
+    """The shapes of a nested tensor's parts; none of a stand-in without values that torch itself made."""
+    try:
+        return tuple(tuple(part.shape) for part in tensor.unbind())
+    except RuntimeError:
+        return ()
 
 
 def _stored_elements(tensor: torch.Tensor) -> int:
