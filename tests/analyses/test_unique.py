@@ -102,6 +102,17 @@ class Pick(nn.Module):
         return several[self.index]
 
 
+class Shifted(nn.Module):
+    """A tensor that is no parameter and no buffer."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.shift = torch.ones(length)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.shift.sum()
+
+
 class Scaled(nn.Module):
     """A module with a setting that nothing generic can see."""
 
@@ -187,6 +198,10 @@ APART: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any]]] = {
     ),
     "contents": (lambda: Two(Block(nn.ReLU()), Block(nn.GELU()), both), lambda: torch.ones(3)),
     "contents of a container": (lambda: Two(S(nn.ReLU()), S(nn.GELU()), both), lambda: torch.ones(3)),
+    "shapes that only what runs inside shows": (
+        lambda: Two(Shifted(2), Shifted(3), both),
+        lambda: torch.ones(3),
+    ),
     "what a hidden setting does": (lambda: Two(Scaled(2.0), Scaled(3.0), both), lambda: torch.ones(3)),
     "where the class is from": (lambda: Two(nn.ReLU(), renamed(nn.ReLU()), both), lambda: torch.ones(3)),
     "dimension that happens to be its place": (

@@ -195,6 +195,7 @@ OPERATORS: dict[str, tuple[Callable[..., Any], Callable[[], Any]]] = {
     "an overload that Python has another use for": (lambda x: x.clone().random_(2, 7), lambda: torch.ones(4)),
     "one-hot of as many as there are": (lambda x: F.one_hot(x), lambda: torch.tensor([0, 11, 3])),
     "tallies": (lambda x: (x.bincount(), (x % 4).bincount(minlength=4)), lambda: torch.tensor([0, 37, 5])),
+    "runs of truth": (lambda x: torch.unique_consecutive(x > 0), lambda: torch.tensor([1.0, -1, 1, 1, -1])),
     "runs of rows": (lambda x: torch.unique_consecutive(x, dim=0), lambda: torch.ones(4, 2)),
     "runs in a plane": (lambda x: torch.unique_consecutive(x), lambda: torch.ones(4, 2)),
     "distinct rows": (lambda x: torch.unique(x, dim=1), lambda: torch.ones(4, 2)),

@@ -130,6 +130,7 @@ _FREE = frozenset(
     nested_from_padded_and_nested_example nested_view_from_buffer nested_get_values nested_get_offsets
     to_padded_tensor coalesce indices values crow_indices col_indices sparse_coo_tensor_with_dims
     sparse_coo_tensor_with_dims_and_tensors sparse_coo_tensor_unsafe sparse_compressed_tensor_unsafe
+    to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc is_coalesced allclose segment_reduce
     to_dense to_sparse to_mkldnn sparse_mask sparse_resize sparse_sum coalesced
 
     quantize_per_tensor quantize_per_tensor_dynamic quantize_per_channel dequantize int_repr q_scale

@@ -148,8 +148,8 @@ class Value:
 class Call:
     """One execution of one module. `completed` is False for the calls an error ended.
 
-    `ran` is a digest of the kernels that ran in the call itself, in order, with their attributes: two calls
-    have the same exactly when the same ran in them. None: nobody looked.
+    `ran` is a digest of the kernels that ran in the call itself, in order, with their attributes, shapes and
+    types: two calls have the same exactly when the same ran in them. None: nobody looked.
     """
 
     index: int

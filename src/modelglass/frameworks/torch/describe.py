@@ -144,7 +144,9 @@ class Describer:
             return Value(name=name, dtype=dtype, text="uninitialised tensor")
         if tensor.layout is torch.strided and not tensor.is_nested:
             return Value(name=name, shape=shape_of(tensor), dtype=dtype, tensor=owner)
-        layout = "nested" if tensor.is_nested else json_safe(tensor.layout)
+        layout = json_safe(tensor.layout)
+        if tensor.is_nested:
+            layout = "nested" if tensor.layout is torch.strided else f"{layout} nested"
         sparse = str(layout).startswith("sparse")
         with unobserved():
             nnz = _stored_elements(tensor) if sparse else None

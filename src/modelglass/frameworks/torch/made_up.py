@@ -29,7 +29,9 @@ def expression(op: Op, value: Value) -> str:
     torch_constant(value.dtype)
     if value.parts:
         parts = ", ".join(f"torch.rand({list(part)})" for part in value.parts)
-        return f"torch.nested.nested_tensor([{parts}], dtype=torch.{value.dtype}, device=device)"
+        layout = "torch.jagged" if value.text == "jagged nested tensor" else "torch.strided"
+        made = f"torch.nested.nested_tensor([{parts}], dtype=torch.{value.dtype}, layout={layout}"
+        return f"{made}, device=device)"
     if value.shape is None:
         raise CannotReproduceError(f"its argument {value.name!r} is an {value.text or 'unknown tensor'}")
     rule = _RULES.get((op.overload.split(".")[1], value.name.partition(".")[0]))
@@ -184,6 +186,8 @@ def _distinct(op: Op, value: Value) -> str | None:
         along[dim] = shape[dim]
     last = result[0 if dim is None else dim] - 1
     count = f"torch.arange({prod(along)}, device=device).clamp(max={last}).reshape({along})"
+    if value.dtype == "bool" and "consecutive" in op.overload:
+        count = f"({count} % 2)"  # runs of only two values take turns
     return f"{count}.expand({shape}).to(torch.{value.dtype}, copy=True)"
 
 

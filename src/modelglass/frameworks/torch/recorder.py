@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     UnsupportedOperatorException,
 )
+from torch.nn.parameter import is_lazy
 
 from modelglass.frameworks.request import Request
 from modelglass.frameworks.torch.describe import Describer, json_safe, unobserved
@@ -47,7 +48,7 @@ class _Frame:
     in_forward: bool = False  # its `forward` has begun, so a second one is a call of its own
     outputs: tuple[Value, ...] = ()
     completed: bool = False
-    ran: list[str] = field(default_factory=list)  # its own kernels, each with its attributes
+    ran: list[str] = field(default_factory=list)  # its own kernels, each with its arguments
 
 
 @dataclass(slots=True, eq=False)
@@ -211,7 +212,7 @@ class Recorder:
             raise
 
     def _note(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Remember that a kernel ran in the call that is going on, and with which attributes."""
+        """Remember that a kernel ran in the call that is going on, and what it was given."""
         if self._stack and _is_work(func):
             settings = [_setting(value) for value in (*args, *kwargs.values())]
             self._stack[-1].ran.append(f"{overload_name(func)} {settings} {list(kwargs)}")
@@ -367,11 +368,12 @@ def _is_work(func: Any) -> bool:
 
 
 def _setting(value: Any) -> Any:
-    """What an argument says that is no tensor; of a tensor, only that it is one."""
+    """What an argument says, of a tensor its shape and type, such that it prints the same each time."""
     if type(value) in _PLAIN_SETTINGS:
         return value
     if isinstance(value, torch.Tensor):
-        return "tensor"
+        # A nested tensor names its uneven size by a number that differs from run to run.
+        return None if value.is_nested or is_lazy(value) else value.shape, value.dtype
     if isinstance(value, (list, tuple)):
         return [_setting(item) for item in value]
     return json_safe(value)
