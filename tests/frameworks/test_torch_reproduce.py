@@ -305,6 +305,8 @@ def test_what_cannot_be_reproduced_says_why() -> None:
         reproducer(replace(op, overload="torch.nn.functional.relu"), file="op.py")
     with pytest.raises(CannotReproduceError, match="does not know"):
         reproducer(replace(op, overload="aten.relu.gone"), file="op.py")
+    with pytest.raises(CannotReproduceError, match="takes functions"):
+        reproducer(replace(op, overload="higher_order.cond"), file="op.py")
     with pytest.raises(CannotReproduceError, match="the library that defines"):
         reproducer(replace(op, overload="nobody_knows.relu.default"), file="op.py")
 

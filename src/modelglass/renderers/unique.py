@@ -133,7 +133,7 @@ def render_csv(report: Report, unique: Unique, choice: Choice = EVERYTHING) -> s
     for section in _sections(report, unique, choice):
         for row in section.rows:
             figures = [row.count, row.macs, row.total_macs]
-            values = [_exact(row.inputs), _exact(row.outputs), json.dumps(row.settings), " ".join(row.where)]
+            values = [_exact(row.inputs), _exact(row.outputs), json.dumps(row.settings), "; ".join(row.where)]
             writer.writerow([section.kind.removesuffix("s"), row.id, row.name, *figures, *values])
     return out.getvalue()
 

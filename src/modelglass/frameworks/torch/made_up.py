@@ -34,7 +34,7 @@ def expression(op: Op, value: Value) -> str:
         return f"{made}, device=device)"
     if value.shape is None:
         raise CannotReproduceError(f"its argument {value.name!r} is an {value.text or 'unknown tensor'}")
-    rule = _RULES.get((op.overload.split(".")[1], value.name.partition(".")[0]))
+    rule = _RULES.get(f"{op.overload.split('.')[1]}.{value.name.partition('.')[0]}")
     sparse = _LAYOUTS.get(value.text or "")
     if sparse is not None and value.nnz is not None:
         return f"{_selecting(value, value.nnz)}.{sparse}"
@@ -293,68 +293,43 @@ def _strided(op: Op, value: Value) -> str | None:
     return f"{_any(own)}[:{value.numel}].view({list(value.shape or ())})"
 
 
-def _table() -> dict[tuple[str, str], Rule]:
-    """Operator and argument -> how its values are made."""
-    rules: dict[tuple[str, str], Rule] = {
-        ("embedding", "indices"): _into("weight", 0),
-        ("embedding_bag", "indices"): _into("weight", 0),
-        ("_embedding_bag", "indices"): _into("weight", 0),
-        ("embedding_bag", "offsets"): lambda op, value: _whole(value, 0, 1),
-        ("_embedding_bag", "offsets"): lambda op, value: _whole(value, 0, 1),
-        ("take", "index"): lambda op, value: _whole(value, 0, 1),
-        ("index", "indices"): _advanced,
-        ("index_put", "indices"): _advanced,
-        ("index_put_", "indices"): _advanced,
-        ("embedding_renorm_", "indices"): _into("self", 0),
-        ("one_hot", "self"): _reaching,
-        ("bincount", "self"): _reaching,
-        ("searchsorted", "sorter"): _into("sorted_sequence", -1),
-        ("linalg_lu_solve", "pivots"): _pivots,
-        ("lu_solve", "LU_pivots"): _pivots,
-        ("lu_unpack", "LU_pivots"): _pivots,
-        ("linalg_ldl_solve", "pivots"): _pivots,
-        ("max_unpool2d", "indices"): _unpooled,
-        ("max_unpool3d", "indices"): _unpooled,
-        ("segment_reduce", "lengths"): _segments,
-        ("tensor_split", "tensor_indices_or_sections"): _split_points,
-        ("_pad_packed_sequence", "batch_sizes"): _batch_sizes,
-        ("ctc_loss", "targets"): _into("log_probs", -1),
-        ("ctc_loss", "input_lengths"): _ctc_lengths,
-        ("ctc_loss", "target_lengths"): _ctc_lengths,
-        ("nonzero", "self"): _nonzero,
-        ("nonzero_numpy", "self"): _nonzero,
-        ("argwhere", "self"): _nonzero,
-        ("where", "condition"): _where,
-        ("masked_select", "mask"): _masked,
-        ("repeat_interleave", "repeats"): _repeats,
-        ("_grouped_mm", "offs"): _group_ends,
-        ("_scaled_grouped_mm", "offs"): _group_ends,
-        ("_pack_padded_sequence", "lengths"): _lengths,
-        ("linalg_cholesky", "self"): _positive_definite,
-        ("linalg_cholesky_ex", "self"): _positive_definite,
-        ("cholesky", "self"): _positive_definite,
-        ("as_strided", "self"): _strided,
-        ("as_strided_", "self"): _strided,
-    }
-    for name in (
-        "unique_dim",
-        "unique_dim_consecutive",
-        "unique_consecutive",
-        "_unique",
-        "_unique2",
-        "unique",
-    ):
-        rules[name, "self"] = _distinct
-    for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
-        rules[name, "batch_sizes"] = _batch_sizes
-    for name in ("nll_loss", "nll_loss_nd", "nll_loss2d", "cross_entropy_loss", "multi_margin_loss",
-                 "multilabel_margin_loss"):  # fmt: skip
-        rules[name, "target"] = _classes
-    for name in ("gather", "index_select", "index_add", "index_copy", "index_fill", "index_reduce", "scatter",
-                 "scatter_add", "scatter_reduce", "take_along_dim"):  # fmt: skip
-        for suffix in ("", "_"):
-            rules[name + suffix, "index"] = rules[name + suffix, "indices"] = _into("self", "dim")
-    return rules
+def _first(op: Op, value: Value) -> str:
+    """Zeros: the first of whatever is counted, which is always there."""
+    return _whole(value, 0, 1)
 
 
-_RULES = _table()
+# How values are made, and for which arguments of which operators.
+_PLACES: tuple[tuple[Rule, str], ...] = (
+    (_advanced, "index.indices index_put.indices index_put_.indices"),
+    (_batch_sizes, "lstm.batch_sizes gru.batch_sizes rnn_tanh.batch_sizes rnn_relu.batch_sizes"),
+    (_batch_sizes, "_pad_packed_sequence.batch_sizes"),
+    (_classes, "nll_loss.target nll_loss_nd.target nll_loss2d.target cross_entropy_loss.target"),
+    (_classes, "multi_margin_loss.target multilabel_margin_loss.target"),
+    (_ctc_lengths, "ctc_loss.input_lengths ctc_loss.target_lengths"),
+    (_distinct, "unique_dim.self unique_dim_consecutive.self unique_consecutive.self"),
+    (_distinct, "_unique.self _unique2.self"),
+    (_first, "embedding_bag.offsets _embedding_bag.offsets take.index"),
+    (_group_ends, "_grouped_mm.offs _scaled_grouped_mm.offs"),
+    (_into("log_probs", -1), "ctc_loss.targets"),
+    (_into("self", 0), "embedding_renorm_.indices"),
+    (_into("self", "dim"), "gather.index index_select.index take_along_dim.indices"),
+    (_into("self", "dim"), "scatter.index scatter_add.index scatter_reduce.index"),
+    (_into("self", "dim"), "scatter_.index scatter_add_.index scatter_reduce_.index"),
+    (_into("self", "dim"), "index_add.index index_copy.index index_fill.index index_reduce.index"),
+    (_into("self", "dim"), "index_add_.index index_copy_.index index_fill_.index index_reduce_.index"),
+    (_into("sorted_sequence", -1), "searchsorted.sorter"),
+    (_into("weight", 0), "embedding.indices embedding_bag.indices _embedding_bag.indices"),
+    (_lengths, "_pack_padded_sequence.lengths"),
+    (_masked, "masked_select.mask"),
+    (_nonzero, "nonzero.self nonzero_numpy.self argwhere.self"),
+    (_pivots, "linalg_lu_solve.pivots linalg_ldl_solve.pivots lu_solve.LU_pivots lu_unpack.LU_pivots"),
+    (_positive_definite, "linalg_cholesky.self linalg_cholesky_ex.self cholesky.self"),
+    (_reaching, "one_hot.self bincount.self"),
+    (_repeats, "repeat_interleave.repeats"),
+    (_segments, "segment_reduce.lengths"),
+    (_split_points, "tensor_split.tensor_indices_or_sections"),
+    (_strided, "as_strided.self as_strided_.self"),
+    (_unpooled, "max_unpool2d.indices max_unpool3d.indices"),
+    (_where, "where.condition"),
+)
+_RULES = {place: rule for rule, places in _PLACES for place in places.split()}

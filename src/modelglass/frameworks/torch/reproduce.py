@@ -111,6 +111,8 @@ def _imports(op: Op) -> str:
     namespace = op.overload.partition(".")[0]
     if namespace in _TORCHS_OWN:
         return ""
+    if namespace == "higher_order":
+        raise CannotReproduceError("it takes functions, which are not in the report")
     if namespace.isidentifier() and importlib.util.find_spec(namespace) is not None:
         return f"import {namespace}  # defines the operator\n"
     raise CannotReproduceError(f"the library that defines {namespace!r} is not known by that name")
