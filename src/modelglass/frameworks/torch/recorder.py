@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -32,7 +32,6 @@ CANNOT_FAKE = (
     DynamicOutputShapeException,
     UnsupportedOperatorException,
 )
-_PLAIN_SETTINGS = frozenset({int, float, bool, str, type(None), torch.dtype})  # they print as what they are
 PROGRESS_EVERY = 500  # operators between two words of progress
 
 
@@ -48,7 +47,7 @@ class _Frame:
     in_forward: bool = False  # its `forward` has begun, so a second one is a call of its own
     outputs: tuple[Value, ...] = ()
     completed: bool = False
-    ran: list[str] = field(default_factory=list)  # its own kernels, each with its arguments
+    ran: list[tuple[Any, ...]] = field(default_factory=list)  # its own kernels, each with its arguments
 
 
 @dataclass(slots=True, eq=False)
@@ -214,8 +213,10 @@ class Recorder:
     def _note(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Remember that a kernel ran in the call that is going on, and what it was given."""
         if self._stack and _is_work(func):
-            settings = [_setting(value) for value in (*args, *kwargs.values())]
-            self._stack[-1].ran.append(f"{overload_name(func)} {settings} {list(kwargs)}")
+            given = [_setting(value) for value in args]
+            if kwargs:
+                given += ((key, _setting(value)) for key, value in kwargs.items())
+            self._stack[-1].ran.append((func, *given))
 
     def _is_recorded(self, func: Any) -> bool:
         known = self._recorded.get(func)
@@ -273,6 +274,7 @@ class Recorder:
         return attributes, tuple(inputs)
 
     def calls(self) -> tuple[Call, ...]:
+        texts: dict[tuple[Any, ...], bytes] = {}  # a run repeats itself
         return tuple(
             Call(
                 index=frame.index,
@@ -282,7 +284,7 @@ class Recorder:
                 inputs=frame.inputs,
                 outputs=frame.outputs,
                 completed=frame.completed,
-                ran=blake2b("\n".join(frame.ran).encode(), digest_size=8).hexdigest(),
+                ran=_digest(frame.ran, texts),
             )
             for frame in self._frames
         )
@@ -353,6 +355,18 @@ def _default(arg: Any) -> Any:
     return _NUMBERED.get((kind, value), value)
 
 
+def _digest(ran: Iterable[tuple[Any, ...]], texts: dict[tuple[Any, ...], bytes]) -> str:
+    """The same for two calls in which the same kernels ran, whatever the process."""
+    digest = blake2b(digest_size=8)
+    for kernel in ran:
+        text = texts.get(kernel)
+        if text is None:
+            func, *given = kernel
+            text = texts[kernel] = f"{overload_name(func)} {given}\n".encode()
+        digest.update(text)
+    return digest.hexdigest()
+
+
 def _ran(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """What the operator or kernel gives, unless that would be a guess."""
     result = func(*args, **kwargs)
@@ -368,15 +382,15 @@ def _is_work(func: Any) -> bool:
 
 
 def _setting(value: Any) -> Any:
-    """What an argument says, of a tensor its shape and type, such that it prints the same each time."""
-    if type(value) in _PLAIN_SETTINGS:
-        return value
+    """What an argument says, of a tensor its shape and type: hashable, and it prints the same each time."""
     if isinstance(value, torch.Tensor):
         # A nested tensor names its uneven size by a number that differs from run to run.
         return None if value.is_nested or is_lazy(value) else value.shape, value.dtype
+    if value is None or type(value) is int:
+        return value
     if isinstance(value, (list, tuple)):
-        return [_setting(item) for item in value]
-    return json_safe(value)
+        return tuple(map(_setting, value))
+    return str(json_safe(value))  # 1, 1.0 and True are equal, and are not the same
 
 
 @cache
