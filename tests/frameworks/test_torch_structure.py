@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import make_dataclass
 from enum import Enum
+from typing import Any
 
 import pytest
 import torch
@@ -170,3 +172,20 @@ def test_modes_are_reported_per_module() -> None:
     model.norm.eval()
     training = {module.path: module.training for module in mg.inspect(model).model.modules}
     assert training == {"": True, "layer": True, "norm": False}
+
+
+def test_the_configuration_of_a_whole_model_is_named_and_not_read() -> None:
+    """Some refuse to be asked for a field that differs from layer to layer."""
+    names = [f"field_{number}" for number in range(30)]
+    made = make_dataclass("Large", [(name, int, 0) for name in names])
+
+    class Refusing(made):  # type: ignore[misc, valid-type]
+        def __getattribute__(self, name: str) -> Any:
+            if name.startswith("field_"):
+                raise ValueError("it differs from layer to layer")
+            return super().__getattribute__(name)
+
+    layer = nn.Identity()
+    layer.config = Refusing.__new__(Refusing)
+    layer.small = make_dataclass("Small", [("slope", float)])(0.5)
+    assert mg.inspect(layer).model.modules[0].config == {"small": {"slope": 0.5}}

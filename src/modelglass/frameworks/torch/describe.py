@@ -96,12 +96,10 @@ def json_safe(value: Any, depth: int = 0) -> Json:
 def record_of(value: Any) -> Mapping[str, Any] | None:
     """The fields of a small dataclass or namespace; a large one is no setting of one module."""
     if isinstance(value, SimpleNamespace):
-        found = vars(value)
-    elif is_dataclass(value) and not isinstance(value, type):
-        found = {item.name: getattr(value, item.name, None) for item in fields(value)}
-    else:
+        return vars(value) if len(vars(value)) <= RECORD_LIMIT else None
+    if not is_dataclass(value) or isinstance(value, type) or len(fields(value)) > RECORD_LIMIT:
         return None
-    return found if len(found) <= RECORD_LIMIT else None
+    return {item.name: getattr(value, item.name, None) for item in fields(value)}
 
 
 def is_numpy_scalar(value: Any) -> bool:
