@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import Any
 
 from modelglass.analyses.tree import contents
@@ -120,8 +120,8 @@ def _op_values(values: Sequence[Value]) -> Hashable:
     return tuple((v.name, v.shape, v.dtype, v.text, v.nnz, v.parts) for v in values)
 
 
-def _text(settings: Mapping[str, Any]) -> str:
-    return json.dumps(settings, sort_keys=True)
+# The same text for the same settings; made once, because a run asks thousands of times.
+_text = json.JSONEncoder(sort_keys=True).encode
 
 
 class _ModuleKinds:

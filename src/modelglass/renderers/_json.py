@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 LINE = 100  # characters
+_encoded = json.JSONEncoder(allow_nan=False).encode  # made once: a document asks thousands of times
+ITEMS = LINE // 3  # so many never fit: each takes a character, a comma and a space
 
 
 def pretty(document: Any) -> str:
@@ -15,11 +17,14 @@ def pretty(document: Any) -> str:
 
 
 def _pretty(value: Any, indent: str) -> str:
-    line = json.dumps(value, allow_nan=False)
-    if len(indent) + len(line) <= LINE or not isinstance(value, (Mapping, list, tuple)):
-        return line
+    if not isinstance(value, (Mapping, list, tuple)):
+        return _encoded(value)
+    if len(value) < ITEMS:
+        line = _encoded(value)
+        if len(indent) + len(line) <= LINE:
+            return line
     inner = indent + "  "
     if isinstance(value, Mapping):
-        items = [f"{json.dumps(key)}: {_pretty(item, inner)}" for key, item in value.items()]
+        items = [f"{_encoded(key)}: {_pretty(item, inner)}" for key, item in value.items()]
         return "{\n" + ",\n".join(inner + item for item in items) + f"\n{indent}}}"
     return "[\n" + ",\n".join(inner + _pretty(item, inner) for item in value) + f"\n{indent}]"
