@@ -33,7 +33,7 @@ def expression(op: Op, value: Value) -> str:
         made = f"torch.nested.nested_tensor([{parts}], dtype=torch.{value.dtype}, layout={layout}"
         return f"{made}, device=device)"
     if value.shape is None:
-        raise CannotReproduceError(f"its argument {value.name!r} is an {value.text or 'unknown tensor'}")
+        raise CannotReproduceError(f"its argument {value.name!r} has no shape: {value.text or 'unknown'}")
     rule = _RULES.get(f"{op.overload.split('.')[1]}.{value.name.partition('.')[0]}")
     sparse = _LAYOUTS.get(value.text or "")
     if sparse is not None and value.nnz is not None:
