@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import accumulate
 from math import prod
 from typing import Any
@@ -70,8 +70,8 @@ def _whole(value: Value, low: int, high: int) -> str:
     return f"torch.randint({low}, {high}, {shape}, dtype=torch.{value.dtype}, device=device)"
 
 
-def _listed(value: Value, numbers: Sequence[int]) -> str:
-    return f"torch.tensor({list(numbers)}, dtype=torch.{value.dtype})"
+def _listed(value: Value, numbers: list[int] | int) -> str:
+    return f"torch.tensor({numbers}, dtype=torch.{value.dtype})"
 
 
 def _input(op: Op, name: str) -> Value | None:
@@ -135,11 +135,11 @@ def _advanced(op: Op, value: Value) -> str | None:
             is_mask = other.dtype in ("bool", "uint8")
             dim += len(other.shape or ()) if is_mask else 1
     if value.dtype in ("bool", "uint8"):
-        return _selecting(value, _selected(op, value, dim, indexed))
+        return _selecting(value, _selected(op, value, dim))
     return _whole(value, 0, indexed.shape[dim] if dim < len(indexed.shape) else 1)
 
 
-def _selected(op: Op, mask: Value, dim: int, indexed: Value) -> int:
+def _selected(op: Op, mask: Value, dim: int) -> int:
     """How many elements a mask selected, which the result or the values written tell."""
     result = op.outputs[0].shape if op.outputs else None
     others = [v for v in op.inputs if v.name.startswith("indices.") and v is not mask and v.shape is not None]
@@ -205,11 +205,7 @@ def _split_points(op: Op, value: Value) -> str | None:
     """Where the pieces that came out begin, but for the first."""
     dim = op.attributes.get("dim") or 0
     sizes = [piece.shape[dim] for piece in op.outputs if piece.shape]
-    return _listed(value, list(accumulate(sizes))[:-1]) if value.shape else _listed_one(value, len(sizes))
-
-
-def _listed_one(value: Value, number: int) -> str:
-    return f"torch.tensor({number}, dtype=torch.{value.dtype})"
+    return _listed(value, list(accumulate(sizes))[:-1] if value.shape else len(sizes))
 
 
 def _shares(whole: int, number: int) -> list[int]:

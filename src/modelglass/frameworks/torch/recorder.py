@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from hashlib import blake2b
 from typing import Any
 
 import torch
@@ -18,12 +17,12 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     UnsupportedOperatorException,
 )
-from torch.nn.parameter import is_lazy
 
 from modelglass.frameworks.request import Request
-from modelglass.frameworks.torch.describe import Describer, json_safe, unobserved
+from modelglass.frameworks.torch.arguments import arguments
+from modelglass.frameworks.torch.describe import Describer
+from modelglass.frameworks.torch.digest import Ran, digest, is_work, ran
 from modelglass.frameworks.torch.naming import kernel_name, overload_name, public_name
-from modelglass.frameworks.torch.packing import unpacked
 from modelglass.report import Call, Failure, Kernel, Op, Phase, Value
 
 # What fake tensors raise when only values could tell; a model that catches it would go on wrongly.
@@ -47,7 +46,7 @@ class _Frame:
     in_forward: bool = False  # its `forward` has begun, so a second one is a call of its own
     outputs: tuple[Value, ...] = ()
     completed: bool = False
-    ran: list[tuple[Any, ...]] = field(default_factory=list)  # its own kernels, each with its arguments
+    ran: list[Ran] = field(default_factory=list)  # its own kernels, each with its arguments
 
 
 @dataclass(slots=True, eq=False)
@@ -168,7 +167,7 @@ class Recorder:
         pending = self._begin(func, args, kwargs)
         self._current = pending
         try:
-            result = _ran(func, args, kwargs)
+            result = _result(func, args, kwargs)
         except BaseException as error:
             if isinstance(error, CANNOT_FAKE):
                 self.needs_values = error
@@ -187,7 +186,7 @@ class Recorder:
         self._note(func, args, kwargs)
         if not self._is_recorded(func):
             return func(*args, **kwargs)
-        attributes, inputs = self._arguments(func, args, kwargs)
+        attributes, inputs = arguments(func, args, kwargs, self._describer)
         result = func(*args, **kwargs)
         owner = self._current
         outputs = self._describer.flatten(result)
@@ -205,18 +204,15 @@ class Recorder:
             return func(*args, **kwargs)
         self._note(func, args, kwargs)
         try:
-            return _ran(func, args, kwargs)
+            return _result(func, args, kwargs)
         except CANNOT_FAKE as error:
             self.needs_values = error
             raise
 
     def _note(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Remember that a kernel ran in the call that is going on, and what it was given."""
-        if self._stack and _is_work(func):
-            given = [_setting(value) for value in args]
-            if kwargs:
-                given += ((key, _setting(value)) for key, value in kwargs.items())
-            self._stack[-1].ran.append((func, *given))
+        if self._stack and is_work(func):
+            self._stack[-1].ran.append(ran(func, args, kwargs))
 
     def _is_recorded(self, func: Any) -> bool:
         known = self._recorded.get(func)
@@ -227,7 +223,7 @@ class Recorder:
 
     def _begin(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Pending:
         # Inputs are described before the operator runs: an in-place one changes their shapes.
-        return self._pend(func, *self._arguments(func, args, kwargs))
+        return self._pend(func, *arguments(func, args, kwargs, self._describer))
 
     def _pend(self, func: Any, attributes: Mapping[str, Any], inputs: tuple[Value, ...]) -> _Pending:
         frame, phase = self._owner()
@@ -251,30 +247,8 @@ class Recorder:
         at = bisect_right(self._node_marks, node._sequence_nr()) - 1
         return (self._mark_frames[at] if at >= 0 else None), phase
 
-    def _arguments(
-        self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[Mapping[str, Any], tuple[Value, ...]]:
-        """The operator's tensors by argument name, and the rest as attributes, defaults included."""
-        schema = _schema(func)
-        if schema is None:
-            return {}, self._describer.arguments(args, kwargs)
-        attributes: dict[str, Any] = {}
-        inputs: list[Value] = []
-        for index, (name, default) in enumerate(schema):
-            value = args[index] if index < len(args) else kwargs.get(name, default)
-            if isinstance(value, torch.Tensor):
-                inputs.append(self._describer.tensor(name, value))
-            elif isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):
-                inputs.extend(self._describer.flatten(value, name))
-            elif isinstance(value, torch.ScriptObject):
-                inputs.extend(_packed_values(name, value))
-                attributes |= _packed_settings(name, value)
-            else:
-                attributes[name] = json_safe(value)
-        return attributes, tuple(inputs)
-
     def calls(self) -> tuple[Call, ...]:
-        texts: dict[tuple[Any, ...], bytes] = {}  # a run repeats itself
+        texts: dict[Ran, bytes] = {}  # a run repeats itself
         return tuple(
             Call(
                 index=frame.index,
@@ -284,7 +258,7 @@ class Recorder:
                 inputs=frame.inputs,
                 outputs=frame.outputs,
                 completed=frame.completed,
-                ran=_digest(frame.ran, texts),
+                ran=digest(frame.ran, texts),
             )
             for frame in self._frames
         )
@@ -335,62 +309,12 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-@cache
-def _schema(func: Any) -> tuple[tuple[str, Any], ...] | None:
-    schema = getattr(func, "_schema", None)
-    if schema is None:  # a higher-order operator takes what it likes
-        return None
-    return tuple((arg.name, _default(arg)) for arg in schema.arguments)
-
-
-# Schemas give defaults of these types by number.
-_NUMBERED = {("MemoryFormat", 0): torch.contiguous_format, ("ScalarType", 4): torch.int64}
-
-
-def _default(arg: Any) -> Any:
-    value = arg.default_value if arg.has_default_value() else None
-    if type(value) is not int:
-        return value
-    kind = str(arg.real_type).removeprefix("Optional[").removesuffix("]")
-    return _NUMBERED.get((kind, value), value)
-
-
-def _digest(ran: Iterable[tuple[Any, ...]], texts: dict[tuple[Any, ...], bytes]) -> str:
-    """The same for two calls in which the same kernels ran, whatever the process."""
-    digest = blake2b(digest_size=8)
-    for kernel in ran:
-        text = texts.get(kernel)
-        if text is None:
-            func, *given = kernel
-            text = texts[kernel] = f"{overload_name(func)} {given}\n".encode()
-        digest.update(text)
-    return digest.hexdigest()
-
-
-def _ran(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _result(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """What the operator or kernel gives, unless that would be a guess."""
     result = func(*args, **kwargs)
     if _counts_zeros(func) and isinstance(result, FakeTensor):
         raise DynamicOutputShapeException(func)
     return result
-
-
-@cache
-def _is_work(func: Any) -> bool:
-    """False for what only reads a property of a tensor."""
-    return not overload_name(func).startswith("prim.")
-
-
-def _setting(value: Any) -> Any:
-    """What an argument says, of a tensor its shape and type: hashable, and it prints the same each time."""
-    if isinstance(value, torch.Tensor):
-        # A nested tensor names its uneven size by a number that differs from run to run.
-        return None if value.is_nested or is_lazy(value) else value.shape, value.dtype
-    if value is None or type(value) is int:
-        return value
-    if isinstance(value, (list, tuple)):
-        return tuple(map(_setting, value))
-    return str(json_safe(value))  # 1, 1.0 and True are equal, and are not the same
 
 
 @cache
@@ -409,21 +333,3 @@ def _may_contract(func: Any) -> bool:
     takes_tensors = any("Tensor" in str(arg.type) for arg in func._schema.arguments)
     takes_objects = any("torch.classes" in str(arg.type) for arg in func._schema.arguments)
     return takes_tensors or takes_objects
-
-
-def _packed_settings(name: str, packed: torch.ScriptObject) -> Mapping[str, Any]:
-    """What a quantized convolution keeps in its packed argument besides weights."""
-    settings = {key: getattr(packed, key, None) for key in ("stride", "padding", "dilation", "groups")}
-    with unobserved():
-        return {f"{name}.{key}": json_safe(read()) for key, read in settings.items() if read is not None}
-
-
-def _packed_values(name: str, packed: torch.ScriptObject) -> Iterator[Value]:
-    """The weights inside a quantized operator's packed argument, so that formulas see their shapes."""
-    if not hasattr(packed, "unpack"):
-        yield Value(name=name, text="packed weights")
-        return
-    with unobserved():
-        content = unpacked(packed)
-    for kind, tensor in content:
-        yield Describer().tensor(f"{name}.{kind}", tensor)
