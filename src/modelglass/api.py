@@ -186,15 +186,19 @@ def _made(target: Any, inputs: Any, progress: Progress | None) -> Iterator[tuple
         native, given = target, inputs
         if isinstance(target, (str, os.PathLike)) or targets.is_maker(target):
             tell("loading and building the model")
-            maker = target if targets.is_maker(target) else _code_target(target)
-            native = stack.enter_context(targets.calling(maker))
+            native = _maker_result(target if targets.is_maker(target) else _code_target(target), stack)
         if isinstance(inputs, str) or targets.is_maker(inputs):
             tell("making the inputs")
-            given = stack.enter_context(targets.calling(inputs))
+            given = _maker_result(inputs, stack)
             if given is None:
                 raise InputsError(f"{inputs!r} gave None", hint="return a tensor, a tuple or a dict")
         tell("observing the model")
         yield native, given
+
+
+def _maker_result(maker: Any, stack: ExitStack) -> Any:
+    """What a function returns, given or named; what a named one imported is forgotten with the stack."""
+    return stack.enter_context(targets.calling(maker)) if isinstance(maker, str) else targets.called(maker)
 
 
 def _adapter(native: Any, target: Any) -> ModuleType:

@@ -36,18 +36,18 @@ def is_maker(value: Any) -> bool:
     return isinstance(value, _MAKERS)
 
 
-@contextmanager
-def calling(maker: Any) -> Iterator[Any]:
-    """What a function returns: one given, or one named by text in either form.
+def called(maker: Any) -> Any:
+    """What a function returns."""
+    function = getattr(maker, "func", maker)  # of a partial
+    return _made_by(maker, getattr(function, "__qualname__", type(function).__name__))
 
-    A name may also be that of a model already built. Imports next to a named function keep working inside
-    the block; afterwards the process has forgotten them.
+
+@contextmanager
+def calling(text: str) -> Iterator[Any]:
+    """What the named function returns, or the named object itself when it is no function or class.
+
+    Imports next to it keep working inside the block; afterwards the process has forgotten them.
     """
-    if not isinstance(maker, str):
-        function = getattr(maker, "func", maker)  # of a partial
-        yield _made_by(maker, getattr(function, "__qualname__", type(function).__name__))
-        return
-    text = maker
     place, _, name = text.partition("::") if "::" in text else text.rpartition(":")
     if not place or not name:
         raise UsageError(f"{text!r} does not name a function", hint=f"write {FORMS}")
