@@ -137,6 +137,7 @@ def test_every_operator_is_in_the_documents_once(sample: str, tmp_path: Path) ->
         assert op["source_module_class"] == classes[op["source_module_id"]]
         assert op["source_module_id"] == op["occurrences"][0]["source_module_id"]
         assert all(node["module_path"] in places[node["source_module_id"]] for node in op["occurrences"])
+    assert sum(op["total_macs"] for op in ops["ops"]) == ops["metadata"]["total_macs"]
     calls = sorted(call for module in modules["modules"] for call in module["calls"])
     assert calls == list(range(modules["metadata"]["total_calls"]))
 

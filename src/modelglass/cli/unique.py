@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -95,6 +96,10 @@ def unique(
     choice = api.UniqueChoice(kinds, sort, top)
     emit(api.UNIQUE_RENDERERS[format_](report, found, choice, **look), output)
     if made is not None:
-        click.echo(f"{len(made.files):,} operators, one file each, in {repro}", err=True)
-        for id, reason in made.missing.items():
-            click.echo(f"no file for {id}: {reason}", err=True)
+        _tell(made.files, made.missing, repro)
+
+
+def _tell(files: Sequence[str], missing: Mapping[str, str], folder: Path | None) -> None:
+    click.echo(f"{len(files):,} operators, one file each, in {folder}", err=True)
+    for id, reason in missing.items():
+        click.echo(f"no file for {id}: {reason}", err=True)

@@ -63,18 +63,16 @@ def schema() -> dict[str, Any]:
         **root["properties"],
     }
     root["required"] = ["format", "version", *root["required"]]
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"modelglass report, version {VERSION}",
-        **root,
-        "$defs": dict(sorted(definitions.items())),
-    }
+    return _headed(f"modelglass report, version {VERSION}", root, definitions)
 
 
 def document_schema(document: type, title: str) -> dict[str, Any]:
     """The JSON Schema of a document that a `TypedDict` describes; it may hold more than that."""
     definitions: dict[str, Any] = {}
-    root = _schema_of_document(document, definitions)
+    return _headed(title, _schema_of_document(document, definitions), definitions)
+
+
+def _headed(title: str, root: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": title,
