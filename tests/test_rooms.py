@@ -16,6 +16,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "modelglass"
 ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "errors": (set(), set()),
     "report": ({"errors", "report"}, set()),
+    "formats": ({"errors", "report", "formats"}, {"numpy"}),
     "frameworks": ({"errors", "report", "frameworks"}, {"torch", "numpy"}),
     "analyses": ({"errors", "report", "analyses"}, {"numpy", "numba"}),
     "renderers": ({"errors", "report", "renderers"}, {"matplotlib"}),

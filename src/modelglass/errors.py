@@ -64,5 +64,42 @@ class FormulaError(InspectError):
         )
 
 
+class FileError(InspectError):
+    """A file cannot be read, or cannot be believed. `member` is of an archive, `offset` the byte."""
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        file: str,
+        code: str,
+        hint: str = "get the file again, from its source",
+        member: str | None = None,
+        offset: int | None = None,
+    ) -> None:
+        place = "".join(
+            (
+                f", in {member}" if member is not None else "",
+                f", at byte {offset:,}" if offset is not None else "",
+            )
+        )
+        super().__init__(f"{file}{place}: {problem}", hint=hint)
+        self.text, self.file, self.code, self.member, self.offset = problem, file, code, member, offset
+
+
+class CorruptFileError(FileError):
+    """The file breaks the rules of its format, or can be read in two ways."""
+
+
+class NotAModelError(FileError):
+    """The file is something else than a model."""
+
+
+class LimitError(FileError):
+    """Reading stopped at a limit that keeps memory and time bounded."""
+
+    exit_code = 4
+
+
 class ReportFormatError(InspectError):
     """A saved report cannot be read back."""

@@ -27,20 +27,26 @@ from modelglass.report.report import (
     Severity,
     Tally,
 )
+from modelglass.report.scan import LEVELS, Finding, GlobalKind, GlobalUse, Level, Scan, ScannedFile, Verdict
 from modelglass.report.stats import FINDINGS, Described, Histogram, TensorStats
 from modelglass.report.unique import Reproducers, Unique, UniqueModule, UniqueOp
 from modelglass.report.values import Values
 
 __all__ = [
     "FINDINGS",
+    "LEVELS",
     "Call",
     "Cost",
     "Counts",
     "Described",
     "Failure",
+    "Finding",
+    "GlobalKind",
+    "GlobalUse",
     "Histogram",
     "Json",
     "Kernel",
+    "Level",
     "Model",
     "Module",
     "ModuleCost",
@@ -53,6 +59,8 @@ __all__ = [
     "Reproducers",
     "Run",
     "RunMode",
+    "Scan",
+    "ScannedFile",
     "Severity",
     "Shape",
     "Tally",
@@ -64,4 +72,5 @@ __all__ = [
     "UniqueOp",
     "Value",
     "Values",
+    "Verdict",
 ]

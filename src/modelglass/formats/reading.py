@@ -1,0 +1,76 @@
+"""What readers fill in. It stays when one of them must stop, so that nothing found so far is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from modelglass.formats.limits import Limits
+from modelglass.formats.source import Source
+from modelglass.report import Finding, GlobalUse, Json, Level, Op, Shape, Tensor, Value, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a tensor's stored elements are, and how they lie there.
+
+    `dtype` and `shape` are those of the stored elements. `strides` (in elements, None: row-major without
+    gaps) and `first` (an element) describe a view of a larger storage. `encoding` names a block format of
+    GGUF, whose elements can only be read a block at a time; `shape` is then the logical one.
+    """
+
+    source: Source
+    offset: int
+    nbytes: int
+    dtype: str
+    shape: Shape
+    strides: Shape | None = None
+    first: int = 0
+    big_endian: bool = False
+    encoding: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Reading:
+    """One checkpoint, as far as it was read.
+
+    `format` is what it turned out to be. A tensor that is not in `places` has no values that can be read.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    format: str | None = None
+    tensors: list[Tensor] = field(default_factory=list)
+    places: Mapping[str, Place] = field(default_factory=dict)
+    metadata: dict[str, Json] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    globals: list[GlobalUse] = field(default_factory=list)
+    inputs: list[Value] = field(default_factory=list)  # of a graph, as the file declares them
+    outputs: list[Value] = field(default_factory=list)
+    ops: list[Op] = field(default_factory=list)  # the nodes of a graph
+    weights_only: Verdict | None = None
+    refusal: str | None = None
+
+    def found(
+        self,
+        source: Source,
+        code: str,
+        level: Level,
+        text: str,
+        *,
+        member: str | None = None,
+        offset: int | None = None,
+        **details: Any,
+    ) -> None:
+        """Keep a finding that does not stop the reading."""
+        self.findings.append(
+            Finding(
+                code=code,
+                level=level,
+                text=text,
+                file=source.file,
+                member=source.member if member is None else member,
+                offset=offset,
+                details=details,
+            )
+        )

@@ -1,0 +1,174 @@
+"""A file as a reader may see it: opened once, read by position, never beyond its end.
+
+`pread` instead of a memory map, because a file that shrinks while it is mapped kills the process.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from modelglass.errors import CorruptFileError, LimitError, NotAModelError
+
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+class Meter:
+    """Bytes that were read of a file, by whichever window."""
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+
+
+class Source:
+    """Bytes to read by position: a whole file, a part of one, or an unpacked member of one.
+
+    `file` and `member` are what messages call it; positions are counted from its own start.
+    """
+
+    def __init__(
+        self,
+        pread: Callable[[int, int], bytes],
+        nbytes: int,
+        *,
+        file: str,
+        member: str | None = None,
+        meter: Meter | None = None,
+        start: int = 0,
+    ) -> None:
+        self._pread, self._start = pread, start
+        self.nbytes, self.file, self.member = nbytes, file, member
+        self.meter = meter or Meter()
+
+    def read(self, offset: int, length: int, what: str) -> bytes:
+        """Exactly those bytes; when the file ends before, an error that says so. `what` names them."""
+        if length < 0 or offset < 0:
+            raise self.corrupt(f"{what} has a negative length or position", code="truncated", offset=offset)
+        if offset + length > self.nbytes:
+            left = max(0, self.nbytes - offset)
+            raise self.corrupt(
+                f"{what} takes {length:,} bytes, but {left:,} are left", code="truncated", offset=offset
+            )
+        data = self._pread(self._start + offset, length)
+        self.meter.nbytes += len(data)
+        if len(data) != length:
+            raise self.corrupt("the file became shorter while it was read", code="changed", offset=offset)
+        return data
+
+    def up_to(self, offset: int, length: int) -> bytes:
+        """Those bytes, or as many of them as there are."""
+        return self.read(offset, max(0, min(length, self.nbytes - offset)), "the file")
+
+    def part(self, offset: int, length: int, member: str | None, what: str = "a part") -> Source:
+        """A window on this source, under the name of a member, with positions of its own."""
+        if offset < 0 or length < 0 or offset + length > self.nbytes:
+            raise self.corrupt(
+                f"{what} of {length:,} bytes is not inside the {self.nbytes:,} bytes of the file",
+                code="truncated",
+                offset=offset,
+            )
+        return Source(
+            self._pread,
+            length,
+            file=self.file,
+            member=member or self.member,
+            meter=self.meter,
+            start=self._start + offset,
+        )
+
+    def unpacked(self, data: bytes, member: str) -> Source:
+        """Bytes that were unpacked from this source, as a source of their own."""
+        return Source(lambda at, n: data[at : at + n], len(data), file=self.file, member=member)
+
+    def corrupt(
+        self, problem: str, *, code: str, offset: int | None = None, hint: str | None = None
+    ) -> CorruptFileError:
+        """The error to raise when the bytes break the rules of their format."""
+        more = {} if hint is None else {"hint": hint}
+        return CorruptFileError(problem, file=self.file, code=code, member=self.member, offset=offset, **more)
+
+    def over(self, limit: str, value: int, *, offset: int | None = None) -> LimitError:
+        """The error to raise when going on would exceed a limit; `limit` is its name in `Limits`."""
+        return LimitError(
+            f"stopped at the limit {limit} = {value:,}",
+            file=self.file,
+            code="limit",
+            member=self.member,
+            offset=offset,
+            hint=f"if you trust the file, raise it: --limit {limit}=N",
+        )
+
+
+class OpenFile(Source):
+    """A regular file on disk; close it, or use it in a `with` statement."""
+
+    def __init__(self, path: Path, *, follow: bool = True, name: str | None = None) -> None:
+        shown = str(path) if name is None else name
+        self.path = path
+        self._descriptor = _opened(path, shown, follow)
+        try:
+            self._before = os.fstat(self._descriptor)
+            for test, kind in _KINDS:
+                if test(self._before.st_mode):
+                    raise NotAModelError(f"this is {kind}, not a file", file=shown, code="not-a-file")
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+        super().__init__(self._at, self._before.st_size, file=shown)
+
+    @property
+    def links(self) -> int:
+        """How many names the file has on its disk."""
+        return self._before.st_nlink
+
+    def check_unchanged(self) -> None:
+        """Nobody wrote to the file since it was opened."""
+        now = os.fstat(self._descriptor)
+        for part in ("st_size", "st_mtime_ns", "st_ctime_ns"):
+            if getattr(now, part) != getattr(self._before, part):
+                raise self.corrupt("the file was changed while it was read", code="changed")
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def _at(self, offset: int, length: int) -> bytes:
+        pieces = []
+        while length > 0:
+            piece = os.pread(self._descriptor, min(length, 1 << 30), offset)
+            if not piece:
+                break
+            pieces.append(piece)
+            offset, length = offset + len(piece), length - len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def __enter__(self) -> OpenFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _opened(path: Path, shown: str, follow: bool) -> int:
+    # Without O_NONBLOCK, opening a pipe waits for somebody to write to it.
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
+    try:
+        return os.open(path, flags)
+    except (OSError, ValueError) as cause:
+        reason = getattr(cause, "strerror", None) or str(cause)
+        raise NotAModelError(
+            f"it cannot be opened: {reason}", file=shown, code="cannot-open", hint="check the path"
+        ) from cause
