@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from modelglass.report import Counts, Model, Module, ModuleCounts, Tally, Tensor
 
 # How configurations say how many experts there are, and how many of them a token visits.
-_EXPERTS = (
+EXPERTS = (
     "num_experts",
     "num_local_experts",
     "n_routed_experts",
@@ -16,7 +16,7 @@ _EXPERTS = (
     "moe_num_experts",
     "n_experts",
 )
-_CHOSEN = (
+CHOSEN = (
     "num_experts_per_tok",
     "num_experts_per_token",
     "experts_per_token",
@@ -119,7 +119,7 @@ def _banks(
 ) -> Iterator[tuple[Module, int, list[str]]]:
     """Each set of experts: the module that holds it, how many there are, and their tensors."""
     for module in modules.values():
-        declared = _setting(module, _EXPERTS)
+        declared = _setting(module, EXPERTS)
         stacked = [
             name for name in module.tensors if name in counted and _is_stack_of(counted[name], declared)
         ]
@@ -158,7 +158,7 @@ def _chosen(bank: Module, modules: Mapping[str, Module]) -> int | None:
     around = [bank, *(modules[path] for path in bank.children)]
     if parent is not None and bank.path:
         around += [parent, *(modules[path] for path in parent.children)]
-    return next((k for module in around if (k := _setting(module, _CHOSEN)) is not None), None)
+    return next((k for module in around if (k := _setting(module, CHOSEN)) is not None), None)
 
 
 def _setting(module: Module, keys: tuple[str, ...]) -> int | None:

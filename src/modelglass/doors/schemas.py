@@ -1,4 +1,4 @@
-"""The JSON Schemas that docs/schema publishes: of the report, and of the documents the doors write."""
+"""The JSON Schemas that docs/schema publishes: of the report, of the scan, of what the doors write."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ from typing import Any
 
 from modelglass.doors.model_info import ModelInfoDocument
 from modelglass.doors.unique_modules import PytorchOpsDocument, UniqueModulesDocument
-from modelglass.report.codec import document_schema, schema
+from modelglass.renderers import scan
+from modelglass.report import Scan
+from modelglass.report.codec import document_schema, noun_schema, schema
 
 
 def published() -> dict[str, dict[str, Any]]:
     """Every schema by the name of its file."""
     return {
         "report-1.json": schema(),
+        "scan-1.json": noun_schema(
+            Scan, f"modelglass scan, version {scan.VERSION}", format=scan.FORMAT, version=scan.VERSION
+        ),
         "model-info-1.json": document_schema(ModelInfoDocument, "model_info.json, version 1"),
         "unique-modules-1.json": document_schema(UniqueModulesDocument, "unique_modules.json, version 1"),
         "pytorch-ops-1.json": document_schema(PytorchOpsDocument, "pytorch_ops.json, version 1"),

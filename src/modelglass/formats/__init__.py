@@ -1,0 +1,127 @@
+"""Checkpoints of every format we know, read as if a stranger had made them.
+
+What a file begins with is believed before its suffix. Nothing in it is run, imported, or followed out of its
+folder; what is read grows with the metadata that is there, never with what it claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from modelglass.errors import CorruptFileError, FileError, LimitError, NotAModelError
+from modelglass.formats.limits import Limits
+from modelglass.formats.reading import Reading
+from modelglass.formats.source import OpenFile, Source
+from modelglass.formats.strangers import is_text, stranger
+
+HEAD = 1024  # bytes that tell what a file is
+_END_OF_ZIP = b"PK\x05\x06"
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How to tell a format by a file's first bytes, and where its reader is."""
+
+    name: str
+    fits: Callable[[bytes, int], bool]
+    module: str
+
+    def read(self, source: OpenFile, reading: Reading) -> None:
+        import_module(f"modelglass.formats.{self.module}").read(source, reading)
+
+
+def _asking(module: str) -> Callable[[bytes, int], bool]:
+    """A test that the format's own module makes."""
+    return lambda head, nbytes: import_module(f"modelglass.formats.{module}").looks_like(head, nbytes)
+
+
+def _magic(magic: bytes, at: int = 0) -> Callable[[bytes, int], bool]:
+    return lambda head, nbytes: head[at : at + len(magic)] == magic
+
+
+FORMATS = (  # the first that fits is taken
+    Format("zip", _magic(b"PK\x03\x04"), "archives"),
+    Format("zip", _magic(b"PK\x05\x06"), "archives"),
+    Format("gguf", _magic(b"GGUF"), "gguf"),
+    Format("npy", _magic(b"\x93NUMPY"), "npy"),
+    Format("tar", _magic(b"ustar", 257), "torch.tar"),
+    Format("torch-legacy", _magic(b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 2), "torch.legacy"),
+    Format("safetensors", _asking("safetensors"), "safetensors"),
+    Format("pickle", _magic(b"\x80"), "torch.raw"),
+    Format("json", lambda head, nbytes: head.lstrip()[:1] in (b"{", b"["), "documents"),
+    Format("pickle", _asking("torch.raw"), "torch.raw"),
+    Format("onnx", _asking("onnx"), "onnx"),
+)
+
+
+def read(path: Path, reading: Reading, *, progress: Callable[[str], None] | None = None) -> None:
+    """Fill the reading from a file or a folder. What it opens stays open until the reading is closed."""
+    if path.is_dir():
+        import_module("modelglass.formats.folders").read(path, reading)
+        return
+    source = OpenFile(path)
+    reading.opened.append(source)
+    read_file(source, reading)
+
+
+def read_file(source: OpenFile, reading: Reading) -> None:
+    """Fill the reading from an open file, by the format that its first bytes show."""
+    head = source.up_to(0, HEAD)
+    odd = stranger(head)
+    if odd is not None:
+        code, text, hint = odd
+        raise NotAModelError(text, file=source.file, code=code, hint=hint)
+    format = format_of(head, source)
+    if format is None:
+        raise _unknown(head, source)
+    if format.name != "zip" and _ends_as_zip(source):
+        _read_both(source, reading)
+    try:
+        format.read(source, reading)
+    finally:
+        source.check_unchanged()
+
+
+def format_of(head: bytes, source: OpenFile) -> Format | None:
+    """The format of a file, by its first bytes; by its suffix only where these say nothing."""
+    found = next((each for each in FORMATS if each.fits(head, source.nbytes)), None)
+    if found is None and source.path.suffix in (".yaml", ".yml"):
+        return Format("yaml", lambda head, nbytes: True, "documents")
+    if found is None:  # one that is broken from its first byte on
+        module = _BY_SUFFIX.get(source.path.suffix)
+        return None if module is None or is_text(head) else Format(module, lambda head, nbytes: True, module)
+    return found
+
+
+_BY_SUFFIX = {".safetensors": "safetensors", ".gguf": "gguf", ".onnx": "onnx", ".npy": "npy"}
+
+
+def _unknown(head: bytes, source: Source) -> NotAModelError:
+    what = "this is text, not a model" if is_text(head) else "this is no format that modelglass knows"
+    hint = "models are safetensors, torch, GGUF, ONNX or NumPy files"
+    return NotAModelError(what, file=source.file, code="not-a-model", hint=hint)
+
+
+def _ends_as_zip(source: Source) -> bool:
+    """Whether a zip archive ends where the file does, whatever it begins as."""
+    tail = source.up_to(max(0, source.nbytes - 22), 22)
+    return tail[:4] == _END_OF_ZIP and tail[20:] == b"\0\0"
+
+
+def _read_both(source: OpenFile, reading: Reading) -> None:
+    """A file that two readers take for different things: say so, and look at the other reading, too."""
+    text = "the file begins as something else and ends as a zip archive: readers differ in what they see"
+    reading.found(source, "ambiguous", "invalid", text)
+    other = Reading(limits=reading.limits, thorough=reading.thorough)
+    try:
+        import_module("modelglass.formats.archives").read(source, other)
+    except FileError as error:
+        other.found(source, error.code, "invalid", error.text, offset=error.offset)
+    reading.findings += other.findings
+    reading.globals += other.globals
+
+
+__all__ = ["FORMATS", "CorruptFileError", "LimitError", "Limits", "Reading", "read", "read_file"]

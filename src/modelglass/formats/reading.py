@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from modelglass.formats.limits import Limits
-from modelglass.formats.source import Source
-from modelglass.report import Finding, GlobalUse, Json, Level, Op, Shape, Tensor, Value, Verdict
+from modelglass.formats.source import OpenFile, Source
+from modelglass.report import Finding, GlobalUse, Json, Level, Op, Part, Shape, Tensor, Value, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,17 +39,27 @@ class Reading:
     """
 
     limits: Limits = field(default_factory=Limits)
+    thorough: bool = False  # read also what only a scan needs
     format: str | None = None
     tensors: list[Tensor] = field(default_factory=list)
     places: Mapping[str, Place] = field(default_factory=dict)
     metadata: dict[str, Json] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     globals: list[GlobalUse] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)  # what a training checkpoint holds
+    prefix: str = ""  # that all names had, and that was taken off
+    modules: dict[str, tuple[str, dict[str, Json]]] = field(default_factory=dict)  # path -> type, settings
     inputs: list[Value] = field(default_factory=list)  # of a graph, as the file declares them
     outputs: list[Value] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)  # the nodes of a graph
     weights_only: Verdict | None = None
     refusal: str | None = None
+    opened: list[OpenFile] = field(default_factory=list)  # files beside the first one; the reading owns them
+
+    def close(self) -> None:
+        """Close what was opened for this reading; values can no longer be read from it."""
+        while self.opened:
+            self.opened.pop().close()
 
     def found(
         self,

@@ -6,6 +6,11 @@ import unicodedata
 
 # Control and format characters, surrogates and private use: they move the cursor or hide text.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+_INVISIBLE = frozenset(
+    "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
+)  # letters and marks without a shape
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+_CELL = 32_000  # characters; a spreadsheet spills what is longer into other cells
 
 
 def printable(text: str) -> str:
@@ -16,7 +21,7 @@ def printable(text: str) -> str:
 
 
 def _visible(char: str) -> str:
-    if unicodedata.category(char) not in _HIDDEN:
+    if unicodedata.category(char) not in _HIDDEN and char not in _INVISIBLE:
         return char
     code = ord(char)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
@@ -27,7 +32,16 @@ def markdown(text: str) -> str:
     escaped = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     for char in "\\|`*_[]#~":
         escaped = escaped.replace(char, f"\\{char}")
-    return escaped
+    # Written out, since pages make links of bare addresses and call people by their names.
+    return escaped.replace("://", "&#58;//").replace("www.", "www&#46;").replace("@", "&#64;")
+
+
+def csv_cell(text: str) -> str:
+    """The text as it should appear in a spreadsheet, where it must not become a formula."""
+    shown = printable(text[:_CELL])
+    if len(text) > _CELL or len(shown) > _CELL:
+        shown = f"{shown[: _CELL - 1]}…"
+    return f"'{shown}" if text.startswith(_FORMULA) else shown
 
 
 def cell_width(text: str) -> int:

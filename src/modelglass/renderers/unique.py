@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from modelglass.renderers._escape import markdown, printable
+from modelglass.renderers._escape import csv_cell, markdown, printable
 from modelglass.renderers._json import pretty
 from modelglass.renderers._markdown import head, line, note_items
 from modelglass.renderers._terminal import BOLD, CYAN, DIM, Table, note_lines, painter, wrapped
@@ -126,7 +126,7 @@ def render_markdown(
 def render_csv(report: Report, unique: Unique, choice: Choice = EVERYTHING) -> str:
     """One line each with exact figures: modules and operators under the same heads."""
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL)
     writer.writerow(
         ["kind", "id", "name", "count", "macs", "total_macs", "inputs", "outputs", "settings", "where"]
     )
@@ -134,7 +134,8 @@ def render_csv(report: Report, unique: Unique, choice: Choice = EVERYTHING) -> s
         for row in section.rows:
             figures = [row.count, row.macs, row.total_macs]
             values = [_exact(row.inputs), _exact(row.outputs), json.dumps(row.settings), "; ".join(row.where)]
-            writer.writerow([section.kind.removesuffix("s"), row.id, row.name, *figures, *values])
+            name, *texts = map(csv_cell, [row.name, *values])
+            writer.writerow([section.kind.removesuffix("s"), row.id, name, *figures, *texts])
     return out.getvalue()
 
 

@@ -1,5 +1,7 @@
 """The nouns: plain, frozen data that every other room speaks in."""
 
+from modelglass.report.architecture import Architecture
+from modelglass.report.checkpoint import Checkpoint, File, Part, PartKind
 from modelglass.report.model import (
     Call,
     Json,
@@ -33,6 +35,11 @@ from modelglass.report.unique import Reproducers, Unique, UniqueModule, UniqueOp
 from modelglass.report.values import Values
 
 __all__ = [
+    "PartKind",
+    "Part",
+    "File",
+    "Checkpoint",
+    "Architecture",
     "FINDINGS",
     "LEVELS",
     "Call",

@@ -55,15 +55,20 @@ def loads(text: str) -> Report:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of a saved report."""
+    return noun_schema(Report, f"modelglass report, version {VERSION}", format=FORMAT, version=VERSION)
+
+
+def noun_schema(noun: type, title: str, *, format: str, version: int) -> dict[str, Any]:
+    """The JSON Schema of a noun's fields under a format and its version."""
     definitions: dict[str, Any] = {}
-    root = dict(_schema_of_class(Report, definitions))
+    root = dict(_schema_of_class(noun, definitions))
     root["properties"] = {
-        "format": {"const": FORMAT},
-        "version": {"const": VERSION},
+        "format": {"const": format},
+        "version": {"const": version},
         **root["properties"],
     }
     root["required"] = ["format", "version", *root["required"]]
-    return _headed(f"modelglass report, version {VERSION}", root, definitions)
+    return _headed(title, root, definitions)
 
 
 def document_schema(document: type, title: str) -> dict[str, Any]:

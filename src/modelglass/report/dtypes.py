@@ -23,6 +23,9 @@ BITS = {
     "float8_e5m2": 8,
     "float8_e5m2fnuz": 8,
     "float8_e8m0fnu": 8,
+    "float4_e2m1fn": 4,
+    "float6_e2m3fn": 6,
+    "float6_e3m2fn": 6,
     "float4_e2m1fn_x2": 8,  # one element of this type holds two 4-bit values
     "complex32": 32,
     "complex64": 64,

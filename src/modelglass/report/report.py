@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from modelglass.report.checkpoint import Checkpoint
 from modelglass.report.model import Model, Tensor, Value
 from modelglass.report.stats import TensorStats
 
@@ -145,6 +146,7 @@ class Report:
     # By tensor name, None for a tensor without values to read. As a whole None when nobody asked.
     stats: Mapping[str, TensorStats | None] | None = None
     notes: tuple[Note, ...] = ()
+    checkpoint: Checkpoint | None = None  # None: not read from a file
 
     @property
     def parameters(self) -> tuple[Tensor, ...]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 # "stored": what is kept in memory or in the file is described, not what it stands for (packed, quantized,
-# sparse). "magnitudes": absolute values of complex numbers.
-Described: TypeAlias = Literal["values", "stored", "magnitudes"]
+# sparse). "magnitudes": absolute values of complex numbers. "dequantized": what blocks of a file stand for.
+Described: TypeAlias = Literal["values", "stored", "magnitudes", "dequantized"]
 
 ENOUGH_TO_REACH = 100  # values below which their outermost ones mean nothing
 

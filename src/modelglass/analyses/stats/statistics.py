@@ -42,6 +42,6 @@ def statistics(
 def source_of(tensor: Tensor, values: Mapping[str, Values | str]) -> Values | str:
     """Where the values of a tensor are. Those of a packed one are not the weights themselves."""
     source = values.get(tensor.name, "not offered by the framework")
-    if isinstance(source, Values) and tensor.packing is not None:
+    if isinstance(source, Values) and tensor.packing is not None and source.described != "dequantized":
         return replace(source, described="stored")
     return source

@@ -1,0 +1,49 @@
+"""Zip archives that hold models: which kind it is, by its members."""
+
+from __future__ import annotations
+
+from modelglass.errors import NotAModelError
+from modelglass.formats import npz, pickles
+from modelglass.formats import zip as zips
+from modelglass.formats.reading import Reading
+from modelglass.formats.source import Source
+from modelglass.formats.torch import archive as torch_archive
+from modelglass.formats.torch import exported
+
+_NESTED = (".zip", ".tar", ".pt", ".pth", ".7z", ".gz")
+
+
+def read(source: Source, reading: Reading) -> None:
+    """Fill the reading from an archive; one that is no model is still searched for pickles."""
+    archive = zips.read(source, reading)
+    if exported.top(archive) is not None:
+        exported.read(source, archive, reading)
+    elif torch_archive.tops(archive):
+        _note_nested(source, archive, reading)
+        torch_archive.read(source, archive, reading)
+    elif npz.is_npz(archive):
+        npz.read(source, reading)
+    else:
+        _scan_members(archive, reading)
+        names = ", ".join(repr(entry.name[:60]) for entry in archive.entries[:4])
+        hint = "unpack it first, or pass the model's own file"
+        raise NotAModelError(
+            f"this is a zip archive that holds no model ({names or 'nothing'})",
+            file=source.file,
+            code="not-a-model",
+            member=source.member,
+            hint=hint,
+        )
+
+
+def _note_nested(source: Source, archive: zips.Archive, reading: Reading) -> None:
+    for entry in archive.entries:
+        if entry.name.lower().endswith(_NESTED):
+            text = f"an archive inside the archive, not opened: {entry.name[:200]!r}"
+            reading.found(source, "zip.nested", "info", text, member=entry.name, offset=entry.offset)
+
+
+def _scan_members(archive: zips.Archive, reading: Reading) -> None:
+    for entry in archive.entries:
+        if entry.name.endswith((".pkl", ".pickle")):
+            pickles.scan_stream(archive.member(entry, reading.limits), reading)

@@ -1,0 +1,46 @@
+"""JSON and YAML documents: an index of shards is a model, anything else only says something about one."""
+
+from __future__ import annotations
+
+from modelglass.errors import NotAModelError
+from modelglass.formats import read_file, shards, sidecars
+from modelglass.formats.reading import Reading
+from modelglass.formats.source import OpenFile
+from modelglass.formats.strict_json import loads
+
+
+def read(source: OpenFile, reading: Reading) -> None:
+    """Fill the reading from the shards of an index. Another document is only searched for code."""
+    if source.path.suffix in (".yaml", ".yml"):
+        reading.format = "yaml"
+        sidecars.read_yaml(source, reading)
+        raise _no_weights(source)
+    if source.nbytes > reading.limits.json_nbytes:
+        raise source.over("json_nbytes", reading.limits.json_nbytes)
+    document = loads(source.read(0, source.nbytes, "the document"), source, reading.limits)
+    if isinstance(document, dict) and "weight_map" in document:
+        shards.read_index(source, reading, _read_shard)
+        return
+    reading.format = "json"
+    sidecars.code_references(document, source, reading)
+    raise _no_weights(source)
+
+
+def _read_shard(shard: OpenFile, reading: Reading) -> None:
+    """A shard holds weights: another index in its place could go round in circles."""
+    if shard.up_to(0, 64).lstrip()[:1] in (b"{", b"["):
+        raise shard.corrupt("a document where a shard should be", code="index.shards", offset=0)
+    read_file(shard, reading)
+
+
+class DocumentError(NotAModelError):
+    """A document that belongs to a model, and is fine for what it is."""
+
+
+def _no_weights(source: OpenFile) -> DocumentError:
+    return DocumentError(
+        "this is a document about a model, without weights",
+        file=source.file,
+        code="no-weights",
+        hint="pass the folder that it is in, or the file with the weights",
+    )

@@ -1,0 +1,144 @@
+"""What a pickle builds, as inert things: nothing here is ever imported or called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Global:
+    """A function or class that is only named."""
+
+    __slots__ = ("module", "name", "offset")
+
+    def __init__(self, module: str, name: str, offset: int) -> None:
+        self.module, self.name, self.offset = module, name, offset
+
+    @property
+    def path(self) -> str:
+        return f"{self.module}.{self.name}"
+
+
+class Pairs:
+    """A dictionary. Its items stay in order and unhashed: keys may collide on purpose, or be lists."""
+
+    __slots__ = ("flat",)
+
+    def __init__(self) -> None:
+        self.flat: list[Any] = []  # key, value, key, value
+
+    def items(self) -> zip[tuple[Any, Any]]:
+        return zip(self.flat[::2], self.flat[1::2], strict=False)
+
+    def get(self, key: str) -> Any:
+        """The last value under a text, as a dictionary would have it, or None."""
+        found = None
+        for name, value in self.items():
+            if isinstance(name, (str, bytes)) and as_text(name) == key:
+                found = value
+        return found
+
+
+class Elements:
+    """A set or frozen set."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+
+
+class Blob:
+    """Bytes, of which the first ones are kept; the rest stays in the file."""
+
+    __slots__ = ("head", "nbytes", "offset")
+
+    def __init__(self, offset: int, nbytes: int, head: bytes) -> None:
+        self.offset, self.nbytes, self.head = offset, nbytes, head
+
+
+class Thing:
+    """What a call would have made: the callable, its arguments, and what was put into it afterwards."""
+
+    __slots__ = ("args", "function", "kwargs", "listed", "offset", "pairs", "state")
+
+    def __init__(self, function: Any, args: Any, offset: int) -> None:
+        self.function, self.args, self.offset = function, args, offset
+        self.kwargs: Any = None
+        self.state: Any = None
+        self.pairs: Pairs | None = None  # items that were set
+        self.listed: list[Any] | None = None  # items that were appended
+
+    @property
+    def path(self) -> str:
+        """The name of what was called, or "" when the file computed it."""
+        return self.function.path if type(self.function) is Global else ""
+
+
+class Persistent:
+    """Something outside of the pickle, by the name that its writer gave it."""
+
+    __slots__ = ("id",)
+
+    def __init__(self, id: Any) -> None:
+        self.id = id
+
+
+def as_text(value: Any) -> str:
+    """Text as text; bytes that Python 2 called text, too."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return str(value) if isinstance(value, str) else ""
+
+
+def preview(value: Any, *, most: int = 200) -> str:
+    """A few words on a value, never more than `most` characters, never deep."""
+    parts: list[str] = []
+    room = most
+    waiting: list[Any] = [value]
+    while waiting and room > 0:
+        part = _part(waiting.pop(), waiting)
+        parts.append(part[:room])
+        room -= len(part)
+    text = "".join(parts)
+    return text if not waiting and room >= 0 else text[:most] + "…"
+
+
+class _Plain(str):
+    """Text to be taken as it is, between values."""
+
+
+def _part(value: Any, waiting: list[Any]) -> str:
+    """What to write of a value now; what is inside it is put on the waiting list, last first."""
+    if isinstance(value, _Plain):
+        return value
+    if isinstance(value, (str, bytes)):
+        return repr(value[:200])
+    if isinstance(value, int) and value.bit_length() > 200:
+        return "a large integer"
+    if value is None or isinstance(value, (bool, int, float)):
+        return repr(value)
+    if isinstance(value, Global):
+        return value.path
+    if isinstance(value, Blob):
+        return f"{value.nbytes} bytes"
+    if isinstance(value, Persistent):
+        return "a storage"
+    if isinstance(value, Thing):
+        waiting += [value.args, value.function]
+        return ""
+    opening, items, closing = _contents(value)
+    shown = items[:8]
+    waiting.append(_Plain(closing if len(items) <= 8 else f", …{closing}"))
+    for index in range(len(shown) - 1, -1, -1):
+        waiting.append(shown[index])
+        if index:
+            waiting.append(_Plain(", "))
+    return opening
+
+
+def _contents(value: Any) -> tuple[str, Any, str]:
+    if isinstance(value, Pairs):
+        return "{", value.flat[:16], "}"
+    if isinstance(value, Elements):
+        return "{", value.items, "}"
+    return ("(", value, ")") if isinstance(value, tuple) else ("[", value, "]")

@@ -1,0 +1,217 @@
+"""The index of a model in several files: which tensor is in which shard.
+
+Shards are opened only when they lie beside the index, each once, and what they hold is compared with what the
+index says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from modelglass.formats import strict_json
+from modelglass.formats.reading import Place, Reading
+from modelglass.formats.siblings import open_sibling
+from modelglass.formats.source import OpenFile
+from modelglass.report import Json, Tensor
+
+_REFUSED = 100  # shards that cannot be opened, after which going on tells nothing new
+_NAMED = 10  # tensors that one finding names
+
+
+def read_index(source: OpenFile, reading: Reading, read_shard: Callable[[OpenFile, Reading], None]) -> None:
+    """Fill `reading` with what all shards of the index hold; `read_shard` reads one of them.
+
+    `read_shard` gets a reading of its own, and must not take a shard for another index.
+    """
+    reading.format = "shards"
+    index = strict_json.loads(_all_bytes(source, reading), source, reading.limits)
+    weight_map = _weight_map(source, index)
+    formats, places, owners = set(), _Places(), _Owners(source)
+    refused = 0
+    for name, expected in _by_shard(weight_map).items():
+        shard = _opened(source, name, reading)
+        if shard is None:
+            refused += 1
+            if refused >= _REFUSED:
+                raise source.corrupt(f"{refused} of its shards cannot be opened", code="index.shards")
+            continue
+        part = Reading(limits=reading.limits)
+        try:
+            read_shard(shard, part)
+            shard.check_unchanged()
+        finally:
+            _merge(source, name, part, reading)
+        formats.add(part.format or "unknown")
+        reading.format = f"{' and '.join(sorted(formats))} shards"
+        owners.add(name, part.tensors)
+        places.add(part)
+        _compare(source, name, expected, part, weight_map, reading)
+    reading.places = places
+    if not refused:
+        _check_total(source, index, reading)
+
+
+class _Places(Mapping[str, Place]):
+    """The places of all shards together, still made only when they are asked for."""
+
+    def __init__(self) -> None:
+        self._parts: list[Mapping[str, Place]] = []
+        self._owner: dict[str, Mapping[str, Place]] = {}
+
+    def add(self, part: Reading) -> None:
+        self._parts.append(part.places)
+        self._owner.clear()
+
+    def __getitem__(self, name: str) -> Place:
+        if not self._owner:
+            self._owner = {each: part for part in self._parts for each in part}
+        return self._owner[name][name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for part in self._parts for name in part)
+
+    def __len__(self) -> int:
+        return sum(len(part) for part in self._parts)
+
+
+class _Owners:
+    """Which shard each tensor came from: it may come from one only."""
+
+    def __init__(self, source: OpenFile) -> None:
+        self._source = source
+        self._shard: dict[str, str] = {}
+
+    def add(self, shard: str, tensors: list[Tensor]) -> None:
+        for tensor in tensors:
+            before = self._shard.setdefault(tensor.name, shard)
+            if before is not shard:
+                raise self._source.corrupt(
+                    f"the tensor {tensor.name[:200]!r} is in the shards {before[:200]!r} and {shard[:200]!r}",
+                    code="index.duplicate",
+                )
+
+
+def _all_bytes(source: OpenFile, reading: Reading) -> bytes:
+    if source.nbytes > reading.limits.json_nbytes:
+        raise source.over("json_nbytes", reading.limits.json_nbytes, offset=0)
+    return source.read(0, source.nbytes, "the index")
+
+
+def _weight_map(source: OpenFile, index: Json) -> dict[str, str]:
+    weight_map = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(weight_map, dict) or not all(type(shard) is str for shard in weight_map.values()):
+        raise source.corrupt(
+            "an index must have a weight_map, from names of tensors to names of files",
+            code="index.weight-map",
+        )
+    if not weight_map:
+        raise source.corrupt("its weight_map is empty", code="index.weight-map")
+    return weight_map
+
+
+def _by_shard(weight_map: dict[str, str]) -> dict[str, list[str]]:
+    shards: dict[str, list[str]] = {}
+    for name, shard in weight_map.items():
+        shards.setdefault(shard, []).append(name)
+    return shards
+
+
+def _opened(source: OpenFile, name: str, reading: Reading) -> OpenFile | None:
+    if name.lower().endswith(".json"):  # an index that names itself would never end
+        reading.found(
+            source,
+            "index.not-a-shard",
+            "invalid",
+            f"its weight_map names {name[:200]!r}, which is no shard; it was not opened",
+            path=name[:1000],
+        )
+        return None
+    return open_sibling(source, name, reading, level="invalid")
+
+
+def _merge(source: OpenFile, shard: str, part: Reading, reading: Reading) -> None:
+    """Add what was read of one shard, also when reading it ended with an error."""
+    if len(reading.tensors) + len(part.tensors) > reading.limits.tensors:
+        raise source.over("tensors", reading.limits.tensors)
+    reading.tensors.extend(_told_apart(shard, tensor) for tensor in part.tensors)
+    for key, value in part.metadata.items():
+        reading.metadata.setdefault(key, value)
+    reading.findings.extend(part.findings)
+    reading.globals.extend(part.globals)
+    reading.inputs.extend(part.inputs)
+    reading.outputs.extend(part.outputs)
+    reading.ops.extend(part.ops)
+    reading.opened.extend(part.opened)
+    if reading.weights_only != "refuses" and part.weights_only is not None:
+        reading.weights_only, reading.refusal = part.weights_only, part.refusal
+
+
+def _told_apart(shard: str, tensor: Tensor) -> Tensor:
+    """Two shards may use the same key for what is not the same memory."""
+    if tensor.storage == tensor.name:
+        return tensor
+    return replace(tensor, storage=f"{shard}: {tensor.storage}")
+
+
+def _compare(
+    source: OpenFile,
+    shard: str,
+    expected: list[str],
+    part: Reading,
+    weight_map: dict[str, str],
+    reading: Reading,
+) -> None:
+    present = {tensor.name for tensor in part.tensors}
+    missing = [name for name in expected if name not in present]
+    extra = [tensor.name for tensor in part.tensors if weight_map.get(tensor.name) != shard]
+    if missing:
+        reading.found(
+            source,
+            "index.missing-tensor",
+            "invalid",
+            f"{shard[:200]!r} lacks {_some(missing)}, which the index expects there",
+            shard=shard,
+            count=len(missing),
+            names=missing[:_NAMED],
+        )
+    if extra:
+        reading.found(
+            source,
+            "index.extra-tensor",
+            "notice",
+            f"{shard[:200]!r} holds {_some(extra)}, which the index does not expect there",
+            shard=shard,
+            count=len(extra),
+            names=extra[:_NAMED],
+        )
+
+
+def _some(names: list[str]) -> str:
+    first = f"the tensor {names[0][:200]!r}"
+    return first if len(names) == 1 else f"{first} and {len(names) - 1:,} more"
+
+
+def _check_total(source: OpenFile, index: Json, reading: Reading) -> None:
+    """Compare with the size that the index gives; writers count shared memory once or twice."""
+    metadata = index.get("metadata")
+    if isinstance(metadata, dict):
+        for key, value in metadata.items():
+            reading.metadata.setdefault(key, value)
+    said = metadata.get("total_size") if isinstance(metadata, dict) else None
+    if type(said) not in (int, float):
+        return
+    sizes = [tensor.nbytes for tensor in reading.tensors]
+    total = sum(size for size in sizes if size is not None)
+    if None in sizes or said == total:
+        return
+    once = {tensor.storage: tensor.nbytes or 0 for tensor in reading.tensors}
+    if said != sum(once.values()):
+        reading.found(
+            source,
+            "index.total-size",
+            "notice",
+            f"the index gives a total_size of {said:,} bytes; the tensors of its shards take {total:,}",
+            said=said,
+            found=total,
+        )

@@ -1,0 +1,58 @@
+"""Files that are no models, and what to call them."""
+
+from __future__ import annotations
+
+_LFS = b"version https://git-lfs.github.com/spec/"
+
+# What a file begins with, what it is called, and what to do about it.
+_MAGIC = (
+    (b"\x1f\x8b", "a gzip file", "unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "a zstd file", "unpack it first"),
+    (b"\xfd7zXZ\x00", "an xz file", "unpack it first"),
+    (b"BZh", "a bzip2 file", "unpack it first"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive, which is not opened", "unpack it first, somewhere safe from it"),
+    (b"Rar!\x1a\x07", "a RAR archive", "unpack it first"),
+    (b"PYTORCH1", "a preview of torch's archive format that nobody reads any more", "save it again"),
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file, which modelglass does not read", "save the weights as safetensors"),
+    (b"%PDF", "a PDF document", "get the model's own file"),
+    (b"\x89PNG", "a picture", "get the model's own file"),
+    (b"\xff\xd8\xff", "a picture", "get the model's own file"),
+    (b"\x7fELF", "a program", "get the model's own file"),
+    (b"MZ", "a Windows program", "get the model's own file"),
+    (b"TFL3", "a TensorFlow Lite model, which modelglass does not read", "convert it to ONNX"),
+)
+
+
+def stranger(head: bytes) -> tuple[str, str, str] | None:
+    """A code, what the file is, and what to do next; None for what may be a model."""
+    if not head:
+        return "empty", "the file is empty", "get the file again, from its source"
+    if head.startswith(_LFS):
+        return "lfs-pointer", "this is a Git LFS pointer, not the model itself", "run: git lfs pull"
+    if head[4:8] == b"TFL3":
+        return "not-a-model", "this is a TensorFlow Lite model", "convert it to ONNX"
+    for magic, name, hint in _MAGIC:
+        if head.startswith(magic):
+            return "not-a-model", f"this is {name}", hint
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:200].lower()
+    if start.startswith((b"<!doctype html", b"<html", b"<head", b"<body")):
+        hint = "the download gave a page instead of the file: check the address, and whether to log in"
+        return "html", "this is an HTML page, not a model", hint
+    if start.startswith((b"<?xml", b"<error")):
+        return (
+            "not-a-model",
+            "this is an XML document, perhaps an error of a file server",
+            "get the file again",
+        )
+    return None
+
+
+def is_text(head: bytes) -> bool:
+    """Whether bytes look like text that somebody wrote."""
+    try:
+        text = head.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.start < len(head) - 4:  # more than a character that the end has cut
+            return False
+        text = head[: error.start].decode("utf-8")
+    return all(char.isprintable() or char in "\t\r\n" for char in text)

@@ -1,0 +1,1 @@
+"""Files that torch writes, read without torch."""

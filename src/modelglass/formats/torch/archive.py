@@ -1,0 +1,115 @@
+"""What `torch.save` writes: a zip with one pickle, `data.pkl`, and a member for each storage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from modelglass.formats import pickles
+from modelglass.formats import zip as zips
+from modelglass.formats.reading import Reading
+from modelglass.formats.siblings import is_safe_relative
+from modelglass.formats.source import Source
+from modelglass.formats.torch.checkpoint import fill
+from modelglass.formats.torch.memory import Memory
+from modelglass.formats.torch.tensors import Storage
+
+_PICKLES = (".pkl", ".debug_pkl", ".pickle")
+_CODE = ".py"
+
+
+def tops(archive: zips.Archive) -> list[str]:
+    """The folders that have a `data.pkl`."""
+    found = (entry.name.rpartition("/") for entry in archive.entries if entry.name.endswith("data.pkl"))
+    return list(dict.fromkeys(folder for folder, _, name in found if name == "data.pkl"))
+
+
+def read(source: Source, archive: zips.Archive, reading: Reading) -> None:
+    """Fill the reading from an archive that has a `data.pkl`."""
+    folders = tops(archive)
+    folder = folders[0]
+    scripted = archive.find(_inside(folder, "constants.pkl")) is not None
+    reading.format = "torchscript" if scripted else "torch"
+    if len(folders) > 1:
+        shown = ", ".join(repr(each[:100]) for each in folders[:4])
+        text = f"several folders have a data.pkl ({shown}): loaders may take either"
+        reading.found(source, "torch.ambiguous", "invalid", text)
+    big_endian = _byte_order(source, archive, folder, reading)
+    root = _pickles(source, archive, folder, reading, scripted)
+    _code(source, archive, folder, reading)
+    memory = Memory(source, reading, _locator(archive, folder), big_endian=big_endian)
+    fill(root, memory, reading, source)
+
+
+def _inside(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
+
+
+def _byte_order(source: Source, archive: zips.Archive, folder: str, reading: Reading) -> bool:
+    entry = archive.find(_inside(folder, "byteorder"))
+    if entry is None:
+        return False  # written before there was a choice
+    order = archive.member(entry, reading.limits).up_to(0, 16)
+    if order not in (b"little", b"big"):
+        reading.found(
+            source, "torch.byteorder", "invalid", f"the byte order is {order!r}", member=entry.name, offset=0
+        )
+    return order == b"big"
+
+
+def _pickles(source: Source, archive: zips.Archive, folder: str, reading: Reading, scripted: bool) -> Any:
+    """Run every pickle of the archive; what `data.pkl` of the folder would build."""
+    root: Any = None
+    main = _inside(folder, "data.pkl")
+    ordered = sorted(archive.entries, key=lambda entry: entry.name != main)
+    for entry in ordered:
+        if not entry.name.endswith(_PICKLES):
+            continue
+        member = archive.member(entry, reading.limits)
+        zips.check_crc(archive, entry, reading, member)
+        first = entry.name == main and root is None
+        if first:
+            machine = pickles.load(member, reading)
+            root = machine.result
+            _judge(reading, machine.refusals.first, scripted)
+            _rest(member, machine.feed.offset, reading)
+        else:
+            pickles.scan_stream(member, reading)
+    return root
+
+
+def _judge(reading: Reading, refusal: str | None, scripted: bool) -> None:
+    reason = "a TorchScript archive cannot be loaded that way" if scripted else refusal
+    reading.weights_only = "accepts" if reason is None else "refuses"
+    reading.refusal = reason
+
+
+def _rest(member: Source, offset: int, reading: Reading) -> None:
+    """What follows the pickle in its member is scanned as well, because no loader says that it is there."""
+    left = member.nbytes - offset
+    if not left:
+        return
+    text = f"{left:,} bytes follow the end of the pickle"
+    reading.found(member, "pickle.trailing", "invalid", text, offset=offset)
+    if pickles.looks_like(member.up_to(offset, 64)):
+        pickles.scan_stream(member, reading, offset=offset)
+
+
+def _code(source: Source, archive: zips.Archive, folder: str, reading: Reading) -> None:
+    files = [entry.name for entry in archive.entries if entry.name.endswith(_CODE)]
+    if files:
+        text = f"carries {len(files):,} files of TorchScript code, which run when the model does"
+        reading.found(source, "code.torchscript", "info", text, member=files[0], files=files[:50])
+
+
+def _locator(archive: zips.Archive, folder: str) -> Any:
+    def locate(storage: Storage) -> tuple[Source, int, int] | None:
+        if is_safe_relative(storage.key) is not None or "/" in storage.key:
+            return None
+        entry = archive.find(_inside(folder, f"data/{storage.key}"))
+        if entry is None:
+            entry = archive.find(_inside(folder, f"constants/{storage.key}"))
+        if entry is None or entry.method != zips.STORED:
+            return None
+        return archive.source, entry.data_offset, entry.nbytes
+
+    return locate

@@ -1,0 +1,177 @@
+"""Distributed checkpoints: a folder with one pickle, `.metadata`, and files full of small torch archives."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+from modelglass.errors import FileError
+from modelglass.formats import pickles
+from modelglass.formats import zip as zips
+from modelglass.formats.pickles.objects import Pairs, Thing, as_text
+from modelglass.formats.reading import Reading
+from modelglass.formats.siblings import open_sibling
+from modelglass.formats.source import OpenFile, Source
+from modelglass.formats.torch import archive as torch_archive
+from modelglass.formats.torch.tensors import BadTensorError, dtype_of, items_of, shape_of
+from modelglass.report import Part, Shape, Tensor
+
+METADATA = ".metadata"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Chunk:
+    """A piece of a tensor: the file it is in, and where the archive with it lies there."""
+
+    path: str
+    offset: int
+    length: int
+
+
+def read(source: OpenFile, reading: Reading) -> None:
+    """Fill the reading from `.metadata`; of the other files, a listing needs only the sizes."""
+    reading.format = "torch-distributed"
+    machine = pickles.load(source, reading)
+    reading.refusal = "torch reads this folder with pickle itself, whatever it is asked for"
+    reading.weights_only = "refuses"
+    text = "torch loads .metadata with pickle, and everything that is no tensor with weights_only=False"
+    reading.found(source, "torch.distributed", "info", text)
+    state = _state(machine.result)
+    entries = items_of(state.get("state_dict_metadata")) if state is not None else None
+    if state is None or entries is None:
+        raise source.corrupt("it does not describe a checkpoint", code="dcp.metadata", offset=0)
+    chunks = _chunks(source, items_of(state.get("storage_data")))
+    files = _files(source, reading, chunks)
+    tensors: list[Tensor] = []
+    for key, entry in entries.items():
+        tensor = _tensor(source, reading, as_text(key), entry)
+        if tensor is not None:
+            tensors.append(tensor)
+    _divide(tensors, reading)
+    _check(source, reading, chunks, files)
+
+
+def _state(value: Any) -> Pairs | None:
+    return value.state if type(value) is Thing and type(value.state) is Pairs else None
+
+
+def _tensor(source: Source, reading: Reading, name: str, entry: Any) -> Tensor | None:
+    """The tensor that an entry describes; None for an entry that is other data."""
+    state = _state(entry)
+    if state is None or state.get("size") is None:
+        return None
+    properties = state.get("properties")
+    try:
+        shape = shape_of(state.get("size"))
+        dtype = dtype_of(_first(properties))
+        _check_chunks(shape, state.get("chunks"))
+    except BadTensorError as error:
+        reading.found(source, "dcp.tensor", "invalid", f"{name[:200]!r}: {error}")
+        return None
+    return Tensor(name=name, kind="parameter", shape=shape, dtype=dtype, storage=name)
+
+
+def _first(properties: Any) -> Any:
+    """The element type: the first of the properties, kept as a tuple or by name."""
+    state = properties.state if type(properties) is Thing else None
+    if type(state) is tuple and state:
+        return state[0]
+    return state.get("dtype") if type(state) is Pairs else None
+
+
+def _check_chunks(shape: Shape, chunks: Any) -> None:
+    """The pieces must be as many elements as the whole."""
+    if not isinstance(chunks, list):
+        raise BadTensorError("a tensor without pieces")
+    total = 0
+    for chunk in chunks:
+        state = _state(chunk)
+        if state is None:
+            raise BadTensorError("a piece that is none")
+        sizes, offsets = shape_of(state.get("sizes")), shape_of(state.get("offsets"))
+        fits = len(sizes) == len(offsets) == len(shape) and all(
+            at >= 0 and size >= 0 and at + size <= whole
+            for at, size, whole in zip(offsets, sizes, shape, strict=True)
+        )
+        if not fits:
+            raise BadTensorError(f"a piece {sizes} at {offsets} is not inside {shape}")
+        total += prod(sizes)
+    if total != prod(shape):
+        raise BadTensorError(f"its pieces have {total:,} elements, and it has {prod(shape):,}")
+
+
+def _chunks(source: Source, storage: Pairs | None) -> dict[str, list[_Chunk]]:
+    """The pieces of each entry, by its name."""
+    found: dict[str, list[_Chunk]] = defaultdict(list)
+    for index, info in storage.items() if storage is not None else ():
+        place, where = _state(index), _state(info)
+        if place is None or where is None:
+            raise source.corrupt("a piece without a place", code="dcp.storage")
+        path, offset, length = (where.get(key) for key in ("relative_path", "offset", "length"))
+        if not isinstance(path, str) or type(offset) is not int or type(length) is not int:
+            raise source.corrupt("a piece without a file, an offset and a length", code="dcp.storage")
+        found[as_text(place.get("fqn"))].append(_Chunk(path=path, offset=offset, length=length))
+    return found
+
+
+def _files(source: OpenFile, reading: Reading, chunks: dict[str, list[_Chunk]]) -> dict[str, OpenFile | None]:
+    """The files that pieces are in, each opened once; None for one that may not be opened, or is missing."""
+    paths = dict.fromkeys(chunk.path for pieces in chunks.values() for chunk in pieces)
+    return {path: open_sibling(source, path, reading, "invalid") for path in paths}
+
+
+def _divide(tensors: list[Tensor], reading: Reading) -> None:
+    """States of an optimizer are no parameters: they stand under a key of their own, as entries with names."""
+    parts: dict[str, list[Tensor]] = defaultdict(list)
+    for tensor in tensors:
+        top = tensor.name.partition(".")[0]
+        is_state = ".state." in f".{tensor.name}" and "optim" in top.lower()
+        parts[top if is_state else ""].append(tensor)
+    reading.tensors = parts.pop("", [])
+    for key, held in parts.items():
+        states = tuple(replace(tensor, kind="buffer") for tensor in held)
+        reading.parts.append(Part(kind="optimizer", key=key, tensors=states))
+    if len(parts):
+        reading.parts.insert(0, Part(kind="model", key=""))
+
+
+def _check(
+    source: Source,
+    reading: Reading,
+    chunks: dict[str, list[_Chunk]],
+    files: dict[str, OpenFile | None],
+) -> None:
+    """Every piece is inside its file, and no two overlap; a scan reads the archive that each one is."""
+    spans: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for name, pieces in chunks.items():
+        for chunk in pieces:
+            file = files[chunk.path]
+            if file is None:
+                continue
+            if chunk.offset < 0 or chunk.length < 0 or chunk.offset + chunk.length > file.nbytes:
+                text = f"{name[:200]!r} is at {chunk.offset:,} for {chunk.length:,} bytes, beyond the file"
+                reading.found(file, "truncated", "invalid", text, offset=chunk.offset)
+                continue
+            spans[chunk.path].append((chunk.offset, chunk.offset + chunk.length))
+            if reading.thorough:
+                _scan(file.part(chunk.offset, chunk.length, f"{name[:200]}@{chunk.offset}"), reading)
+    for path, placed in spans.items():
+        placed.sort()
+        if any(before[1] > after[0] for before, after in pairwise(placed)):
+            reading.found(source, "dcp.overlap", "invalid", f"pieces overlap in {path[:200]!r}")
+
+
+def _scan(piece: Source, reading: Reading) -> None:
+    """What the archive in a piece holds, as far as it may run code."""
+    inner = Reading(limits=reading.limits, thorough=True)
+    try:
+        archive = zips.read(piece, inner)
+        if torch_archive.tops(archive):
+            torch_archive.read(piece, archive, inner)
+    except FileError as error:
+        inner.found(piece, error.code, "invalid", error.text, offset=error.offset)
+    reading.findings += inner.findings
+    reading.globals += inner.globals

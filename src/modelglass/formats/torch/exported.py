@@ -1,0 +1,165 @@
+"""What `torch.export.save` writes: a zip of JSON documents and raw weights, `.pt2`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from modelglass.errors import FileError
+from modelglass.formats import zip as zips
+from modelglass.formats.reading import Place, Reading
+from modelglass.formats.siblings import is_safe_relative
+from modelglass.formats.source import Source
+from modelglass.formats.strict_json import loads
+from modelglass.formats.torch import archive as torch_archive
+from modelglass.formats.torch.memory import extent
+from modelglass.formats.torch.tensors import Found
+from modelglass.report import Json, Tensor
+from modelglass.report.dtypes import nbytes_of
+
+# The element types of torch's export schema, by number.
+_DTYPES = {
+    1: "uint8",
+    2: "int8",
+    3: "int16",
+    4: "int32",
+    5: "int64",
+    6: "float16",
+    7: "float32",
+    8: "float64",
+    9: "complex32",
+    10: "complex64",
+    11: "complex128",
+    12: "bool",
+    13: "bfloat16",
+    28: "uint16",
+    29: "float8_e4m3fn",
+    30: "float8_e5m2",
+    31: "float8_e4m3fnuz",
+    32: "float8_e5m2fnuz",
+    33: "float8_e8m0fnu",
+    34: "uint32",
+    35: "uint64",
+}
+
+
+def top(archive: zips.Archive) -> str | None:
+    """The folder that says that it holds an exported program, or None."""
+    names = (entry.name.rpartition("/") for entry in archive.entries)
+    return next((folder for folder, _, name in names if name == "archive_format"), None)
+
+
+def read(source: Source, archive: zips.Archive, reading: Reading) -> None:
+    """Fill the reading from the documents that describe the weights."""
+    reading.format = "torch-export"
+    folder = top(archive) or ""
+    for entry in archive.entries:
+        if entry.name.endswith("_weights_config.json") or entry.name.endswith("_constants_config.json"):
+            _weights(archive, entry, reading, buffers="constants" in entry.name)
+        elif entry.name.startswith(f"{folder}/models/") and entry.name.endswith(".json"):
+            reading.metadata |= _model_facts(_document(archive, entry, reading))
+        elif entry.name.endswith(".pt"):
+            _nested(archive, entry, reading)
+
+
+def _document(archive: zips.Archive, entry: zips.Entry, reading: Reading) -> Json:
+    member = archive.member(entry, reading.limits)
+    return loads(member.read(0, member.nbytes, "a document"), member, reading.limits)
+
+
+def _model_facts(document: Json) -> dict[str, Json]:
+    if not isinstance(document, dict):
+        return {}
+    return {
+        key: document[key] for key in ("opset_version", "schema_version", "torch_version") if key in document
+    }
+
+
+def _nested(archive: zips.Archive, entry: zips.Entry, reading: Reading) -> None:
+    """Sample inputs are a torch file inside, with a pickle of its own."""
+    member = archive.member(entry, reading.limits)
+    inner = Reading(limits=reading.limits, thorough=reading.thorough)
+    try:
+        torch_archive.read(member, zips.read(member, inner), inner)
+    except (FileError, IndexError) as error:
+        text = error.text if isinstance(error, FileError) else "it has no data.pkl"
+        reading.found(member, "torch.nested", "notice", f"the file inside cannot be read: {text}")
+    reading.findings += inner.findings
+    reading.globals += inner.globals
+
+
+def _weights(archive: zips.Archive, entry: zips.Entry, reading: Reading, *, buffers: bool) -> None:
+    member = archive.member(entry, reading.limits)
+    document = _document(archive, entry, reading)
+    config = document.get("config") if isinstance(document, dict) else None
+    if not isinstance(config, dict):
+        raise member.corrupt("no weights are described", code="export.config", offset=0)
+    places = dict(reading.places)
+    folder = entry.name.rpartition("/")[0]
+    for name, each in config.items():
+        try:
+            found, path, is_parameter = _described(each)
+            record = _record(archive, f"{folder}/{path}", found)
+        except (KeyError, TypeError, ValueError) as cause:
+            text = f"the description of {name[:200]!r} cannot be read: {cause}"
+            raise member.corrupt(text, code="export.config", offset=0) from cause
+        if name in places or any(tensor.name == name for tensor in reading.tensors[-1:]):
+            raise member.corrupt(f"{name[:200]!r} is described twice", code="export.config", offset=0)
+        reading.tensors.append(
+            Tensor(
+                name=name,
+                kind="parameter" if is_parameter and not buffers else "buffer",
+                shape=found.shape,
+                dtype=found.dtype,
+                storage=f"{folder}/{path}@{found.first}",
+            )
+        )
+        if record is not None:
+            places[name] = Place(
+                source=archive.source,
+                offset=record.data_offset,
+                nbytes=record.nbytes,
+                dtype=found.dtype,
+                shape=found.shape,
+                strides=found.strides,
+                first=found.first,
+            )
+    reading.places = places
+
+
+def _described(each: Any) -> tuple[Found, str, bool]:
+    meta = each["tensor_meta"]
+    dtype = _DTYPES.get(meta["dtype"])
+    if dtype is None:
+        raise ValueError(f"element type {meta['dtype']!r} is not known")
+    path = each["path_name"]
+    if not isinstance(path, str) or is_safe_relative(path) is not None or "/" in path:
+        raise ValueError(f"the member {path!r} may not be looked up")
+    found = Found(
+        storage=None,
+        shape=tuple(_integer(size) for size in meta["sizes"]),
+        dtype=dtype,
+        strides=tuple(_integer(step) for step in meta["strides"]),
+        first=_integer(meta["storage_offset"]),
+    )
+    if len(found.strides or ()) != len(found.shape):
+        raise ValueError("strides do not fit the shape")
+    return found, path, each["is_param"] is True
+
+
+def _integer(value: Mapping[str, Any]) -> int:
+    number = value["as_int"]
+    if type(number) is not int or number < 0:
+        raise ValueError(f"{number!r} is no size")
+    return number
+
+
+def _record(archive: zips.Archive, name: str, found: Found) -> zips.Entry | None:
+    """The member with the values, or None when it is packed."""
+    entry = archive.find(name)
+    if entry is None:
+        raise ValueError(f"the member {name!r} is missing")
+    needed = nbytes_of(found.dtype, extent(found)) or 0
+    if needed > entry.nbytes:
+        raise ValueError(f"it needs {needed:,} bytes, and its member has {entry.nbytes:,}")
+    return entry if entry.method == zips.STORED else None

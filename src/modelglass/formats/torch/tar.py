@@ -1,0 +1,144 @@
+"""What torch wrote before 0.1.10: a tar with four members, in which tensors refer to storages by number."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any
+
+from modelglass.formats import pickles
+from modelglass.formats.pickles.objects import Global, Persistent, Thing, as_text
+from modelglass.formats.reading import Reading
+from modelglass.formats.source import Source
+from modelglass.formats.torch.checkpoint import fill
+from modelglass.formats.torch.memory import Memory
+from modelglass.formats.torch.tensors import BadTensorError, storage_of
+from modelglass.report.dtypes import nbytes_of
+
+BLOCK = 512
+MEMBERS = ("sys_info", "pickle", "tensors", "storages")
+MOST_MEMBERS = 10_000
+_COUNT, _DIMS = Struct("<q"), Struct("<i4x")
+
+
+def looks_like(head: bytes) -> bool:
+    """Whether a file begins as a tar archive does."""
+    return head[257:262] == b"ustar"
+
+
+def read(source: Source, reading: Reading) -> None:
+    """Fill the reading from the members, in the order in which they refer to each other."""
+    members = _members(source)
+    if not {"pickle", "tensors", "storages"} <= members.keys():
+        names = ", ".join(repr(name[:60]) for name in list(members)[:5])
+        raise source.corrupt(f"a tar archive that is no model ({names})", code="not-a-model", offset=0)
+    reading.format = "torch-tar"
+    reading.weights_only, reading.refusal = "refuses", "a tar archive cannot be loaded that way"
+    if "sys_info" in members:
+        pickles.scan_stream(members["sys_info"], reading)
+    storages, records = _storages(members["storages"], reading)
+    tensors = _tensors(members["tensors"], reading, storages)
+
+    def resolve(id: Any) -> Any:
+        if isinstance(id, tuple):
+            return id[0] if id else Persistent(id)  # a class with its source
+        return tensors.get(str(id)) or Persistent(id)
+
+    machine = pickles.load(members["pickle"], reading, resolve=resolve)
+    memory = Memory(source, reading, lambda storage: records.get(storage.key))
+    fill(machine.result, memory, reading, source)
+
+
+def _members(source: Source) -> dict[str, Source]:
+    """The members by name; a link, a device or a size that does not fit is an error."""
+    found: dict[str, Source] = {}
+    offset = 0
+    while offset + BLOCK <= source.nbytes:
+        head = source.read(offset, BLOCK, "a tar header")
+        if not head.strip(b"\0"):
+            break
+        name = head[:100].rstrip(b"\0").decode("utf-8", "backslashreplace").removeprefix("./")
+        kind, digits = head[156:157], head[124:136].strip(b" \0")
+        try:
+            nbytes = int(digits or b"0", 8)
+        except ValueError as cause:
+            raise source.corrupt(
+                f"{name!r} has the size {digits!r}", code="tar.size", offset=offset
+            ) from cause
+        if kind not in (b"0", b"\0", b"5"):
+            raise source.corrupt(f"{name!r} is a link or a device", code="tar.link", offset=offset)
+        if kind != b"5":
+            if name in found:
+                raise source.corrupt(f"two members are called {name!r}", code="tar.duplicate", offset=offset)
+            found[name] = source.part(offset + BLOCK, nbytes, name)
+        if len(found) > MOST_MEMBERS:
+            raise source.corrupt("a tar archive that is no model", code="not-a-model", offset=offset)
+        offset += BLOCK + -(-nbytes // BLOCK) * BLOCK
+    return found
+
+
+def _counted(member: Source, reading: Reading) -> tuple[int, int]:
+    """The number that a member begins with, and what follows it."""
+    machine = pickles.load(member, reading)
+    count = machine.result
+    left = member.nbytes - machine.feed.offset
+    if type(count) is not int or not 0 <= count <= left:
+        raise member.corrupt("the number of entries does not fit the file", code="tar.count", offset=0)
+    return count, machine.feed.offset
+
+
+def _storages(
+    member: Source, reading: Reading
+) -> tuple[dict[str, tuple[Any, ...]], dict[str, tuple[Source, int, int]]]:
+    """The persistent id that each storage would have, and where its bytes are."""
+    count, offset = _counted(member, reading)
+    ids: dict[str, tuple[Any, ...]] = {}
+    records: dict[str, tuple[Source, int, int]] = {}
+    for _ in range(count):
+        machine = pickles.load(member, reading, offset=offset)
+        offset = machine.feed.offset
+        entry = machine.result
+        if type(entry) is not tuple or len(entry) != 3:
+            raise member.corrupt("an entry that is no storage", code="tar.storage", offset=offset)
+        key, location, cls = entry
+        (numel,) = _COUNT.unpack(member.read(offset, _COUNT.size, "a storage's length"))
+        offset += _COUNT.size
+        name = _number(key)
+        id = ("storage", cls, name, as_text(location), numel)
+        try:
+            storage = storage_of(Persistent(id))
+        except BadTensorError as error:
+            raise member.corrupt(str(error), code="tar.storage", offset=offset) from error
+        nbytes = nbytes_of(storage.dtype, numel) or 0
+        member.part(offset, nbytes, None, f"storage {name!r}")  # it fits
+        ids[name], records[name] = id, (member, offset, nbytes)
+        offset += nbytes
+    pickles.load(member, reading, offset=offset)  # views of storages, which tensors do not need
+    return ids, records
+
+
+def _number(key: Any) -> str:
+    return as_text(key) if isinstance(key, (str, bytes)) else str(key)[:40]
+
+
+def _tensors(member: Source, reading: Reading, storages: dict[str, tuple[Any, ...]]) -> dict[str, Any]:
+    """Each tensor by its number, as the call that would rebuild it."""
+    rebuild = Global("torch._utils", "_rebuild_tensor", 0)
+    count, offset = _counted(member, reading)
+    found: dict[str, Any] = {}
+    for _ in range(count):
+        machine = pickles.load(member, reading, offset=offset)
+        offset = machine.feed.offset
+        entry = machine.result
+        if type(entry) is not tuple or len(entry) != 3:
+            raise member.corrupt("an entry that is no tensor", code="tar.tensor", offset=offset)
+        (dims,) = _DIMS.unpack(member.read(offset, _DIMS.size, "a tensor's dimensions"))
+        if not 0 <= dims <= reading.limits.dims:
+            raise member.corrupt(f"a tensor of {dims:,} dimensions", code="tar.tensor", offset=offset)
+        layout = Struct(f"<{2 * dims + 1}q")
+        numbers = layout.unpack(member.read(offset + _DIMS.size, layout.size, "a tensor's shape"))
+        offset += _DIMS.size + layout.size
+        storage = storages.get(_number(entry[1]))
+        if storage is not None:
+            args = (Persistent(storage), numbers[-1], numbers[:dims], numbers[dims:-1])
+            found[_number(entry[0])] = Thing(rebuild, args, offset)
+    return found

@@ -1,0 +1,70 @@
+"""What a file says beyond its tensors: what it was written by, and what else it carries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from modelglass.report.architecture import Architecture
+from modelglass.report.model import Json, Tensor, Value
+
+PartKind: TypeAlias = Literal[
+    "model",
+    "copy",
+    "optimizer",
+    "scheduler",
+    "progress",
+    "loss",
+    "hyper-parameters",
+    "normalisation",
+    "training",
+    "other",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One thing that a training checkpoint holds, under the key where it was found.
+
+    `value` is what can be shown of plain data; `tensors` are those of anything but the model, whose tensors
+    are the report's. Of an optimizer, `matched` says which parameter each of its states belongs to.
+    """
+
+    kind: PartKind
+    key: str
+    value: Json = None
+    tensors: tuple[Tensor, ...] = ()
+    type: str | None = None  # "Adam": by the names of what it keeps for each parameter
+    matched: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes or 0 for tensor in self.tensors)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """One file that was read."""
+
+    path: str
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """The files a report was read from, and what they say."""
+
+    format: str
+    files: tuple[File, ...]
+    read_nbytes: int
+    metadata: Mapping[str, Json] = field(default_factory=dict)
+    parts: tuple[Part, ...] = ()
+    prefix: str = ""  # that all names had and that was taken off
+    inputs: tuple[Value, ...] = ()  # of a graph
+    outputs: tuple[Value, ...] = ()
+    architecture: Architecture | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return sum(file.nbytes for file in self.files)
