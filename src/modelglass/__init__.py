@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         render,
         reproduce,
         save,
+        scan,
         show,
         summary,
         unique,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from modelglass.doors.unique_modules import extract_pytorch_ops, extract_unique_modules
     from modelglass.errors import InspectError
     from modelglass.frameworks.request import Inputs
-    from modelglass.report import Report
+    from modelglass.report import Report, Scan
 
 __version__ = "0.1.0"
 
@@ -40,6 +41,7 @@ _HOMES = {
     "ModelInfo": "modelglass.doors.dump_model_info",
     "ModelSummary": "modelglass.api",
     "Report": "modelglass.report",
+    "Scan": "modelglass.report",
     "dump_model_info": "modelglass.doors.dump_model_info",
     "extract_pytorch_ops": "modelglass.doors.unique_modules",
     "extract_unique_modules": "modelglass.doors.unique_modules",
@@ -51,6 +53,7 @@ _HOMES = {
     "render": "modelglass.api",
     "reproduce": "modelglass.api",
     "save": "modelglass.api",
+    "scan": "modelglass.api",
     "show": "modelglass.api",
     "summary": "modelglass.api",
     "unique": "modelglass.api",
@@ -63,6 +66,7 @@ __all__ = [
     "ModelInfo",
     "ModelSummary",
     "Report",
+    "Scan",
     "__version__",
     "dump_model_info",
     "extract_pytorch_ops",
@@ -75,6 +79,7 @@ __all__ = [
     "render",
     "reproduce",
     "save",
+    "scan",
     "show",
     "summary",
     "unique",

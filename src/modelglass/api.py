@@ -8,19 +8,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from modelglass import frameworks, targets
-from modelglass.analyses.cost import cost, priced
-from modelglass.analyses.counts import count
-from modelglass.analyses.formulas import costs_nothing
-from modelglass.analyses.outputs import layer_outputs_nbytes
-from modelglass.analyses.remarks import remarks
-from modelglass.analyses.tree import contents
-from modelglass.analyses.tree import held as tensors_held
-from modelglass.analyses.unique import unique as find_unique
 from modelglass.errors import (
     CannotReproduceError,
     ForwardError,
@@ -31,28 +24,27 @@ from modelglass.errors import (
     UsageError,
 )
 from modelglass.files import make_folder, remove_marked, write_together, write_whole
-from modelglass.frameworks.request import (
-    Observation,
-    Progress,
-    Request,
-    TensorSpec,
-    is_shape,
-    requested_inputs,
-)
-from modelglass.renderers import json, markdown, text, weights
-from modelglass.renderers import summary as classic
-from modelglass.renderers import unique as distinct
 from modelglass.renderers._escape import printable
 from modelglass.renderers._units import pace, value_text
 from modelglass.renderers.columns import COLUMNS, known_columns
-from modelglass.renderers.records import short_name
-from modelglass.report import FINDINGS, Report, Reproducers, RunMode, Tensor, Unique, UniqueOp, Values
-from modelglass.report.codec import dumps, loads
+from modelglass.report import FINDINGS, Report, Reproducers, RunMode, Scan, Tensor, Unique, UniqueOp, Values
+
+if TYPE_CHECKING:
+    from modelglass.checkpoints import LIMITS
+    from modelglass.formats.reading import Reading
+    from modelglass.frameworks.request import Observation, Progress, TensorSpec
+    from modelglass.renderers.unique import COLUMNS as UNIQUE_COLUMNS
+    from modelglass.renderers.unique import SORTS as UNIQUE_SORTS
+    from modelglass.renderers.unique import Choice as UniqueChoice
+    from modelglass.renderers.weights import COLUMNS as STATS_COLUMNS
+    from modelglass.renderers.weights import SORTS as STATS_SORTS
 
 __all__ = [
     "COLUMNS",
     "FINDINGS",
+    "LIMITS",
     "RENDERERS",
+    "SCAN_RENDERERS",
     "STATS_COLUMNS",
     "STATS_RENDERERS",
     "STATS_SORTS",
@@ -71,9 +63,11 @@ __all__ = [
     "load",
     "plot",
     "plotter",
+    "printable",
     "render",
     "reproduce",
     "save",
+    "scan",
     "seeded",
     "show",
     "summary",
@@ -81,24 +75,50 @@ __all__ = [
 ]
 
 MADE_BY = "Made by modelglass"  # in every file that may be replaced without asking
-RENDERERS: dict[str, Callable[..., str]] = {
-    "text": text.render,
-    "json": json.render,
-    "markdown": markdown.render,
+
+
+def _deferred(module: str, name: str) -> Callable[..., str]:
+    """A renderer that is imported when it is first called: a listing of a file must start at once."""
+    return lambda *args, **options: getattr(import_module(f"modelglass.renderers.{module}"), name)(
+        *args, **options
+    )
+
+
+RENDERERS = {name: _deferred(name, "render") for name in ("text", "json", "markdown")}
+STATS_RENDERERS = {
+    "text": _deferred("weights", "render"),
+    "json": _deferred("json", "render"),
+    "markdown": _deferred("weights", "render_markdown"),
 }
-STATS_COLUMNS, STATS_SORTS = weights.COLUMNS, weights.SORTS
-STATS_RENDERERS: dict[str, Callable[..., str]] = {
-    "text": weights.render,
-    "json": json.render,
-    "markdown": weights.render_markdown,
+UNIQUE_RENDERERS = {
+    "text": _deferred("unique", "render"),
+    "json": _deferred("unique", "render_json"),
+    "csv": _deferred("unique", "render_csv"),
+    "markdown": _deferred("unique", "render_markdown"),
 }
-UNIQUE_COLUMNS, UNIQUE_SORTS, UniqueChoice = distinct.COLUMNS, distinct.SORTS, distinct.Choice
-UNIQUE_RENDERERS: dict[str, Callable[..., str]] = {
-    "text": distinct.render,
-    "json": distinct.render_json,
-    "csv": distinct.render_csv,
-    "markdown": distinct.render_markdown,
+SCAN_RENDERERS = {
+    "text": _deferred("scan", "render"),
+    "json": _deferred("scan", "render_json"),
+    "markdown": _deferred("scan", "render_markdown"),
+    "csv": _deferred("scan", "render_csv"),
+    "sarif": _deferred("sarif", "render"),
 }
+_HOMES = {  # further names of other rooms, imported when they are asked for
+    "LIMITS": ("checkpoints", "LIMITS"),
+    "STATS_COLUMNS": ("renderers.weights", "COLUMNS"),
+    "STATS_SORTS": ("renderers.weights", "SORTS"),
+    "TensorSpec": ("frameworks.request", "TensorSpec"),
+    "UNIQUE_COLUMNS": ("renderers.unique", "COLUMNS"),
+    "UNIQUE_SORTS": ("renderers.unique", "SORTS"),
+    "UniqueChoice": ("renderers.unique", "Choice"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'modelglass.api' has no attribute {name!r}")
+    module, home_name = _HOMES[name]
+    return getattr(import_module(f"modelglass.{module}"), home_name)
 
 
 def inspect(
@@ -112,15 +132,17 @@ def inspect(
     run: RunMode = "fake",
     train: bool = False,
     stats: bool | str = False,
+    limits: Mapping[str, int] | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Everything about a model: a module, or code that builds one (a function, or "file.py::function").
+    """Everything about a model: a module, code that builds one ("file.py::function"), or a checkpoint's path.
 
     `inputs` is a tensor, a tuple (positional), a dict (keyword), `Inputs`, or code that makes them.
     `input_shape` with `batch_size` and `dtype` replaces them when a shape says it all. Without either, only
     the structure is read. `run="fake"` computes nothing; `"real"` computes on copies; `"none"` does not run.
     `train=True` observes the backward pass too. `stats=True` reads every weight and describes it; a pattern
-    such as "*.weight" says which. The model is left exactly as it was.
+    such as "*.weight" says which. The model is left exactly as it was. Of a file, only the description of its
+    tensors is read, and nothing in it is run; `limits` changes how much work it may cause.
 
     >>> import torch
     >>> report = inspect(torch.nn.Linear(3, 8), inputs=torch.ones(5, 10, 3))
@@ -129,6 +151,16 @@ def inspect(
     """
     if run not in get_args(RunMode):
         raise UsageError(f"run={run!r} is not known", hint='use "fake", "real" or "none"')
+    if isinstance(target, (str, os.PathLike)) and not targets.is_code_target(os.fspath(target)):
+        if inputs is not None or input_shape is not None or train:
+            raise UsageError(
+                f"{os.fspath(target)!r} is a file, which cannot be run with inputs",
+                hint=f"name code that builds the model: {targets.FORMS}",
+            )
+        return _inspect_file(Path(target), stats, limits, progress or _silently)
+    from modelglass.analyses.formulas import costs_nothing
+    from modelglass.frameworks.request import Request, requested_inputs
+
     with _made(target, inputs, progress) as (native, given):
         request = Request(
             inputs=requested_inputs(given, input_shape, batch_size, dtype),
@@ -150,8 +182,39 @@ def inspect(
     return report
 
 
+def _inspect_file(path: Path, stats: bool | str, limits: Mapping[str, int] | None, tell: Progress) -> Report:
+    from modelglass.checkpoints import inspect_file
+
+    def with_stats(report: Report, reading: Reading) -> Report:
+        with _needing("numpy", "weight statistics", extra="stats"):
+            from modelglass.formats.values import values
+        return _with_stats(report, values(reading), stats, tell)
+
+    return inspect_file(path, limits=limits, progress=tell, with_stats=with_stats if stats else None)
+
+
+def scan(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    limits: Mapping[str, int] | None = None,
+    progress: Progress | None = None,
+) -> Scan:
+    """What loading files would run, import or reach, and whether they keep to the rules of their format.
+
+    Nothing in them is run. The answer is what was found in the bytes that were read, never that a file is
+    harmless. `limits` changes how much work a file may cause.
+    """
+    from modelglass.checkpoints import scan_files
+
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    return scan_files([Path(path) for path in given], limits=limits, progress=progress or _silently)
+
+
 def inspect_calls(target: Any, inputs: Any, *, progress: Progress | None = None) -> Report:
     """Structure and calls, without operators and cost: at half the price of `inspect`."""
+    from modelglass.analyses.counts import count
+    from modelglass.frameworks.request import Request, requested_inputs
+
     with _made(target, inputs, progress) as (native, given):
         request = Request(inputs=requested_inputs(given, None, 1, None), progress=progress, calls_only=True)
         observed = _adapter(native, target).observe(native, request)
@@ -166,11 +229,15 @@ def seeded() -> AbstractContextManager[None]:
 
 def held(report: Report) -> Mapping[str, tuple[Tensor, ...]]:
     """By module, the tensors of it and of all it contains, as the framework itself would list them."""
-    return tensors_held(report.model)
+    from modelglass.analyses.tree import held
+
+    return held(report.model)
 
 
 def contained(report: Report) -> Mapping[str, Sequence[tuple[str, str]]]:
     """By module, the names of what hangs below it, each with the path that it is known by."""
+    from modelglass.analyses.tree import contents
+
     return contents(report.model)
 
 
@@ -186,7 +253,7 @@ def _made(target: Any, inputs: Any, progress: Progress | None) -> Iterator[tuple
         native, given = target, inputs
         if isinstance(target, (str, os.PathLike)) or targets.is_maker(target):
             tell("loading and building the model")
-            native = _maker_result(target if targets.is_maker(target) else _code_target(target), stack)
+            native = _maker_result(target if targets.is_maker(target) else os.fspath(target), stack)
         if isinstance(inputs, str) or targets.is_maker(inputs):
             tell("making the inputs")
             given = _maker_result(inputs, stack)
@@ -215,6 +282,10 @@ def _adapter(native: Any, target: Any) -> ModuleType:
 
 
 def _report(observation: Observation) -> Report:
+    from modelglass.analyses.cost import cost, priced
+    from modelglass.analyses.counts import count
+    from modelglass.analyses.remarks import remarks
+
     model = priced(observation.model)
     counts = count(model)
     costs = cost(model)
@@ -248,7 +319,9 @@ def unique(report: Report) -> Unique:
     >>> [(each.paths, each.count) for each in unique(inspect(model, inputs=torch.ones(2, 4))).modules]
     [(('',), 1), (('0', '2'), 2), (('1',), 1)]
     """
-    return find_unique(report.model)
+    from modelglass.analyses.unique import unique
+
+    return unique(report.model)
 
 
 def reproduce(report: Report, folder: str | os.PathLike[str]) -> Reproducers:
@@ -256,6 +329,8 @@ def reproduce(report: Report, folder: str | os.PathLike[str]) -> Reproducers:
 
     Files of an earlier run in that folder are replaced; whatever else is in it stays.
     """
+    from modelglass.renderers.records import short_name
+
     adapter = frameworks.adapter(report.model.source)
     sources: dict[str, str] = {}
     missing: dict[str, str] = {}
@@ -298,15 +373,6 @@ def _with_stats(
     tell("drawing conclusions")
     notes = findings(report.model, found, values)
     return replace(report, stats=found, notes=(*report.notes, *notes))
-
-
-def _code_target(target: str | os.PathLike[str]) -> str:
-    name = os.fspath(target)
-    if not targets.is_code_target(name):
-        raise UnknownTargetError(
-            f"{name!r} is not a target this version can read", hint=f"name code: {targets.FORMS}"
-        )
-    return name
 
 
 def render(report: Report, format: str = "text", **options: Any) -> str:
@@ -366,6 +432,8 @@ def _needing(package: str, wanted_by: str, *, extra: str) -> Iterator[None]:
 
 def save(report: Report, path: str | os.PathLike[str]) -> None:
     """Write the report as JSON; the file is complete or not there."""
+    from modelglass.report.codec import dumps
+
     write_whole(Path(path), dumps(report))
 
 
@@ -377,6 +445,8 @@ def load(path: str | os.PathLike[str]) -> Report:
         raise ReportFormatError(
             f"{os.fspath(path)!r} cannot be read: {cause}", hint="pass a file that mg.save wrote"
         ) from cause
+    from modelglass.report.codec import loads
+
     return loads(content)
 
 
@@ -406,9 +476,13 @@ def summary(
     >>> "Total params: 55" in summary(torch.nn.Linear(10, 5))
     True
     """
+    from modelglass.analyses.outputs import layer_outputs_nbytes
+    from modelglass.frameworks.request import is_shape
+    from modelglass.renderers.summary import render as classic
+
     if input_shape is None or is_shape(input_shape):
         report = inspect(model, input_shape=input_shape, batch_size=batch_size, device=device)
     else:
         report = inspect(model, input_shape)
     outputs = layer_outputs_nbytes(report.model)
-    return ModelSummary(classic.render(report, outputs_nbytes=outputs, verbose=verbose), report)
+    return ModelSummary(classic(report, outputs_nbytes=outputs, verbose=verbose), report)

@@ -190,15 +190,15 @@ def test_thousands_of_nodes_and_weights_take_well_under_a_second() -> None:
         helper.make_node(
             "Conv", [f"v{i}", f"w{i}"], [f"v{i + 1}"], name=f"conv{i}", pads=[1, 1, 1, 1], group=1
         )
-        for i in range(5000)
+        for i in range(3000)
     ]
-    infos = [helper.make_tensor_value_info(f"v{i}", TensorProto.FLOAT, [1, 3, 8, 8]) for i in range(5000)]
-    weights = [weight(f"w{i}", (3, 3, 3, 3)) for i in range(5000)]
+    infos = [helper.make_tensor_value_info(f"v{i}", TensorProto.FLOAT, [1, 3, 8, 8]) for i in range(3000)]
+    weights = [weight(f"w{i}", (3, 3, 3, 3)) for i in range(3000)]
     data = model_of(*weights, nodes=nodes, value_info=infos).SerializeToString()
     start = time.process_time()
     reading = read_bytes(data)
-    assert time.process_time() - start < 2  # about 0.5 s, with room for a busy machine
-    assert (len(reading.ops), len(reading.tensors)) == (5000, 5000)
+    assert time.process_time() - start < 2  # about 0.3 s, with room for a busy machine
+    assert (len(reading.ops), len(reading.tensors)) == (3000, 3000)
     assert reading.ops[7].inputs[1].tensor == "w7"
     assert reading.ops[7].inputs[0].shape == (1, 3, 8, 8)
 
@@ -727,13 +727,20 @@ def test_a_file_cut_anywhere_is_never_taken_for_whole() -> None:
         assert "invalid" in codes(reading).values()
 
 
-@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def as_text(name: str | bytes) -> str:
+    return name if isinstance(name, str) else name.decode(errors="surrogateescape")
+
+
+@settings(max_examples=800, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, len(EVERYTHING) - 1), st.integers(0, 255))
-def test_any_changed_byte_gives_a_result_or_a_file_error(at: int, byte: int) -> None:
+def test_a_changed_byte_is_refused_or_read_as_onnx_reads_it(at: int, byte: int) -> None:
     data = bytearray(EVERYTHING)
     data[at] = byte
-    with suppress(FileError):
-        facts(read_bytes(bytes(data)))
+    with suppress(FileError, DecodeError):
+        ours = facts(read_bytes(bytes(data)))
+        graph = onnx.load_from_string(bytes(data)).graph
+        theirs = {as_text(name): fact for name, fact in expected(*graph.initializer).items()}
+        assert {name: ours.get(name) for name in theirs} == theirs
 
 
 # Recognition

@@ -6,23 +6,21 @@ import os
 import sys
 import traceback
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
 from modelglass import __version__
-from modelglass.cli.completion import completion
-from modelglass.cli.info import info
-from modelglass.cli.inspect import inspect
-from modelglass.cli.stats import stats
-from modelglass.cli.unique import unique
 from modelglass.errors import InspectError
 
 BROKEN = 3  # a bug of ours must not look like an answer (1) or wrong usage (2)
 
 EPILOG = """\b
 Examples:
+  modelglass model.safetensors
+  modelglass scan pytorch_model.bin
   modelglass model.py::build --input 1x3x224x224
   modelglass inspect model.py::build --inputs model.py::batch --train
   modelglass stats model.py::load --fail-on nan,inf
@@ -35,8 +33,20 @@ Exit codes: 0 done; 1 done, with findings; 2 wrong usage; 3 the target could not
 """
 
 
+COMMANDS = ("inspect", "stats", "scan", "unique", "info", "completion")
+
+
 class _Commands(click.Group):
-    """A group whose default command is `inspect`."""
+    """A group whose default command is `inspect`. A command is imported when it is the one that is wanted."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"modelglass.cli.{name}"), name)
+        return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and self._is_target(args[0]):
@@ -44,15 +54,15 @@ class _Commands(click.Group):
         return super().parse_args(ctx, args)
 
     def _is_target(self, arg: str) -> bool:
-        if arg in self.commands or arg in ("--help", "-h", "--version"):
+        if arg in COMMANDS or arg in ("--help", "-h", "--version"):
             return False
         return arg.startswith("-") or any(mark in arg for mark in ":./\\") or Path(arg).exists()
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in self.commands:
-            close = get_close_matches(args[0], self.commands, n=1, cutoff=0.5)
+        if args[0] not in COMMANDS:
+            close = get_close_matches(args[0], COMMANDS, n=1, cutoff=0.5)
             hint = f"did you mean {close[0]}?" if close else "see modelglass --help"
             raise click.UsageError(f"{args[0]!r} is neither a command nor a target; {hint}", ctx)
         return super().resolve_command(ctx, args)
@@ -64,17 +74,10 @@ class _Commands(click.Group):
     "--debug", is_flag=True, help="Show tracebacks of expected errors too; welcome anywhere on the line."
 )
 def cli(debug: bool) -> None:
-    """See through any model: what it is, what it costs, what ran.
+    """See through any model: what it is, what it costs, what ran, what its file holds.
 
     `modelglass TARGET` is short for `modelglass inspect TARGET`.
     """
-
-
-cli.add_command(inspect)
-cli.add_command(stats)
-cli.add_command(unique)
-cli.add_command(info)
-cli.add_command(completion)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -106,7 +109,7 @@ def _exit_code(command: click.Command, name: str, args: list[str]) -> Any:
     except InspectError as error:
         if debug:
             traceback.print_exc()
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"error: {_harmless(str(error))}", err=True)
         return error.exit_code
     except BrokenPipeError:
         # Whoever read the output has seen enough. Python must not complain again when it shuts down.
@@ -116,6 +119,13 @@ def _exit_code(command: click.Command, name: str, args: list[str]) -> Any:
         traceback.print_exc()
         click.echo("error: this is a bug in modelglass; please report it with the lines above", err=True)
         return BROKEN
+
+
+def _harmless(message: str) -> str:
+    """A message may quote what a file holds, which a terminal must not obey."""
+    from modelglass import api  # only now: the command has loaded it, or nothing has
+
+    return "\n".join(map(api.printable, message.split("\n")))
 
 
 if __name__ == "__main__":

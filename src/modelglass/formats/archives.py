@@ -10,8 +10,6 @@ from modelglass.formats.source import Source
 from modelglass.formats.torch import archive as torch_archive
 from modelglass.formats.torch import exported
 
-_NESTED = (".zip", ".tar", ".pt", ".pth", ".7z", ".gz")
-
 
 def read(source: Source, reading: Reading) -> None:
     """Fill the reading from an archive; one that is no model is still searched for pickles."""
@@ -19,7 +17,6 @@ def read(source: Source, reading: Reading) -> None:
     if exported.top(archive) is not None:
         exported.read(source, archive, reading)
     elif torch_archive.tops(archive):
-        _note_nested(source, archive, reading)
         torch_archive.read(source, archive, reading)
     elif npz.is_npz(archive):
         npz.read(source, reading)
@@ -34,13 +31,6 @@ def read(source: Source, reading: Reading) -> None:
             member=source.member,
             hint=hint,
         )
-
-
-def _note_nested(source: Source, archive: zips.Archive, reading: Reading) -> None:
-    for entry in archive.entries:
-        if entry.name.lower().endswith(_NESTED):
-            text = f"an archive inside the archive, not opened: {entry.name[:200]!r}"
-            reading.found(source, "zip.nested", "info", text, member=entry.name, offset=entry.offset)
 
 
 def _scan_members(archive: zips.Archive, reading: Reading) -> None:

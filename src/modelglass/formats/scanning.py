@@ -37,7 +37,7 @@ Progress = Callable[[str], None]
 
 
 def scan(paths: Sequence[Path], limits: Limits, progress: Progress) -> Scan:
-    """What was found in each file; in a folder, files that are no models and do not claim to be are passed over."""
+    """What was found in each file. Files in a folder that do not claim to be models are passed over."""
     files: list[ScannedFile] = []
     for path in paths:
         if path.is_dir():

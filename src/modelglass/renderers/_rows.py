@@ -11,6 +11,7 @@ from modelglass.report import Call, Json, Module, Report, Shape, Tally, Value
 
 LEAF_RUN = 3  # fewer identical leaves than this are shown one by one
 BLOCK_RUN = 2
+SHOWN_TENSORS = 8  # of one module
 
 # Settings that only repeat a block's position; they must not keep equal blocks apart.
 _POSITION_KEYS = ("idx", "index", "layer_id", "layer_number", "block_id", "layer_num")
@@ -240,6 +241,20 @@ class Cells:
         if not self._ran:
             return ""
         return _range([len(self._calls.get(m.path, ())) for m in row.members], str)
+
+    def _cell_tensors(self, row: Row) -> str:
+        """The module's own tensors, each by its name and shape."""
+        names = row.module.tensors
+        shown = [self._own(name, row.module) for name in names[:SHOWN_TENSORS]]
+        more = len(names) - SHOWN_TENSORS
+        return ", ".join([*shown, f"{more:,} more"] if more > 0 else shown)
+
+    def _own(self, name: str, module: Module) -> str:
+        tensor = self._tensors[name]
+        packing = tensor.packing
+        shape = shape_text(tensor.shape if packing is None else packing.logical_shape)
+        own = name.removeprefix(f"{module.path}.") if name != module.path else ""
+        return f"{own} {shape}".lstrip()
 
     def _cell_dtype(self, row: Row) -> str:
         dtypes = dict.fromkeys(

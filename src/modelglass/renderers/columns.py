@@ -13,6 +13,7 @@ COLUMNS = (
     "path",
     "input",
     "output",
+    "tensors",
     "dtype",
     "params",
     "trainable",
@@ -43,6 +44,8 @@ def known_columns(names: Sequence[str] | str, known: Sequence[str] = COLUMNS) ->
 
 def default_columns(report: Report, width: int) -> list[str]:
     """As many columns as a line of that width holds well."""
+    if report.checkpoint is not None:
+        return _file_columns(report, width)
     ran = report.run.mode != "none"
     columns = ["name"]
     if width >= 60:
@@ -56,4 +59,21 @@ def default_columns(report: Report, width: int) -> list[str]:
         columns.append("macs")
     if width >= 130 or (not ran and width >= 100):
         columns.append("config")
+    return columns
+
+
+def _file_columns(report: Report, width: int) -> list[str]:
+    """Of a file, what its tensors are like; few files say what type a module is of."""
+    columns = ["name"]
+    if width >= 60 and any(module.type for module in report.model.modules):
+        columns.append("type")
+    if width >= 60:
+        columns.append("tensors")
+    if width >= 100:
+        columns.append("dtype")
+    columns.append("params")
+    if width >= 60:
+        columns.append("share")
+    if width >= 80:
+        columns.append("size")
     return columns

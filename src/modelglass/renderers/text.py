@@ -24,8 +24,8 @@ from modelglass.renderers.columns import NUMBERS, default_columns, header, known
 from modelglass.report import Report
 
 # Narrowest useful width of the columns that may be cut; the others are numbers and stay whole.
-_FLEXIBLE = {"name": 18, "type": 10, "input": 12, "output": 14, "config": 12, "path": 16}
-_COLUMN_STYLE = {"type": CYAN, "input": DIM, "config": DIM, "share": DIM}
+_FLEXIBLE = {"name": 18, "type": 10, "input": 12, "output": 14, "tensors": 16, "config": 12, "path": 16}
+_COLUMN_STYLE = {"type": CYAN, "input": DIM, "tensors": DIM, "config": DIM, "share": DIM}
 
 
 def render(

@@ -124,7 +124,7 @@ def _files(source: OpenFile, reading: Reading, chunks: dict[str, list[_Chunk]]) 
 
 
 def _divide(tensors: list[Tensor], reading: Reading) -> None:
-    """States of an optimizer are no parameters: they stand under a key of their own, as entries with names."""
+    """States of an optimizer are no parameters; they stand under a key of their own."""
     parts: dict[str, list[Tensor]] = defaultdict(list)
     for tensor in tensors:
         top = tensor.name.partition(".")[0]

@@ -1,0 +1,153 @@
+"""Reports of files: what the formats read, brought together with the analyses. Nothing here needs torch."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+
+from modelglass.analyses.counts import count
+from modelglass.errors import CorruptFileError, UsageError
+from modelglass.formats import read
+from modelglass.formats.folders import config_beside
+from modelglass.formats.limits import Limits
+from modelglass.formats.packing import packed
+from modelglass.formats.reading import Reading
+from modelglass.formats.tree import modules
+from modelglass.report import Architecture, Checkpoint, Counts, File, Finding, Json, Model, Note, Report, Scan
+
+LIMITS: Mapping[str, int] = {field.name: getattr(Limits(), field.name) for field in fields(Limits)}
+
+Progress = Callable[[str], None]
+WithStats = Callable[[Report, Reading], Report]
+
+
+def inspect_file(
+    path: Path, *, limits: Mapping[str, int] | None, progress: Progress, with_stats: WithStats | None = None
+) -> Report:
+    """The report of a file or folder; an error when it is damaged, or can be read in two ways.
+
+    `with_stats` adds statistics, while the files are still open.
+    """
+    reading = Reading(limits=limits_of(limits))
+    with unhurried():
+        try:
+            progress(f"reading {path.name}")
+            read(path, reading)
+            _refuse_invalid(reading)
+            report = _report(path, reading)
+            return report if with_stats is None else with_stats(report, reading)
+        finally:
+            reading.close()
+
+
+def scan_files(paths: Sequence[Path], *, limits: Mapping[str, int] | None, progress: Progress) -> Scan:
+    """What is found in files and folders."""
+    from modelglass.formats.scanning import scan
+
+    with unhurried():
+        return scan(paths, limits_of(limits), progress)
+
+
+def limits_of(chosen: Mapping[str, int] | None) -> Limits:
+    """The limits with some of them changed."""
+    for name, value in (chosen or {}).items():
+        if name not in LIMITS:
+            raise UsageError(f"there is no limit {name!r}", hint="limits are " + ", ".join(LIMITS))
+        if type(value) is not int or value < 0:
+            raise UsageError(
+                f"the limit {name} = {value!r} is no whole number", hint=f"it is {LIMITS[name]:,}"
+            )
+    return Limits(**(chosen or {}))
+
+
+@contextmanager
+def unhurried() -> Iterator[None]:
+    """Without garbage collection: a million small objects would be searched for garbage again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _refuse_invalid(reading: Reading) -> None:
+    bad = next((finding for finding in reading.findings if finding.level == "invalid"), None)
+    if bad is not None:
+        raise CorruptFileError(
+            bad.text,
+            file=bad.file,
+            code=bad.code,
+            member=bad.member,
+            offset=bad.offset,
+            hint="modelglass scan shows all that is wrong with it",
+        )
+
+
+def _report(path: Path, reading: Reading) -> Report:
+    config = config_beside(reading)
+    tensors = packed(reading.tensors, config, reading.metadata)
+    model = Model(
+        name=path.name or str(path),
+        source=reading.format or "file",
+        modules=modules(tensors, reading.modules),
+        tensors=tuple(tensors),
+        ops=tuple(reading.ops),
+    )
+    counts = count(model)
+    found = _architecture(config, model, counts)
+    checkpoint = Checkpoint(
+        format=reading.format or "file",
+        files=tuple(File(path=each.file, nbytes=each.nbytes) for each in reading.opened),
+        read_nbytes=sum(each.meter.nbytes for each in reading.opened),
+        metadata=reading.metadata,
+        parts=tuple(reading.parts),
+        prefix=reading.prefix,
+        inputs=tuple(reading.inputs),
+        outputs=tuple(reading.outputs),
+        architecture=found,
+    )
+    notes = (*_notes(reading), *_remarks(counts))
+    return Report(model=model, counts=counts, checkpoint=checkpoint, notes=notes)
+
+
+def _architecture(config: Json, model: Model, counts: Counts) -> Architecture | None:
+    if not isinstance(config, dict):
+        return None
+    from modelglass.analyses.architecture import architecture
+
+    return architecture(config, model, counts)
+
+
+_SEVERITY = {"info": "info", "notice": "warning", "high": "error", "invalid": "error", "limit": "warning"}
+
+
+def _notes(reading: Reading) -> Iterator[Note]:
+    for finding in reading.findings:
+        yield _note(finding)
+
+
+def _note(finding: Finding) -> Note:
+    place = "" if finding.offset is None else f", at byte {finding.offset:,}"
+    where = (f"{finding.member or finding.file}{place}",)
+    severity = _SEVERITY[finding.level]
+    return Note(code=finding.code, text=finding.text, severity=severity, where=where)  # type: ignore[arg-type]
+
+
+def _remarks(counts: Counts) -> Iterator[Note]:
+    if counts.unsized:
+        yield Note(
+            code="unknown-size",
+            severity="warning",
+            text="tensors of an element type whose size is not known; byte totals are lower bounds",
+            where=counts.unsized,
+        )
+    if counts.buffers:
+        yield Note(
+            code="buffers-guessed",
+            text="files do not say what is trained; these are taken for buffers by name, type or optimizer",
+        )
