@@ -367,12 +367,29 @@ def test_metadata_is_what_the_model_says() -> None:
     assert metadata["nodes"] == {"Relu": 1}
 
 
+def test_the_models_that_come_with_onnx_are_read_without_complaint() -> None:
+    paths = sorted(Path(onnx.__file__).parent.rglob("*.onnx"))
+    for path in paths:
+        reading, told = read_file(path), onnx.load(path, load_external_data=False)
+        ours = facts(reading)
+        assert {name: ours.get(name) for name in expected(*told.graph.initializer)} == expected(
+            *told.graph.initializer
+        )
+        assert [op.overload.split(".")[1] for op in reading.ops] == [node.op_type for node in told.graph.node]
+        assert [value.name for value in reading.outputs] == [value.name for value in told.graph.output]
+        assert set(codes(reading).values()) <= {"info"}
+        head = path.read_bytes()[:4096]
+        assert looks_like(head, path.stat().st_size)
+    assert len(paths) > 50
+
+
 @pytest.mark.parametrize(
     ("domain", "name", "level"),
     [
         ("", "Relu", None),
         ("ai.onnx", "Relu", None),
         ("ai.onnx.preview.training", "Adam", None),
+        ("ai.onnx.preview", "FlexAttention", None),
         ("org.pytorch.aten", "ATen", None),
         ("ai.onnx.ml", "Scaler", "info"),
         ("com.microsoft", "Gelu", "info"),

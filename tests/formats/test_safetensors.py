@@ -128,6 +128,7 @@ def test_every_type_that_the_reference_reader_knows_is_known() -> None:
     [
         (b"{}", 0),
         (b"{ }   ", 0),
+        (b"{" + b" " * 100_000 + b"}", 0),
         (b'{"__metadata__":{}}', 0),
         (
             b'{\n"a" : {"dtype":"U8","shape":[0],'
@@ -298,6 +299,31 @@ def test_a_sparse_file_of_one_tebibyte_is_read_at_once(tmp_path: Path) -> None:
 def test_a_name_may_be_larger_than_a_window() -> None:
     name = '[{,\\"' * 500_000
     assert [t.name for t in _read(_file({name: _entry(0, 4), "b": _entry(4, 5)}, 5)).tensors] == [name, "b"]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b'{"' + b'\\"' * 1_000_000,
+        b"{" + b'"' * 1_000_000,
+        b'{"a":' + b"[" * 1_000_000,
+        b'{"a":[' + b"[]," * 1_000_000 + b"[]]}",
+        b"{" + b'"":' * 1_000_000 + b"}",
+        b"{" + b'"a":{"dtype":"F32","shape":[,' * 100_000 + b"}",
+    ],
+    ids=["string", "quotes", "open", "pairs", "colons", "halves"],
+)
+def test_a_long_strange_header_is_refused_without_being_parsed(header: bytes) -> None:
+    with pytest.raises(CorruptFileError) as raised:
+        _read(_file(header))
+    assert raised.value.code in ("json.syntax", "json.depth")
+
+
+def test_metadata_of_very_many_texts_meets_a_limit() -> None:
+    data = _file({"__metadata__": {str(i): "" for i in range(100)}})
+    assert len(_read(data).metadata) == 100
+    with pytest.raises(LimitError, match="tensors = 20"):
+        _read(data, Limits(tensors=20))
 
 
 def test_looks_like_tells_a_plausible_start() -> None:

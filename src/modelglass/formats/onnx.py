@@ -39,7 +39,7 @@ _LONG_SCOPE = 400  # characters of a path to a tensor
 _SHORT_TYPE = 100  # bytes of a type that is kept, to be known again
 _LONG_LIST = 1_000  # numbers or texts of an attribute that are listed
 
-_STANDARD = ("", "ai.onnx.training", "ai.onnx.preview.training", "org.pytorch")
+_STANDARD = ("", "ai.onnx.training", "ai.onnx.preview", "org.pytorch")
 _COMMON = ("ai.onnx.ml", "com.microsoft")
 # Operators of a common domain that run what the model names: Python code, or a compiled program.
 _RUNS_CODE = {("com.microsoft", name) for name in ("PyOp", "PythonOp", "PythonOpGrad", "EPContext")}

@@ -14,6 +14,7 @@ from dataclasses import replace
 from math import prod
 from typing import NoReturn
 
+from modelglass.errors import CorruptFileError
 from modelglass.formats import strict_json
 from modelglass.formats.limits import Limits
 from modelglass.formats.reading import Place, Reading
@@ -51,6 +52,7 @@ DTYPES = {
 _LENGTH = 8
 _WINDOW = 1 << 20
 _BATCH = 1 << 18  # bytes of entries that the JSON parser gets at once
+_LOOK = 1 << 16  # bytes of a strange entry that are looked at closely
 _METADATA = "__metadata__"
 _FIELDS = {"dtype", "shape", "data_offsets"}
 _SHAPES = 4096  # shapes that are remembered; a model has few different ones
@@ -66,6 +68,7 @@ _FLAT = re.compile(
     rb'\{(?:[^"{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+"|\[[^"{}\[\]]*+\])*+\}\s*+([,}])',
     re.DOTALL,
 )
+_CLOSE = re.compile(rb"\s*+\}")
 # The last quote is captured when it is there: without it, the string goes on beyond the window.
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("?+)|[\[\]{},]', re.DOTALL)
 _DTYPES_IN_BYTES = {name.encode(): (dtype, BITS[dtype]) for name, dtype in DTYPES.items()}
@@ -260,14 +263,18 @@ class _Header:
             if cut is not None or not self._missing():
                 break
             position = self._more(position)
+        if cut is None:
+            self._refuse_rest(position)
         at, limits = self.at + position, self.reading.limits
-        piece = self.buffer[position : len(self.buffer) if cut is None else cut]
-        as_object = b"{" + piece + (b"" if cut is None else b"]" if closing == b"]" else b"}")
+        piece = self.buffer[position:cut]
+        if piece.count(b'"') > 4 * limits.tensors:  # metadata of that many texts takes memory as tensors do
+            raise self.source.over("tensors", limits.tensors, offset=at)
+        as_object = b"{" + piece + (b"]" if closing == b"]" else b"}")
         entries = strict_json.loads(
             as_object, self.source, replace(limits, json_nbytes=len(as_object)), offset=at - 1
         )
         first = not self.begins and not self.has_metadata
-        if cut is None or not isinstance(entries, dict) or not (entries or (first and closing == b"}")):
+        if not entries and not (first and closing == b"}"):
             raise self.source.corrupt("the header's JSON lacks an entry", code="json.syntax", offset=at)
         self.piece, self.piece_at = piece, at
         for name, entry in entries.items():
@@ -280,6 +287,8 @@ class _Header:
 
     def _entries_end(self, position: int) -> tuple[int | None, bytes]:
         """The bracket that ends the header, or the last comma between entries of a batch; and which it is."""
+        if (close := _CLOSE.match(self.buffer, position)) is not None:
+            return close.end() - 1, b"}"
         limit, end = position + _BATCH, position
         while end < limit and (flat := _FLAT.match(self.buffer, end)) is not None:
             end = flat.end()
@@ -288,23 +297,38 @@ class _Header:
         return (end - 1, b",") if end > position else self._entry_end(position)
 
     def _entry_end(self, position: int) -> tuple[int | None, bytes]:
-        """The same for one entry of any form, which takes longer."""
-        depth = 0
-        for match in _TOKEN.finditer(self.buffer, position):
+        """The same for one entry of any form, unless it is long: no valid one comes here."""
+        depth, most = 0, self.reading.limits.json_depth
+        for match in _TOKEN.finditer(self.buffer, position, position + _LOOK):
             token = match[0][:1]
             if token == b'"':
                 if not match[1]:
                     break
-            elif token == b",":
-                if depth == 0:
-                    return match.start(), token
             elif token in b"[{":
                 depth += 1
+                if depth >= most:
+                    raise self.source.corrupt(
+                        f"its JSON is nested more than {most:,} levels deep (limit json_depth)",
+                        code="json.depth",
+                        offset=self.at + match.start(),
+                    )
             elif depth == 0:
                 return match.start(), token
-            else:
+            elif token != b",":
                 depth -= 1
         return None, b""
+
+    def _refuse_rest(self, position: int) -> NoReturn:
+        """The header ends before the entry does; say why, without parsing all that there may be."""
+        at, rest = self.at + position, self.buffer[position : position + _LOOK]
+        try:
+            strict_json.loads(b"{" + rest, self.source, self.reading.limits, offset=at - 1)
+        except CorruptFileError:
+            if len(self.buffer) - position <= _LOOK:
+                raise
+        raise self.source.corrupt(
+            "the header's JSON goes on with something that is no entry", code="json.syntax", offset=at
+        )
 
     def _take(self, name: str, entry: Json) -> None:
         """Keep what one parsed entry says, or say what is wrong with it."""
