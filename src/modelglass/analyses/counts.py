@@ -30,70 +30,123 @@ CHOSEN = (
 
 
 def count(model: Model) -> Counts:
-    """Count each storage once: a tied embedding is one matrix, not two."""
-    first: dict[str, Tensor] = {}
-    tied: dict[str, str] = {}
-    for tensor in model.tensors:
-        owner = first.setdefault(tensor.storage, tensor)
-        if owner is not tensor:
-            tied[tensor.name] = owner.name
-    counted = {tensor.name: tensor for tensor in first.values()}
-    by_module = _by_module(model, counted)
-    total = sum_of(counts.own for counts in by_module.values())
-    weights = [t for t in counted.values() if t.kind != "buffer"]
+    """Count each storage once: a tied embedding is one matrix, not two; of views, the largest counts."""
+    owners = _owners(model)
+    tied = {
+        tensor.name: owner.name
+        for tensor in model.tensors
+        if (owner := owners[tensor.storage]) is not tensor
+    }
+    counted = {tensor.name: tensor for tensor in owners.values()}
+    sizes = _Sizes()
+    by_module = _by_module(model, counted, sizes)
+    total = sizes.tally(_sum(sizes.of(tensor) for tensor in counted.values()))
     by_dtype: Counter[str] = Counter()
-    for tensor in weights:
-        by_dtype[tensor.dtype] += tensor.params or 0
+    param_nbytes = 0
+    for tensor in counted.values():
+        if tensor.kind != "buffer":
+            size = sizes.of(tensor)
+            by_dtype[tensor.dtype] += size[0]
+            param_nbytes += size[3]
     return Counts(
         params=total.params,
         trainable=total.trainable,
         buffers=total.buffers,
         nbytes=total.nbytes,
         logical_params=total.logical_params,
-        param_nbytes=sum(t.nbytes or 0 for t in weights),
-        buffer_nbytes=sum(t.nbytes or 0 for t in counted.values() if t.kind == "buffer"),
+        param_nbytes=param_nbytes,
+        buffer_nbytes=total.nbytes - param_nbytes,
         params_by_dtype=dict(by_dtype),
         active_params=_active(model, counted, total.params),
         tied=tied,
         uninitialised=tuple(t.name for t in counted.values() if t.shape is None),
-        unsized=tuple(t.name for t in counted.values() if t.shape is not None and t.nbytes is None),
+        unsized=tuple(t.name for t in counted.values() if t.shape is not None and sizes.unknown(t)),
         by_module=by_module,
     )
 
 
-def sum_of(tallies: Iterable[Tally]) -> Tally:
-    """The tallies added up; an unknown part makes the sum unknown."""
-    items = list(tallies)
-    trainable = [tally.trainable for tally in items]
-    return Tally(
-        params=sum(tally.params for tally in items),
-        trainable=None if None in trainable else sum(n for n in trainable if n is not None),
-        buffers=sum(tally.buffers for tally in items),
-        nbytes=sum(tally.nbytes for tally in items),
-        logical_params=sum(tally.logical_params for tally in items),
-    )
+def _owners(model: Model) -> dict[str, Tensor]:
+    """By storage, the tensor that counts it: the first, unless another has more elements of it."""
+    owners: dict[str, Tensor] = {}
+    for tensor in model.tensors:
+        owner = owners.setdefault(tensor.storage, tensor)
+        if owner is not tensor and (tensor.numel or 0) > (owner.numel or 0):
+            owners[tensor.storage] = tensor
+    return owners
 
 
-def _by_module(model: Model, counted: Mapping[str, Tensor]) -> dict[str, ModuleCounts]:
-    result: dict[str, ModuleCounts] = {}
-    for module in reversed(model.modules):  # children come after their parents
-        own = sum_of(_tally(counted[name]) for name in module.tensors if name in counted)
-        below = (result[child].total for child in module.children)
-        result[module.path] = ModuleCounts(own=own, total=sum_of((own, *below)))
-    return {module.path: result[module.path] for module in model.modules}
+Size = tuple[int, int | None, int, int, int]  # in the order of a tally's fields
+_NOTHING: Size = (0, 0, 0, 0, 0)
 
 
-def _tally(tensor: Tensor) -> Tally:
+class _Sizes:
+    """What tensors count for, computed once for all that are alike: a model may have a million."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[object, tuple[Size, bool]] = {}
+        self._tallies: dict[Size, Tally] = {}
+
+    def of(self, tensor: Tensor) -> Size:
+        return self._known(tensor)[0]
+
+    def unknown(self, tensor: Tensor) -> bool:
+        """Whether nobody knows how many bytes it takes."""
+        return self._known(tensor)[1]
+
+    def tally(self, size: Size) -> Tally:
+        found = self._tallies.get(size)
+        if found is None:
+            params, trainable, buffers, nbytes, logical = size
+            found = self._tallies[size] = Tally(
+                params=params, trainable=trainable, buffers=buffers, nbytes=nbytes, logical_params=logical
+            )
+        return found
+
+    def _known(self, tensor: Tensor) -> tuple[Size, bool]:
+        key = tensor.kind, tensor.shape, tensor.dtype, tensor.trainable, tensor.packing
+        found = self._sizes.get(key)
+        if found is None:
+            found = self._sizes[key] = _size(tensor), tensor.nbytes is None
+        return found
+
+
+def _size(tensor: Tensor) -> Size:
+    nbytes = tensor.nbytes or 0
     if tensor.kind == "buffer":
-        return Tally(buffers=tensor.numel or 0, nbytes=tensor.nbytes or 0)
+        return 0, 0, tensor.numel or 0, nbytes, 0
     params = tensor.params or 0
     trainable = None if tensor.trainable is None else params if tensor.trainable else 0
-    return Tally(
-        params=params,
-        trainable=trainable,
-        nbytes=tensor.nbytes or 0,
-        logical_params=tensor.logical_numel or 0,
-    )
+    return params, trainable, 0, nbytes, tensor.logical_numel or 0
+
+
+def _sum(sizes: Iterable[Size]) -> Size:
+    """The sizes added up; an unknown part makes the sum unknown."""
+    params = buffers = nbytes = logical = 0
+    trainable: int | None = 0
+    for size in sizes:
+        params += size[0]
+        trainable = None if trainable is None or size[1] is None else trainable + size[1]
+        buffers += size[2]
+        nbytes += size[3]
+        logical += size[4]
+    return params, trainable, buffers, nbytes, logical
+
+
+def _by_module(model: Model, counted: Mapping[str, Tensor], sizes: _Sizes) -> dict[str, ModuleCounts]:
+    totals: dict[str, Size] = {}
+    result: dict[str, ModuleCounts] = {}
+    alike: dict[tuple[Size, Size], ModuleCounts] = {}
+    for module in reversed(model.modules):  # children come after their parents
+        held = [sizes.of(counted[name]) for name in module.tensors if name in counted]
+        own = held[0] if len(held) == 1 else _sum(held) if held else _NOTHING
+        total = own if not module.children else _sum((own, *(totals[path] for path in module.children)))
+        totals[module.path] = total
+        counts = alike.get((own, total))
+        if counts is None:
+            counts = ModuleCounts(own=sizes.tally(own), total=sizes.tally(total))
+            alike[own, total] = counts
+        result[module.path] = counts
+    return {module.path: result[module.path] for module in model.modules}
 
 
 def _active(model: Model, counted: Mapping[str, Tensor], params: int) -> int | None:
@@ -119,13 +172,16 @@ def _banks(
 ) -> Iterator[tuple[Module, int, list[str]]]:
     """Each set of experts: the module that holds it, how many there are, and their tensors."""
     for module in modules.values():
-        declared = _setting(module, EXPERTS)
-        stacked = [
-            name for name in module.tensors if name in counted and _is_stack_of(counted[name], declared)
-        ]
-        if stacked and declared is not None:
-            yield module, declared, stacked
+        declared = _setting(module, EXPERTS) if module.config else None
+        if declared is not None:
+            stacked = [
+                name for name in module.tensors if name in counted and _is_stack_of(counted[name], declared)
+            ]
+            if stacked:
+                yield module, declared, stacked
         for path in module.children:
+            if "expert" not in path:
+                continue
             child = modules[path]
             if len(child.children) > 1 and "expert" in child.name and "shared" not in child.name:
                 inside = [name for name in _tensors_below(child, modules) if name in counted]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from modelglass.report import Json, Module, Tensor
 
 MOST_DEPTH = 64  # names with more dots than that are not taken apart further
+MOST_MODULES = 150_000  # beyond which the tree is cut at a depth that has fewer
 FLAT = 4  # tensors without a dot in their names, beyond which each gets a line of its own
 
 Known = Mapping[str, tuple[str, Mapping[str, Json]]]  # by path: the type of a module, and its settings
@@ -20,17 +21,26 @@ def modules(tensors: Sequence[Tensor], known: Known) -> tuple[Module, ...]:
     for path in known:
         _make(path, held, children)
     flat = sum("." not in tensor.name for tensor in tensors) > FLAT and not known
+    depth = _depth(tensors) if len(tensors) > MOST_MODULES else MOST_DEPTH
     for tensor in tensors:
-        owner = _owner(tensor.name, flat)
+        owner = _owner(tensor.name, flat, depth)
         if owner not in held:
             _make(owner, held, children)
         held[owner].append(tensor.name)
     return tuple(_module(path, names, children[path], known) for path, names in held.items())
 
 
-def _owner(name: str, flat: bool) -> str:
-    if name.count(".") > MOST_DEPTH:
-        return ".".join(name.split(".", MOST_DEPTH)[:MOST_DEPTH])
+def _depth(tensors: Sequence[Tensor]) -> int:
+    """How deep the tree may go before it has too many modules."""
+    for depth in range(1, MOST_DEPTH):
+        if len({_owner(tensor.name, False, depth + 1) for tensor in tensors}) > MOST_MODULES:
+            return depth
+    return MOST_DEPTH
+
+
+def _owner(name: str, flat: bool, depth: int) -> str:
+    if name.count(".") > depth:
+        return ".".join(name.split(".", depth)[:depth])
     owner = name.rpartition(".")[0]
     return name if flat and not owner and name else owner
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from modelglass.renderers._units import shape_text, share, short, size, value_text
-from modelglass.report import Call, Json, Module, Report, Shape, Tally, Value
+from modelglass.report import Call, Json, Module, Report, Shape, Tally, Tensor, Value
 
 LEAF_RUN = 3  # fewer identical leaves than this are shown one by one
 BLOCK_RUN = 2
@@ -125,18 +125,20 @@ def _signatures(report: Report) -> dict[str, int]:
         key = (
             module.qualified_type,
             module.training,
-            _frozen(_config_beyond_position(module)),
-            tuple(
-                (t.name.rpartition(".")[2], t.shape, t.dtype, t.trainable, t.name in tied, t.nonzero)
-                for t in map(tensors.__getitem__, module.tensors)
-            ),
-            tuple((_shapes(c.inputs), _shapes(c.outputs)) for c in calls.get(module.path, ())),
+            _frozen(_config_beyond_position(module)) if module.config else (),
+            tuple([_tensor_key(tensors[name], tied) for name in module.tensors]),
+            tuple([(_shapes(c.inputs), _shapes(c.outputs)) for c in calls.get(module.path, ())]),
             module.path == failed,
             bool(module.aliases),
-            tuple((path.rpartition(".")[2], result[path]) for path in module.children),
+            tuple([(path.rpartition(".")[2], result[path]) for path in module.children]),
         )
         result[module.path] = numbers.setdefault(key, len(numbers))
     return result
+
+
+def _tensor_key(tensor: Tensor, tied: Mapping[str, str]) -> tuple[object, ...]:
+    own = tensor.name.rpartition(".")[2]
+    return own, tensor.shape, tensor.dtype, tensor.trainable, tensor.name in tied, tensor.nonzero
 
 
 def _shapes(values: tuple[Value, ...]) -> tuple[object, ...]:
@@ -147,7 +149,7 @@ def _shapes(values: tuple[Value, ...]) -> tuple[object, ...]:
 
 
 def _config_beyond_position(module: Module) -> dict[str, Json]:
-    positions = {int(part) for part in module.path.split(".") if part.isdigit()}
+    positions = {int(part) for part in module.path.split(".") if part.isdecimal() and len(part) < 10}
     return {
         key: value
         for key, value in module.config.items()

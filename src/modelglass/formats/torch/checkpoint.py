@@ -9,7 +9,7 @@ from typing import Any
 from modelglass.formats.pickles.objects import Pairs, as_text
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
-from modelglass.formats.torch.contents import Contents, contents_of, is_module, settings
+from modelglass.formats.torch.contents import MOST_DEPTH, Contents, contents_of, is_module, settings
 from modelglass.formats.torch.memory import Memory
 from modelglass.formats.torch.optimizers import algorithm, is_optimizer, matched
 from modelglass.formats.torch.plain import shown
@@ -140,6 +140,9 @@ def _tell(found: Contents, reading: Reading, source: Source) -> None:
     if found.duplicates:
         text = f"a dictionary has the key {found.duplicates[0][:200]!r} twice; loaders keep the last value"
         reading.found(source, "torch.duplicate-key", "notice", text, keys=found.duplicates[:20])
+    if found.too_deep:
+        text = f"containers are nested more than {MOST_DEPTH} deep; what is below that is not listed"
+        reading.found(source, "torch.deep", "info", text)
     if found.repeated:
         text = f"{found.repeated:,} containers hang in several places; each is listed in the first"
         reading.found(source, "torch.shared", "info", text)

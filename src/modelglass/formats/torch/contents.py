@@ -11,6 +11,7 @@ from modelglass.formats.torch.tensors import is_tensor, items_of
 from modelglass.report import Json
 
 _HELD = {"_parameters": "parameter", "_buffers": "buffer", "_modules": None}
+MOST_DEPTH = 200
 MOST_KEY = 4096  # characters of one key in a name
 
 
@@ -22,15 +23,16 @@ class Contents:
     modules: dict[str, Thing] = field(default_factory=dict)
     repeated: int = 0  # containers that hang in a second place, and are listed in the first
     duplicates: list[str] = field(default_factory=list)  # keys that a dictionary has twice
+    too_deep: int = 0  # containers that hang too deep to be listed
 
 
 def contents_of(root: Any) -> Contents:
     """Everything below an object, each container once: shared ones may be shared a million times over."""
     found = Contents()
     seen: set[int] = set()
-    waiting: list[tuple[str, Any, str | None]] = [("", root, None)]
+    waiting: list[tuple[str, Any, str | None, int]] = [("", root, None, 0)]
     while waiting:
-        path, value, kind = waiting.pop()
+        path, value, kind, depth = waiting.pop()
         if is_tensor(value):
             found.tensors.append((path, value, kind))
             continue
@@ -40,7 +42,10 @@ def contents_of(root: Any) -> Contents:
             found.repeated += 1
             continue
         seen.add(id(value))
-        below = list(_below(path, value, found))
+        if depth == MOST_DEPTH:
+            found.too_deep += 1
+            continue
+        below = [(*each, depth + 1) for each in _below(path, value, found)]
         waiting.extend(reversed(below))
     return found
 
