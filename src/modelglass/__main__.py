@@ -1,5 +1,5 @@
 """`python -m modelglass`."""
 
-from modelglass.cli.main import main
+from modelglass.cli.start import main
 
 main()

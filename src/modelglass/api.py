@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, get_args
 
-from modelglass import frameworks, targets
+from modelglass import targets
 from modelglass.errors import (
     CannotReproduceError,
     ForwardError,
@@ -27,7 +27,7 @@ from modelglass.files import make_folder, remove_marked, write_together, write_w
 from modelglass.renderers._escape import printable
 from modelglass.renderers._units import pace, value_text
 from modelglass.renderers.columns import COLUMNS, known_columns
-from modelglass.report import FINDINGS, Report, Reproducers, RunMode, Scan, Tensor, Unique, UniqueOp, Values
+from modelglass.report import Report, RunMode
 
 if TYPE_CHECKING:
     from modelglass.checkpoints import LIMITS
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from modelglass.renderers.unique import Choice as UniqueChoice
     from modelglass.renderers.weights import COLUMNS as STATS_COLUMNS
     from modelglass.renderers.weights import SORTS as STATS_SORTS
+    from modelglass.report import FINDINGS, Reproducers, Scan, Tensor, Unique, UniqueOp, Values
 
 __all__ = [
     "COLUMNS",
@@ -104,6 +105,7 @@ SCAN_RENDERERS = {
     "sarif": _deferred("sarif", "render"),
 }
 _HOMES = {  # further names of other rooms, imported when they are asked for
+    "FINDINGS": ("report", "FINDINGS"),
     "LIMITS": ("checkpoints", "LIMITS"),
     "STATS_COLUMNS": ("renderers.weights", "COLUMNS"),
     "STATS_SORTS": ("renderers.weights", "SORTS"),
@@ -224,6 +226,8 @@ def inspect_calls(target: Any, inputs: Any, *, progress: Progress | None = None)
 
 def seeded() -> AbstractContextManager[None]:
     """The same random numbers each time inside; outside, random states are as if nothing had happened."""
+    from modelglass import frameworks
+
     return frameworks.seeded()
 
 
@@ -269,6 +273,8 @@ def _maker_result(maker: Any, stack: ExitStack) -> Any:
 
 
 def _adapter(native: Any, target: Any) -> ModuleType:
+    from modelglass import frameworks
+
     framework = frameworks.framework_of(native)
     adapter = None if framework is None else frameworks.adapter(framework)
     if adapter is None or not adapter.accepts(native):
@@ -329,7 +335,9 @@ def reproduce(report: Report, folder: str | os.PathLike[str]) -> Reproducers:
 
     Files of an earlier run in that folder are replaced; whatever else is in it stays.
     """
+    from modelglass import frameworks
     from modelglass.renderers.records import short_name
+    from modelglass.report import Reproducers
 
     adapter = frameworks.adapter(report.model.source)
     sources: dict[str, str] = {}

@@ -7,16 +7,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from modelglass.analyses.counts import count
 from modelglass.errors import CorruptFileError, UsageError
 from modelglass.formats import read
-from modelglass.formats.folders import config_beside
+from modelglass.formats.configs import config_beside
 from modelglass.formats.limits import Limits
 from modelglass.formats.packing import packed
 from modelglass.formats.reading import Reading
 from modelglass.formats.tree import modules
-from modelglass.report import Architecture, Checkpoint, Counts, File, Finding, Json, Model, Note, Report, Scan
+from modelglass.report import Checkpoint, File, Model, Note, Report
+
+if TYPE_CHECKING:
+    from modelglass.report import Architecture, Counts, Finding, Json, Scan
 
 LIMITS: Mapping[str, int] = {field.name: getattr(Limits(), field.name) for field in fields(Limits)}
 

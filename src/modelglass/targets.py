@@ -8,13 +8,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from functools import lru_cache, partial
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
-from inspect import signature
 from pathlib import Path
-from traceback import extract_tb
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -109,6 +106,8 @@ def _member(module: ModuleType, name: str, place: str) -> Any:
     for part in name.split("."):
         found = getattr(found, part, None)
     if found is None:
+        from difflib import get_close_matches
+
         names = [key for key, value in vars(module).items() if _is_own(value, module) and key[0] != "_"]
         close = get_close_matches(name, names, n=1, cutoff=0.5)
         guess = f"did you mean {close[0]}? " if close else ""
@@ -125,6 +124,8 @@ def _made_by(found: Any, text: str) -> Any:
     """Call what is to be called; a model that is already built is taken as it is."""
     if not is_maker(found):
         return found
+    from inspect import signature
+
     with _telling(f"calling {text!r}"):
         try:
             signature(found).bind()
@@ -157,6 +158,8 @@ def _place_of(cause: BaseException) -> str:
     """The last line of code outside Python's import machinery and outside modelglass."""
     if isinstance(cause, SyntaxError) and cause.filename:
         return f"{Path(cause.filename).name}, line {cause.lineno}"
+    from traceback import extract_tb
+
     frames = [
         (frame.filename, frame.lineno)
         for frame in extract_tb(cause.__traceback__)
@@ -169,6 +172,8 @@ def _nearby(path: Path) -> str:
     parent = path.parent
     if not parent.is_dir():
         return f"the folder {str(parent)!r} does not exist either"
+    from difflib import get_close_matches
+
     names = [entry.name for entry in parent.iterdir()]
     close = get_close_matches(path.name, names, n=3, cutoff=0.5)
     return f"did you mean {', '.join(close)}?" if close else f"check the path: {FORMS}"

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from modelglass.errors import CorruptFileError, FileError
 from modelglass.formats import npy, npz
 from modelglass.formats import zip as zips
-from modelglass.formats.reading import Place, Reading
+from modelglass.formats.places import Place
+from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
 
 

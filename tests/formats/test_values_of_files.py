@@ -16,7 +16,8 @@ from modelglass.analyses.stats.engine import describe
 from modelglass.analyses.stats.statistics import source_of
 from modelglass.formats import gguf as reader
 from modelglass.formats.gguf_types import NAMED
-from modelglass.formats.reading import Place, Reading
+from modelglass.formats.places import Place
+from modelglass.formats.reading import Reading
 from modelglass.formats.source import OpenFile, Source
 from modelglass.formats.values import values
 from modelglass.report import Packing, Tensor, Values

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from modelglass.report import Counts, Model, Module, ModuleCounts, Tally, Tensor
+from modelglass.report import Counts, ModuleCounts, Tally
+
+if TYPE_CHECKING:
+    from modelglass.report import Model, Module, Tensor
 
 # How configurations say how many experts there are, and how many of them a token visits.
 EXPERTS = (
@@ -33,9 +37,7 @@ def count(model: Model) -> Counts:
     """Count each storage once: a tied embedding is one matrix, not two; of views, the largest counts."""
     owners = _owners(model)
     tied = {
-        tensor.name: owner.name
-        for tensor in model.tensors
-        if (owner := owners[tensor.storage]) is not tensor
+        tensor.name: owner.name for tensor in model.tensors if (owner := owners[tensor.storage]) is not tensor
     }
     counted = {tensor.name: tensor for tensor in owners.values()}
     sizes = _Sizes()

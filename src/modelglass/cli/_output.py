@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from pathlib import Path
-
-import click
 
 from modelglass.files import write_whole
 
@@ -17,7 +14,9 @@ PIPED_WIDTH = 100
 def emit(text: str, output: Path | None) -> None:
     """Write the result to a file, whole or not at all, or to stdout."""
     if output is None:
-        click.echo(text, nl=False, color=True)  # colour was decided when the text was made
+        from click import echo  # the quick listing writes by itself
+
+        echo(text, nl=False, color=True)  # colour was decided when the text was made
         return
     write_whole(output, text)
 
@@ -34,5 +33,7 @@ def width_of(choice: int | None, output: Path | None) -> int:
     if choice is not None:
         return choice
     if output is None and (sys.stdout.isatty() or "COLUMNS" in os.environ):
-        return shutil.get_terminal_size((PIPED_WIDTH, 24)).columns
+        from shutil import get_terminal_size  # which brings every compression there is
+
+        return get_terminal_size((PIPED_WIDTH, 24)).columns
     return PIPED_WIDTH

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import traceback
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,9 +10,7 @@ from typing import Any
 import click
 
 from modelglass import __version__
-from modelglass.errors import InspectError
-
-BROKEN = 3  # a bug of ours must not look like an answer (1) or wrong usage (2)
+from modelglass.cli._exit import exit_code
 
 EPILOG = """\b
 Examples:
@@ -62,6 +57,8 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS:
+            from difflib import get_close_matches
+
             close = get_close_matches(args[0], COMMANDS, n=1, cutoff=0.5)
             hint = f"did you mean {close[0]}?" if close else "see modelglass --help"
             raise click.UsageError(f"{args[0]!r} is neither a command nor a target; {hint}", ctx)
@@ -88,14 +85,13 @@ def main(arguments: list[str] | None = None) -> None:
 def run(command: click.Command, name: str, arguments: list[str] | None = None) -> None:
     """Run a command under that name and exit with its code."""
     args = sys.argv[1:] if arguments is None else arguments
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 still gets its table
-    sys.exit(_exit_code(command, name, args))
-
-
-def _exit_code(command: click.Command, name: str, args: list[str]) -> Any:
     debug = "--debug" in args
-    args = [arg for arg in args if arg != "--debug"]  # welcome anywhere on the line
+    rest = [arg for arg in args if arg != "--debug"]  # welcome anywhere on the line
+    sys.exit(exit_code(lambda: _answer(command, name, rest), debug=debug))
+
+
+def _answer(command: click.Command, name: str, args: list[str]) -> Any:
+    """What a command answers; wrong usage is told as click tells it."""
     try:
         return command.main(args, prog_name=name, standalone_mode=False) or 0
     except click.exceptions.Exit as stop:
@@ -106,26 +102,6 @@ def _exit_code(command: click.Command, name: str, args: list[str]) -> Any:
     except click.Abort:
         click.echo("stopped", err=True)
         return 130
-    except InspectError as error:
-        if debug:
-            traceback.print_exc()
-        click.echo(f"error: {_harmless(str(error))}", err=True)
-        return error.exit_code
-    except BrokenPipeError:
-        # Whoever read the output has seen enough. Python must not complain again when it shuts down.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except Exception:
-        traceback.print_exc()
-        click.echo("error: this is a bug in modelglass; please report it with the lines above", err=True)
-        return BROKEN
-
-
-def _harmless(message: str) -> str:
-    """A message may quote what a file holds, which a terminal must not obey."""
-    from modelglass import api  # only now: the command has loaded it, or nothing has
-
-    return "\n".join(map(api.printable, message.split("\n")))
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ folder; what is read grows with the metadata that is there, never with what it c
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
 from modelglass.errors import CorruptFileError, FileError, LimitError, NotAModelError
 from modelglass.formats.limits import Limits
@@ -21,8 +21,7 @@ HEAD = 1024  # bytes that tell what a file is
 _END_OF_ZIP = b"PK\x05\x06"
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(NamedTuple):
     """How to tell a format by a file's first bytes, and where its reader is."""
 
     name: str

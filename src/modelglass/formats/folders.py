@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from modelglass.errors import FileError, NotAModelError
+from modelglass.errors import NotAModelError
 from modelglass.formats import read_file
 from modelglass.formats.reading import Reading
-from modelglass.formats.siblings import open_sibling
 from modelglass.formats.source import OpenFile
-from modelglass.formats.strict_json import loads
 from modelglass.formats.torch import distributed
-from modelglass.report import Json
 
 # The likeliest first: files that models are published in are preferred to those that training leaves.
 _INDEXES = (".safetensors.index.json", ".bin.index.json", ".index.json")
@@ -25,7 +22,6 @@ _TRAINING = (
     "scaler.pt",
     "rng_state.pth",
 )
-CONFIG = "config.json"
 MOST_FILES = 100_000
 
 
@@ -78,22 +74,3 @@ def _chosen(folder: Path, names: list[str]) -> str:
         code="not-a-model",
         hint="pass the file with the weights",
     )
-
-
-def config_beside(reading: Reading) -> Json:
-    """The configuration beside the weights; None when there is none, or it is not one."""
-    first = reading.opened[0] if reading.opened else None
-    if first is None or not (first.path.parent / CONFIG).exists():
-        return None
-    quiet = Reading(limits=reading.limits)
-    source = open_sibling(first, CONFIG, quiet)
-    reading.opened += quiet.opened
-    if source is None or source.nbytes > reading.limits.json_nbytes:
-        return None
-    try:
-        document = loads(source.read(0, source.nbytes, "the configuration"), source, reading.limits)
-    except FileError as error:
-        text = f"the configuration beside it cannot be read: {error.text}"
-        reading.found(source, "config.unreadable", "notice", text, offset=error.offset)
-        return None
-    return document if isinstance(document, dict) else None

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from modelglass.formats.gguf_metadata import FileShape, Metadata, Window, shape_of_file, text_of
 from modelglass.formats.gguf_types import DISPUTED, REMOVED, TYPES, BlockType
-from modelglass.formats.reading import Place, Reading
+from modelglass.formats.places import Place
+from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
 from modelglass.report import Level, Packing, Shape, Tensor
 

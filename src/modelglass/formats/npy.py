@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from modelglass.formats.reading import Place, Reading
+from modelglass.formats.places import Place
+from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
 from modelglass.report import Shape, Tensor
 from modelglass.report.dtypes import BITS

@@ -6,10 +6,10 @@ helps where shapes leave two readings. What fits no layout stays as it is. No va
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
+from importlib import import_module
+from typing import Literal, NamedTuple
 
 from modelglass.report import Json, Packing, Shape, Tensor
 
@@ -43,8 +43,7 @@ def packed(
     return [changed.get(tensor.name, tensor) for tensor in tensors]
 
 
-@dataclass(frozen=True, slots=True)
-class _Match:
+class _Match(NamedTuple):
     """A weight that was recognised: how it is packed, and which tensors only serve it."""
 
     weight: str | None  # None: tensors that serve no weight of this file
@@ -112,7 +111,7 @@ def _object(value: Json) -> Mapping[str, Json] | None:
     """A JSON object, also when it is text, as metadata of safetensors has to be."""
     if isinstance(value, str) and len(value) <= 1 << 20:
         try:
-            value = json.loads(value)
+            value = import_module("json").loads(value)
         except (ValueError, RecursionError):
             return None
     return value if isinstance(value, Mapping) else None

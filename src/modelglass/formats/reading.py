@@ -4,31 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from modelglass.formats.limits import Limits
 from modelglass.formats.source import OpenFile, Source
-from modelglass.report import Finding, GlobalUse, Json, Level, Op, Part, Shape, Tensor, Value, Verdict
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where a tensor's stored elements are, and how they lie there.
-
-    `dtype` and `shape` are those of the stored elements. `strides` (in elements, None: row-major without
-    gaps) and `first` (an element) describe a view of a larger storage. `encoding` names a block format of
-    GGUF, whose elements can only be read a block at a time; `shape` is then the logical one.
-    """
-
-    source: Source
-    offset: int
-    nbytes: int
-    dtype: str
-    shape: Shape
-    strides: Shape | None = None
-    first: int = 0
-    big_endian: bool = False
-    encoding: str | None = None
+if TYPE_CHECKING:
+    from modelglass.formats.places import Place
+    from modelglass.report import Finding, GlobalUse, Json, Level, Op, Part, Tensor, Value, Verdict
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,6 +56,8 @@ class Reading:
         **details: Any,
     ) -> None:
         """Keep a finding that does not stop the reading."""
+        from modelglass.report import Finding
+
         self.findings.append(
             Finding(
                 code=code,

@@ -12,15 +12,18 @@ from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from modelglass.errors import CorruptFileError
-from modelglass.formats import strict_json
 from modelglass.formats.limits import Limits
-from modelglass.formats.reading import Place, Reading
+from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
-from modelglass.report import Json, Shape, Tensor
+from modelglass.report import Tensor
 from modelglass.report.dtypes import BITS
+
+if TYPE_CHECKING:
+    from modelglass.formats.places import Place
+    from modelglass.report import Json, Shape
 
 HEADER_NBYTES = 100_000_000  # the reference reader refuses longer headers
 
@@ -91,7 +94,7 @@ def read(source: Source, reading: Reading) -> None:
     reading.places = Places(source, _LENGTH + length, tensors, header.begins, header.ends)
 
 
-class Places(Mapping[str, Place]):
+class Places(Mapping[str, "Place"]):
     """Where the values of each tensor are; a `Place` is made when it is asked for."""
 
     def __init__(
@@ -106,6 +109,8 @@ class Places(Mapping[str, Place]):
             self._index = {tensor.name: index for index, tensor in enumerate(self._tensors)}
         index = self._index[name]
         tensor, begin = self._tensors[index], self._begins[index]
+        from modelglass.formats.places import Place  # nobody who lists tensors asks for one
+
         return Place(
             source=self._source,
             offset=self._start + begin,
@@ -270,7 +275,7 @@ class _Header:
         if piece.count(b'"') > 4 * limits.tensors:  # metadata of that many texts takes memory as tensors do
             raise self.source.over("tensors", limits.tensors, offset=at)
         as_object = b"{" + piece + (b"]" if closing == b"]" else b"}")
-        entries = strict_json.loads(
+        entries = _strictly_read(
             as_object, self.source, replace(limits, json_nbytes=len(as_object)), offset=at - 1
         )
         first = not self.begins and not self.has_metadata
@@ -322,7 +327,7 @@ class _Header:
         """The header ends before the entry does; say why, without parsing all that there may be."""
         at, rest = self.at + position, self.buffer[position : position + _LOOK]
         try:
-            strict_json.loads(b"{" + rest, self.source, self.reading.limits, offset=at - 1)
+            _strictly_read(b"{" + rest, self.source, self.reading.limits, offset=at - 1)
         except CorruptFileError:
             if len(self.buffer) - position <= _LOOK:
                 raise
@@ -474,6 +479,13 @@ class _Header:
             code="safetensors.overlap",
             offset=self.end + begin,
         )
+
+
+def _strictly_read(data: bytes, source: Source, limits: Limits, *, offset: int) -> Json:
+    """JSON as the general parser reads it, which the usual form of a header never needs."""
+    from modelglass.formats.strict_json import loads
+
+    return loads(data, source, limits, offset=offset)
 
 
 def _short(value: Json) -> str:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from modelglass.formats import strict_json
-from modelglass.formats.reading import Place, Reading
+from modelglass.formats.places import Place
+from modelglass.formats.reading import Reading
 from modelglass.formats.siblings import open_sibling
 from modelglass.formats.source import OpenFile
 from modelglass.report import Json, Tensor

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
-from modelglass.report import Json, Module, Tensor
+from modelglass.report import Module
+
+if TYPE_CHECKING:
+    from modelglass.report import Json, Tensor
 
 MOST_DEPTH = 64  # names with more dots than that are not taken apart further
 MOST_MODULES = 150_000  # beyond which the tree is cut at a depth that has fewer
 FLAT = 4  # tensors without a dot in their names, beyond which each gets a line of its own
 
-Known = Mapping[str, tuple[str, Mapping[str, Json]]]  # by path: the type of a module, and its settings
+Known: TypeAlias = (
+    "Mapping[str, tuple[str, Mapping[str, Json]]]"  # by path: the type of a module, and its settings
+)
 _NO_SETTINGS: Mapping[str, Json] = {}
 
 

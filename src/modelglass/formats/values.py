@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from modelglass.formats.dequantize import dequantized, is_known
 from modelglass.formats.gguf_types import NAMED
-from modelglass.formats.reading import Place, Reading
+from modelglass.formats.places import Place
+from modelglass.formats.reading import Reading
 from modelglass.report import Shape, Values
 from modelglass.report.dtypes import bits_of, is_complex
 

@@ -12,12 +12,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from modelglass.formats.limits import Limits
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
-from modelglass.report import Level
+
+if TYPE_CHECKING:
+    from modelglass.report import Level
 
 STORED, DEFLATED = 0, 8
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from modelglass.report import Note
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from modelglass.report import Note
+
 
 SHOWN_PLACES = 4  # of those a note is about
 

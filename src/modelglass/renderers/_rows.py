@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from modelglass.renderers._units import shape_text, share, short, size, value_text
-from modelglass.report import Call, Json, Module, Report, Shape, Tally, Tensor, Value
+from modelglass.report import Tally
+
+if TYPE_CHECKING:
+    from modelglass.report import Call, Json, Module, Report, Shape, Tensor, Value
 
 LEAF_RUN = 3  # fewer identical leaves than this are shown one by one
 BLOCK_RUN = 2
@@ -17,8 +20,7 @@ SHOWN_TENSORS = 8  # of one module
 _POSITION_KEYS = ("idx", "index", "layer_id", "layer_number", "block_id", "layer_num")
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One line of the table: a module, or `times` siblings that are the same, or a second path to one.
 
     `members` are all modules the line stands for: below a folded block, the same part of each block.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from modelglass.renderers._escape import cell_width, fitted, printable
 from modelglass.renderers._notes import note_text
-from modelglass.report import Note
+
+if TYPE_CHECKING:
+    from modelglass.report import Note
 
 GAP = 2
 DIM, BOLD, CYAN, RED, YELLOW = "2", "1", "36", "31", "33"

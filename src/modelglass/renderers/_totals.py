@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from modelglass.renderers._units import known, short, size, value_text
-from modelglass.report import Cost, Counts, Failure, Report, Run, Value
+
+if TYPE_CHECKING:
+    from modelglass.report import Cost, Counts, Failure, Report, Run, Value
 
 _RUNS = {
     "fake": "fake tensors, nothing computed",

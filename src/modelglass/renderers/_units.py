@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from modelglass.report import Shape, Value
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from modelglass.report import Shape, Value
+
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 MB = 2**20  # as classic listings mean it

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from modelglass.errors import UsageError
-from modelglass.report import Report
+
+if TYPE_CHECKING:
+    from modelglass.report import Report
 
 COLUMNS = (
     "name",

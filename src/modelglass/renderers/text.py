@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from modelglass.renderers import weights
 from modelglass.renderers._escape import cell_width, fitted, printable
 from modelglass.renderers._rows import Cells, Row, rows_of
 from modelglass.renderers._terminal import (
@@ -21,7 +21,9 @@ from modelglass.renderers._terminal import (
 )
 from modelglass.renderers._totals import failure_lines, totals
 from modelglass.renderers.columns import NUMBERS, default_columns, header, known_columns
-from modelglass.report import Report
+
+if TYPE_CHECKING:
+    from modelglass.report import Report
 
 # Narrowest useful width of the columns that may be cut; the others are numbers and stay whole.
 _FLEXIBLE = {"name": 18, "type": 10, "input": 12, "output": 14, "tensors": 16, "config": 12, "path": 16}
@@ -49,6 +51,8 @@ def render(
         ]
         sections.append("\n".join(paint(line, RED) for line in lines))
     if report.stats is not None:
+        from modelglass.renderers import weights
+
         sections.append(weights.table(weights.chosen(report), width=width, paint=paint))
     notes = [note for note in report.notes if note.code != "forward-failed"]
     if notes:

@@ -1,38 +1,47 @@
-"""The nouns: plain, frozen data that every other room speaks in."""
+"""The nouns: plain, frozen data that every other room speaks in.
 
-from modelglass.report.architecture import Architecture
-from modelglass.report.checkpoint import Checkpoint, File, Part, PartKind
-from modelglass.report.model import (
-    Call,
-    Json,
-    Kernel,
-    Model,
-    Module,
-    Op,
-    Packing,
-    Phase,
-    Shape,
-    Tensor,
-    TensorKind,
-    Value,
-)
-from modelglass.report.report import (
-    Cost,
-    Counts,
-    Failure,
-    ModuleCost,
-    ModuleCounts,
-    Note,
-    Report,
-    Run,
-    RunMode,
-    Severity,
-    Tally,
-)
-from modelglass.report.scan import LEVELS, Finding, GlobalKind, GlobalUse, Level, Scan, ScannedFile, Verdict
-from modelglass.report.stats import FINDINGS, Described, Histogram, TensorStats
-from modelglass.report.unique import Reproducers, Unique, UniqueModule, UniqueOp
-from modelglass.report.values import Values
+Making a data type takes a millisecond, so each file of them is loaded when one of its names is asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from modelglass.report.architecture import Architecture
+    from modelglass.report.checkpoint import Checkpoint, File
+    from modelglass.report.cost import Cost, ModuleCost
+    from modelglass.report.execution import Call, Failure, Kernel, Op, Phase, Value
+    from modelglass.report.model import Json, Model, Module, Packing, Shape, Tensor, TensorKind
+    from modelglass.report.parts import Part, PartKind
+    from modelglass.report.report import Counts, ModuleCounts, Note, Report, Run, RunMode, Severity, Tally
+    from modelglass.report.scan import (
+        LEVELS,
+        Finding,
+        GlobalKind,
+        GlobalUse,
+        Level,
+        Scan,
+        ScannedFile,
+        Verdict,
+    )
+    from modelglass.report.stats import FINDINGS, Described, Histogram, TensorStats
+    from modelglass.report.unique import Reproducers, Unique, UniqueModule, UniqueOp
+    from modelglass.report.values import Values
+
+_HOMES = {
+    "architecture": ("Architecture",),
+    "checkpoint": ("Checkpoint", "File"),
+    "cost": ("Cost", "ModuleCost"),
+    "execution": ("Call", "Failure", "Kernel", "Op", "Phase", "Value"),
+    "model": ("Json", "Model", "Module", "Packing", "Shape", "Tensor", "TensorKind"),
+    "parts": ("Part", "PartKind"),
+    "report": ("Counts", "ModuleCounts", "Note", "Report", "Run", "RunMode", "Severity", "Tally"),
+    "scan": ("LEVELS", "Finding", "GlobalKind", "GlobalUse", "Level", "Scan", "ScannedFile", "Verdict"),
+    "stats": ("FINDINGS", "Described", "Histogram", "TensorStats"),
+    "unique": ("Reproducers", "Unique", "UniqueModule", "UniqueOp"),
+    "values": ("Values",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "FINDINGS",
@@ -81,3 +90,11 @@ __all__ = [
     "Values",
     "Verdict",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'modelglass.report' has no attribute {name!r}")
+    value = getattr(import_module(f"modelglass.report.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value

@@ -13,6 +13,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+from modelglass import report
 from modelglass.errors import ReportFormatError
 from modelglass.report.report import Report
 
@@ -112,7 +113,8 @@ def _default(item: Field[Any]) -> Any:
 
 @cache
 def _hints(cls: type) -> dict[str, Any]:
-    return get_type_hints(cls)
+    # Files of nouns name each other's only for type checkers, so all of them are offered here.
+    return get_type_hints(cls, localns={name: getattr(report, name) for name in report.__all__})
 
 
 def _decode(hint: Any, value: Any) -> Any:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from modelglass.report.checkpoint import Checkpoint
-from modelglass.report.model import Model, Tensor, Value
-from modelglass.report.stats import TensorStats
+if TYPE_CHECKING:  # what not every report has is loaded by those that do
+    from modelglass.report.checkpoint import Checkpoint
+    from modelglass.report.cost import Cost
+    from modelglass.report.execution import Failure, Value
+    from modelglass.report.model import Model, Tensor
+    from modelglass.report.stats import TensorStats
 
 RunMode: TypeAlias = Literal["fake", "real", "none"]
 Severity: TypeAlias = Literal["info", "warning", "error"]
@@ -72,56 +75,6 @@ class Counts(Tally):
     uninitialised: tuple[str, ...]
     unsized: tuple[str, ...]  # of an element type whose size is not known: missing in every `nbytes`
     by_module: Mapping[str, ModuleCounts]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleCost:
-    """Multiply-accumulates of a module's own operators, and with everything it called."""
-
-    own_macs: int
-    total_macs: int
-    complete: bool  # False: an operator without a formula ran here or below
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """Multiply-accumulates of contractions; a floating-point operation is half of one."""
-
-    macs: int
-    forward_macs: int
-    backward_macs: int
-    recompute_macs: int
-    effective_macs: int | None  # without those that pruning masks make useless; None: nothing is pruned
-    coverage: float
-    unknown_ops: Mapping[str, int]  # operator -> executions without a formula
-    other_ops: Mapping[str, int]  # arithmetic the convention does not count as contraction
-    by_module: Mapping[str, ModuleCost]
-
-    def __post_init__(self) -> None:
-        if self.macs != self.forward_macs + self.backward_macs + self.recompute_macs:
-            raise ValueError("the phases do not add up to the total")
-        if not 0 <= self.coverage <= 1:
-            raise ValueError(f"not a share: {self.coverage}")
-
-    @property
-    def flops(self) -> int:
-        return 2 * self.macs
-
-    @property
-    def complete(self) -> bool:
-        return not self.unknown_ops
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """Where and why the run ended early. `inputs` are the shapes that met there."""
-
-    module: str
-    module_type: str
-    error: str
-    message: str
-    op: str | None
-    inputs: tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -414,7 +414,7 @@ class Machine:
 
     def _recall(self, index: int) -> None:
         try:
-            self._stack.append(self._memo[index])
+            self._stack.append(self._memo[index] if index in self._memo else self._records.recall(index))
         except KeyError as cause:
             raise self.feed.corrupt(f"nothing was stored under {index}", code="pickle.memo") from cause
 
@@ -422,16 +422,21 @@ class Machine:
         index = self._integer(self.feed.line("a number"))
         if index < 0:
             self._fail("something is stored under a negative number", "pickle.memo")
-        self._memo[index] = self._top()
+        self._remember(index)
 
     def _binput(self) -> None:
-        self._memo[self._byte()] = self._top()
+        self._remember(self._byte())
 
     def _long_binput(self) -> None:
-        self._memo[self._unpacked(_U32)] = self._top()
+        self._remember(self._unpacked(_U32))
 
     def _memoize(self) -> None:
-        self._memo[len(self._memo)] = self._top()
+        self._remember(len(self._memo) + self._records.memoized)
+
+    def _remember(self, index: int) -> None:
+        if index in self._memo or index <= self._records.highest:
+            self._records.replaced(index)
+        self._memo[index] = self._top()
 
     # What makes pickles dangerous: names and calls
 

@@ -8,14 +8,11 @@ from typing import Any
 class Global:
     """A function or class that is only named."""
 
-    __slots__ = ("module", "name", "offset")
+    __slots__ = ("module", "name", "offset", "path")
 
     def __init__(self, module: str, name: str, offset: int) -> None:
         self.module, self.name, self.offset = module, name, offset
-
-    @property
-    def path(self) -> str:
-        return f"{self.module}.{self.name}"
+        self.path = f"{module}.{name}"
 
 
 class Pairs:
@@ -71,7 +68,8 @@ class Thing:
     @property
     def path(self) -> str:
         """The name of what was called, or "" when the file computed it."""
-        return self.function.path if type(self.function) is Global else ""
+        function = self.function
+        return function.path if type(function) is Global else ""
 
 
 class Persistent:

@@ -8,6 +8,7 @@ in the least goes through the machine as usual: this saves time and changes noth
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from typing import Any
 
 from modelglass.formats.limits import Limits
@@ -52,18 +53,26 @@ _ENTRY = re.compile(
     ),
     re.DOTALL,
 )
+_HOOKS = "collections.OrderedDict"
 _TEXT = 0x58  # the opcode of a text with a length of four bytes
 
 
 class Records:
-    """Takes entries of state dicts from a feed while they look alike."""
+    """Takes entries of state dicts from a feed while they look alike.
+
+    What an entry puts into the memo is hardly ever asked for again, so it stays in the entry until it is.
+    """
 
     REBUILD = "torch._utils._rebuild_tensor_v2"
 
     def __init__(self, feed: Feed, memo: dict[int, Any], uses: Uses, limits: Limits) -> None:
         self._feed, self._memo, self._uses, self._limits = feed, memo, uses, limits
-        self._shapes: dict[bytes, tuple[int, ...]] = {}
-        self._taken = 0
+        self._tuples: dict[bytes, tuple[int, ...]] = {}
+        self._named: dict[tuple[bytes, ...], tuple[Global, Global, str, Global] | None] = {}
+        self._firsts: list[int] = []  # of each entry, the first of its numbers in the memo
+        self._entries: list[tuple[str, Thing]] = []
+        self.memoized = 0  # numbers that are not in the memo, because an entry has them
+        self.highest = -1  # of these numbers
 
     def follow(self, stack: list[Any]) -> None:
         """After a tensor: put further entries on the stack, as long as they come."""
@@ -72,71 +81,104 @@ class Records:
         after = feed.pos + length
         if not length or after >= feed.safe or feed.data[after] != _TEXT:
             return
-        self._memo[_index(feed.data[feed.pos : after])] = stack[-1]
+        number = _index(feed.data[feed.pos : after])
+        if number != len(self._memo) + self.memoized:
+            return
+        self._memo[number] = stack[-1]
         feed.pos = after
         while feed.pos < feed.safe and self._entry(stack):
-            self._taken += 1
-            if self._taken > self._limits.tensors:
+            if len(self._entries) > self._limits.tensors:
                 raise feed.source.over("tensors", self._limits.tensors, offset=feed.offset)
+
+    def recall(self, number: int) -> Any:
+        """What an entry put into the memo under that number; `KeyError` when none did."""
+        if not 0 <= number <= self.highest or not self._firsts or number < self._firsts[0]:
+            raise KeyError(number)
+        place = bisect_right(self._firsts, number) - 1
+        key, tensor = self._entries[place]
+        args = tensor.args
+        stored: tuple[Any, ...] = (key, args[0].id[2], args[0].id)
+        stored += tuple(each for each in args[2:4] if each)  # an empty tuple is not stored
+        return (*stored, args[5], args, tensor)[number - self._firsts[place]]
+
+    def replaced(self, number: int) -> None:
+        """Something else was put into the memo under a number that it has already."""
+        self._named.clear()
+        try:
+            self.recall(number)
+        except KeyError:
+            return
+        self.memoized -= 1
 
     def _entry(self, stack: list[Any]) -> bool:
         """One key and its tensor onto the stack; False, and nothing done, when something else comes next."""
-        feed, memo = self._feed, self._memo
+        feed = self._feed
         data, start = feed.data, feed.pos
         end = start + 5 + int.from_bytes(data[start + 1 : start + 5], "little")
         found = _ENTRY.match(data, end) if data[start] == _TEXT else None
         if found is None or found.end() > feed.safe:
             return False
         (
-            put_key, get_rebuild, get_tag, get_storage, digits, number, put_number, get_device, numel, put_id,
-            first, shape, put_shape, strides, put_strides, get_hooks, put_hooks, put_args, put_tensor,
+            put_key, get_rebuild, get_tag, get_storage, digits, number, _, get_device, numel, _,
+            first, shape, put_shape, strides, put_strides, get_hooks, _, _, put_tensor,
         ) = found.groups()  # fmt: skip
-        rebuild: Any = memo.get(_index(get_rebuild))
-        hooks: Any = memo.get(_index(get_hooks))
-        known = (
-            type(rebuild) is Global
-            and type(hooks) is Global
-            and rebuild.path == self.REBUILD
-            and hooks.path == "collections.OrderedDict"
-            and memo.get(_index(get_tag)) == "storage"
-            and type(memo.get(_index(get_storage))) is Global
-            and type(memo.get(_index(get_device))) is str
+        named = self._names((get_rebuild, get_tag, get_storage, get_device, get_hooks))
+        sizes, steps = self._tuple(shape), self._tuple(strides)
+        memoized = 6 + (put_shape is not None) + (put_strides is not None)
+        first_number = len(self._memo) + self.memoized
+        as_expected = (
+            named is not None
             and len(number) == digits[0]
+            and _index(put_key) == first_number
+            and _index(put_tensor) == first_number + memoized - 1
+            and (put_shape is not None) == bool(sizes)
+            and (put_strides is not None) == bool(steps)
         )
+        if not as_expected or named is None:
+            return False
         try:
             key = data[start + 5 : end].decode("utf-8", "surrogatepass")
         except UnicodeDecodeError:
             return False
-        if not known:
-            return False
+        rebuild, storage, device, hooks = named
         offset = feed.base + found.end() - len(put_tensor) - 1
-        memo[_index(put_key)] = key
-        text = number.decode("ascii")
-        memo[_index(put_number)] = text
-        id = ("storage", memo[_index(get_storage)], text, memo[_index(get_device)], _integer(numel))
-        memo[_index(put_id)] = id
-        sizes, steps = self._tuple(shape), self._tuple(strides)
-        if put_shape:
-            memo[_index(put_shape)] = sizes
-        if put_strides:
-            memo[_index(put_strides)] = steps
-        none = Thing(hooks, (), offset)
-        memo[_index(put_hooks)] = none
-        args = (Persistent(id), _integer(first), sizes, steps, False, none)
-        memo[_index(put_args)] = args
+        id = ("storage", storage, number.decode("ascii"), device, _integer(numel))
+        args = (Persistent(id), _integer(first), sizes, steps, False, Thing(hooks, (), offset))
         tensor = Thing(rebuild, args, offset)
-        memo[_index(put_tensor)] = tensor
-        self._uses.called_again(rebuild.path)
-        self._uses.called_again(hooks.path)
+        self._keep(first_number, memoized, key, tensor)
         stack += (key, tensor)
         feed.pos = found.end()
         return True
 
+    def _keep(self, first: int, count: int, key: str, tensor: Thing) -> None:
+        self._firsts.append(first)
+        self._entries.append((key, tensor))
+        self.memoized += count
+        self.highest = first + count - 1
+        self._uses.called_again(self.REBUILD)
+        self._uses.called_again(_HOOKS)
+
+    def _names(self, codes: tuple[bytes, ...]) -> tuple[Global, Global, str, Global] | None:
+        """The function, class, device and hooks that an entry names, if they are what they should be."""
+        if codes not in self._named:
+            rebuild, tag, storage, device, hooks = (self._memo.get(_index(code)) for code in codes)
+            known = (
+                isinstance(rebuild, Global)
+                and isinstance(storage, Global)
+                and isinstance(hooks, Global)
+                and isinstance(device, str)
+                and rebuild.path == self.REBUILD
+                and hooks.path == _HOOKS
+                and tag == "storage"
+            )
+            self._named[codes] = (rebuild, storage, device, hooks) if known else None  # type: ignore[assignment]
+        return self._named[codes]
+
     def _tuple(self, code: bytes) -> tuple[int, ...]:
         """The numbers of a tuple; the same ones are the same object, because most shapes repeat."""
-        known = self._shapes.get(code)
+        known = self._tuples.get(code)
         if known is None:
-            known = self._shapes[code] = tuple(_numbers(code))
+            known = self._tuples[code] = tuple(_numbers(code))
         return known
 
 

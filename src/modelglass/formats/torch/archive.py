@@ -103,7 +103,7 @@ def _code(source: Source, archive: zips.Archive, folder: str, reading: Reading) 
 
 def _locator(archive: zips.Archive, folder: str) -> Any:
     def locate(storage: Storage) -> tuple[Source, int, int] | None:
-        if is_safe_relative(storage.key) is not None or "/" in storage.key:
+        if not storage.key.isalnum() and (is_safe_relative(storage.key) is not None or "/" in storage.key):
             return None
         entry = archive.find(_inside(folder, f"data/{storage.key}"))
         if entry is None:

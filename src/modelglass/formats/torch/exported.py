@@ -7,7 +7,8 @@ from typing import Any
 
 from modelglass.errors import FileError
 from modelglass.formats import zip as zips
-from modelglass.formats.reading import Place, Reading
+from modelglass.formats.places import Place
+from modelglass.formats.reading import Reading
 from modelglass.formats.siblings import is_safe_relative
 from modelglass.formats.source import Source
 from modelglass.formats.strict_json import loads

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import gcd, prod
 
 from modelglass.errors import FileError
 from modelglass.formats.pickles.objects import Thing
-from modelglass.formats.reading import Place, Reading
+from modelglass.formats.places import Place
+from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
 from modelglass.formats.torch.tensors import BadTensorError, Found, Storage, tensor_of
-from modelglass.report import Packing, Tensor, TensorKind
+from modelglass.report import Packing, Shape, Tensor, TensorKind
 from modelglass.report.dtypes import bits_of, nbytes_of
 
 Named = Iterable[tuple[str, Thing, str | None]]
@@ -69,12 +69,12 @@ class Places(Mapping[str, Place]):
         return len(self._found)
 
 
-@dataclass(slots=True)
 class _Placed:
-    name: str
-    found: Found
-    kind: TensorKind
-    storage: str
+    __slots__ = ("found", "kind", "name", "storage")
+
+    def __init__(self, name: str, found: Found, kind: TensorKind) -> None:
+        self.name, self.found, self.kind = name, found, kind
+        self.storage = name  # of the tensor that has most of the same elements
 
 
 class Memory:
@@ -84,6 +84,7 @@ class Memory:
         self._source, self._reading, self._locate = source, reading, locate
         self._big_endian = big_endian
         self._storages: dict[str, tuple[Storage, tuple[Source, int, int]] | None] = {}
+        self._spans: dict[tuple[Shape, Shape], int] = {}
         self.places = Places()
 
     def tensors(self, named: Named) -> list[Tensor]:
@@ -98,7 +99,7 @@ class Memory:
                 self._bad(name, thing, "a second tensor has this name", "torch.duplicate-key")
                 continue
             names.add(name)
-            placed.append(_Placed(name, found, _kind(name, found, kind), name))
+            placed.append(_Placed(name, found, _kind(name, found, kind)))
             if len(placed) > self._reading.limits.tensors:
                 raise self._source.over("tensors", self._reading.limits.tensors)
         _tie(placed)
@@ -130,9 +131,9 @@ class Memory:
         if found.storage is None:
             return
         storage, memory = self._located(found.storage)
-        bits = bits_of(found.dtype) or 8
-        room = memory[2] * 8 // bits
-        needed = extent(found)
+        room = memory[2] * 8 // (bits_of(found.dtype) or 8)
+        span = self._span(found)
+        needed = found.first + span if span else 0
         if needed > room:
             raise BadTensorError(
                 f"shape {found.shape} from element {found.first} needs {needed:,} elements; "
@@ -140,6 +141,14 @@ class Memory:
             )
         found.big_endian = self._big_endian
         self.places.add(name, found, memory)
+
+    def _span(self, found: Found) -> int:
+        """Elements between its first and its last, computed once for all tensors that are alike."""
+        shape, strides = found.shape, found.strides or ()
+        known = self._spans.get((shape, strides))
+        if known is None:
+            known = self._spans[shape, strides] = extent(found) - found.first if prod(shape) else 0
+        return known
 
     def _check_blob(self, name: str, found: Found) -> None:
         blob = found.blob
@@ -150,7 +159,7 @@ class Memory:
 
     def _located(self, storage: Storage) -> tuple[Storage, tuple[Source, int, int]]:
         known = self._storages.get(storage.key)
-        if known is not None and known[0].dtype == storage.dtype and known[0].view == storage.view:
+        if known is not None and known[0] == storage:
             return known
         memory = self._locate(storage)
         if memory is None:
@@ -248,7 +257,7 @@ def _packing(found: Found) -> Packing | None:
     if found.parts:
         nbytes = sum(nbytes_of(part.dtype, prod(part.shape)) or 0 for part in found.parts)
         return Packing(scheme=found.scheme or "parts", logical_shape=found.shape, nbytes=nbytes)
-    if found.storage is None:
+    if found.storage is None or 0 not in (found.strides or ()):
         return None
     if any(size > 1 and step == 0 for size, step in zip(found.shape, found.strides or (), strict=False)):
         nbytes = nbytes_of(found.dtype, extent(found) - found.first) or 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from modelglass.formats.pickles.objects import Blob, Global, Pairs, Persistent, Thing, as_text
 from modelglass.formats.pickles.weights_only import DTYPES, TENSOR_CLASSES
@@ -31,6 +31,15 @@ STORAGE_DTYPES = {
     "QUInt2x4": "quint2x4",
 }
 UNTYPED = "uint8"  # bytes, whose meaning the tensor says
+_STORAGES = {
+    **{
+        f"{place}.{name}Storage": dtype
+        for place in ("torch", "torch.cuda")
+        for name, dtype in STORAGE_DTYPES.items()
+    },
+    "torch.storage.UntypedStorage": UNTYPED,
+    "torch.UntypedStorage": UNTYPED,
+}
 _DTYPES = frozenset(DTYPES)
 _NUMPY = {
     "b1": "bool",
@@ -51,8 +60,7 @@ class BadTensorError(ValueError):
     """A call that would not rebuild a tensor; the text says why."""
 
 
-@dataclass(slots=True, kw_only=True)  # not frozen: there may be a million
-class Storage:
+class Storage(NamedTuple):  # a tuple: there may be a million
     """A piece of memory in the file: how many elements of which type, under which key."""
 
     key: str
@@ -87,16 +95,14 @@ def is_tensor(value: Any) -> bool:
 def tensor_of(value: Thing) -> Found:
     """The tensor that a call would give; `BadTensorError` when it cannot."""
     try:
-        if value.path in TENSOR_CLASSES:
-            return _old_tensor(value)
-        found = _BUILDERS[value.path](*_arguments(value), thing=value)
+        builder = _BUILDERS.get(value.path, _old_tensor)
+        return builder(*(_arguments(value) if builder is not _old_tensor else ()), thing=value)
     except RecursionError as cause:
         raise BadTensorError("a tensor inside a tensor, too deep") from cause
     except (TypeError, ValueError, KeyError, IndexError, StopIteration, AttributeError) as cause:
         if isinstance(cause, BadTensorError):
             raise
         raise BadTensorError(f"{value.path} has arguments that it does not take") from cause
-    return found
 
 
 def _arguments(value: Thing) -> tuple[Any, ...]:
@@ -108,32 +114,23 @@ def _arguments(value: Thing) -> tuple[Any, ...]:
 def storage_of(value: Any) -> Storage:
     """The storage that a persistent id names."""
     id = value.id if type(value) is Persistent else None
-    if type(id) is not tuple or len(id) < 5 or as_text(id[0]) != "storage":
+    if type(id) is not tuple or len(id) < 5 or (id[0] != "storage" and as_text(id[0]) != "storage"):
         raise BadTensorError("a tensor without a storage")
-    _, cls, key, device, numel, *rest = id
+    cls, key, device, numel = id[1:5]
     if type(cls) is not Global:
         raise BadTensorError("a storage without a class")
     if type(numel) is not int or numel < 0:
         raise BadTensorError(f"a storage of {numel!r} elements")
-    view = rest[0] if rest else None
-    return Storage(
-        key=as_text(key) if isinstance(key, (str, bytes)) else str(key)[:100],
-        dtype=_storage_dtype(cls),
-        numel=numel,
-        device=as_text(device),
-        view=(as_text(view[0]), int(view[1]), int(view[2]))
-        if type(view) is tuple and len(view) == 3
-        else None,
-    )
-
-
-def _storage_dtype(cls: Global) -> str:
-    if cls.path in ("torch.storage.UntypedStorage", "torch.UntypedStorage"):
-        return UNTYPED
-    name = cls.name.removesuffix("Storage")
-    if cls.module not in ("torch", "torch.cuda", "torch.storage") or name not in STORAGE_DTYPES:
+    dtype = _STORAGES.get(cls.path)
+    if dtype is None:
         raise BadTensorError(f"{cls.path} is no known storage")
-    return STORAGE_DTYPES[name]
+    name = key if type(key) is str else as_text(key) or str(key)[:100]
+    where = device if type(device) is str else as_text(device)
+    return Storage(name, dtype, numel, where, _view(id[5]) if len(id) > 5 else None)
+
+
+def _view(view: Any) -> tuple[str, int, int] | None:
+    return (as_text(view[0]), int(view[1]), int(view[2])) if type(view) is tuple and len(view) == 3 else None
 
 
 def shape_of(value: Any) -> Shape:
@@ -142,10 +139,13 @@ def shape_of(value: Any) -> Shape:
         value = value.args[0]
     if type(value) is list:
         value = tuple(value)
-    if type(value) is not tuple or not all(type(size) is int for size in value):
-        raise BadTensorError("a shape that is not made of integers")
+    if type(value) is not tuple:
+        raise BadTensorError("a shape that is none")
     if len(value) > 64:
         raise BadTensorError(f"a shape of {len(value):,} dimensions")
+    for size in value:
+        if type(size) is not int or size < 0:
+            raise BadTensorError("a shape that is not made of whole numbers")
     return value
 
 
@@ -171,9 +171,7 @@ def _with_dtype(
 def _checked(storage: Storage, first: Any, shape: Shape, strides: Shape, dtype: str) -> Found:
     if type(first) is not int or first < 0:
         raise BadTensorError(f"a tensor that begins at element {first!r}")
-    if min(shape, default=0) < 0:
-        raise BadTensorError(f"a tensor of the negative shape {shape}")
-    if len(strides) != len(shape) or min(strides, default=0) < 0:
+    if len(strides) != len(shape):
         raise BadTensorError(f"strides {strides} do not fit the shape {shape}")
     return Found(storage=storage, shape=shape, dtype=dtype, first=first, strides=strides)
 
@@ -243,12 +241,12 @@ def _from_cpu(data: Any, *rest: Any, thing: Thing) -> Found:
     return _inner(data)
 
 
-def _old_tensor(value: Thing) -> Found:
+def _old_tensor(*, thing: Thing) -> Found:
     """A tensor of before 2018: its storage, place and shape are its state."""
-    state = value.state
+    state = thing.state
     if type(state) is not tuple or len(state) < 4:
-        raise BadTensorError(f"{value.path} without its storage")
-    return _plain(*state[:4], thing=value)
+        raise BadTensorError(f"{thing.path} without its storage")
+    return _plain(*state[:4], thing=thing)
 
 
 def _array(*args: Any, thing: Thing) -> Found:

@@ -1,0 +1,41 @@
+"""The entry point. A file alone is listed at once; anything else goes to the commands.
+
+Listing a small file takes less time than loading what reads options, which is not done where there are none.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+COMPLETING = "_MODELGLASS_COMPLETE"  # set while a shell asks for completions
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    args = sys.argv[1:]
+    if len(args) == 1 and _is_file(args[0]) and COMPLETING not in os.environ:
+        from modelglass.cli._exit import exit_code
+
+        sys.exit(exit_code(lambda: _list(args[0])))
+    from modelglass.cli.main import main as commands
+
+    commands()
+
+
+def _is_file(arg: str) -> bool:
+    return not arg.startswith("-") and "::" not in arg and os.path.isfile(arg)
+
+
+def _list(path: str) -> int:
+    """What `modelglass inspect` prints of a file when it is given no option."""
+    from modelglass import api
+    from modelglass.cli._output import wants_color, width_of
+    from modelglass.cli._progress import Progress
+
+    with Progress() as progress:
+        report = api.inspect(path, progress=progress)
+    text = api.render(report, "text", width=width_of(None, None), color=wants_color("auto", None))
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    return 0
