@@ -13,6 +13,7 @@ from modelglass.analyses.counts import count
 from modelglass.errors import CorruptFileError, UsageError
 from modelglass.formats import read
 from modelglass.formats.configs import config_beside
+from modelglass.formats.kinds import told_apart
 from modelglass.formats.limits import Limits
 from modelglass.formats.packing import packed
 from modelglass.formats.reading import Reading
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from modelglass.report import Architecture, Counts, Finding, Json, Scan
 
 LIMITS: Mapping[str, int] = {field.name: getattr(Limits(), field.name) for field in fields(Limits)}
+
+MOST_GUESSED = 100  # names that a note has
 
 Progress = Callable[[str], None]
 WithStats = Callable[[Report, Reading], Report]
@@ -94,7 +97,7 @@ def _refuse_invalid(reading: Reading) -> None:
 
 def _report(path: Path, reading: Reading) -> Report:
     config = config_beside(reading)
-    tensors = packed(reading.tensors, config, reading.metadata)
+    tensors, guessed = told_apart(packed(reading.tensors, config, reading.metadata))
     model = Model(
         name=path.name or str(path),
         source=reading.format or "file",
@@ -107,7 +110,7 @@ def _report(path: Path, reading: Reading) -> Report:
     checkpoint = Checkpoint(
         format=reading.format or "file",
         files=tuple(File(path=each.file, nbytes=each.nbytes) for each in reading.opened),
-        read_nbytes=sum(each.meter.nbytes for each in reading.opened),
+        read_nbytes=sum(min(each.meter.nbytes, each.nbytes) for each in reading.opened),
         metadata=reading.metadata,
         parts=tuple(reading.parts),
         prefix=reading.prefix,
@@ -115,7 +118,7 @@ def _report(path: Path, reading: Reading) -> Report:
         outputs=tuple(reading.outputs),
         architecture=found,
     )
-    notes = (*_notes(reading), *_remarks(counts))
+    notes = (*_notes(reading), *_remarks(counts, guessed))
     return Report(model=model, counts=counts, checkpoint=checkpoint, notes=notes)
 
 
@@ -142,7 +145,7 @@ def _note(finding: Finding) -> Note:
     return Note(code=finding.code, text=finding.text, severity=severity, where=where)  # type: ignore[arg-type]
 
 
-def _remarks(counts: Counts) -> Iterator[Note]:
+def _remarks(counts: Counts, guessed: Sequence[str]) -> Iterator[Note]:
     if counts.unsized:
         yield Note(
             code="unknown-size",
@@ -150,8 +153,9 @@ def _remarks(counts: Counts) -> Iterator[Note]:
             text="tensors of an element type whose size is not known; byte totals are lower bounds",
             where=counts.unsized,
         )
-    if counts.buffers:
+    if guessed:
         yield Note(
             code="buffers-guessed",
-            text="files do not say what is trained; these are taken for buffers by name, type or optimizer",
+            text="the file does not say what is trained; by name or type, these are taken for buffers",
+            where=tuple(guessed[:MOST_GUESSED]),
         )

@@ -64,7 +64,15 @@ def count(model: Model) -> Counts:
         uninitialised=tuple(t.name for t in counted.values() if t.shape is None),
         unsized=tuple(t.name for t in counted.values() if t.shape is not None and sizes.unknown(t)),
         by_module=by_module,
+        bits_per_weight=_bits_per_weight(counted.values(), param_nbytes, total.logical_params),
     )
+
+
+def _bits_per_weight(counted: Iterable[Tensor], nbytes: int, weights: int) -> float | None:
+    packings = [tensor.packing for tensor in counted if tensor.packing is not None]
+    if not packings or not weights:
+        return None
+    return 8 * (nbytes + sum(packing.side_nbytes for packing in packings)) / weights
 
 
 def _owners(model: Model) -> dict[str, Tensor]:

@@ -19,6 +19,7 @@ class Limits:
     header_nbytes: int = 100_000_000  # of safetensors; the reference reader refuses longer ones, too
     json_nbytes: int = 64 << 20  # of a JSON document beside or inside a model
     json_depth: int = 64
+    yaml_aliases: int = 1000
     tensors: int = 2_000_000
     dims: int = 64  # of one tensor
     kept_text: int = 64 << 10  # characters of one text that are kept

@@ -369,19 +369,8 @@ class Tensors:
                 offset=span.start,
             )
         else:
-            self._files[location] = self._opened(self._source, location, shown, span)
+            self._files[location] = open_sibling(self._source, location, self._reading)
         return self._files[location]
-
-    def _opened(self, source: OpenFile, location: str, shown: str, span: Span) -> OpenFile | None:
-        before = len(self._reading.findings)
-        file = open_sibling(source, location, self._reading)
-        if any(finding.code == "path.missing" for finding in self._reading.findings[before:]):
-            self._bad(
-                "onnx.external-missing",
-                f"{shown} has its values in {location[:200]!r}, which is missing",
-                span,
-            )
-        return file
 
     def _bad(self, code: str, text: str, span: Span) -> None:
         self._reading.found(self._source, code, "invalid", text, offset=span.start)

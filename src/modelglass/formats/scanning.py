@@ -50,7 +50,7 @@ def scan(paths: Sequence[Path], limits: Limits, progress: Progress) -> Scan:
 
 def _scan_folder(folder: Path, limits: Limits, progress: Progress) -> list[ScannedFile]:
     found: list[ScannedFile] = []
-    for number, path in enumerate(_files(folder)):
+    for number, path in enumerate(path for path in _files(folder) if not _is_described(path)):
         progress(f"scanning {path.name}, file {number + 1:,}")
         scanned = _scan_file(path, limits)
         passed_over = scanned.format is None and path.suffix.lower() not in _WEIGHTS
@@ -63,6 +63,11 @@ def _scan_folder(folder: Path, limits: Limits, progress: Progress) -> list[Scann
             ScannedFile(path=str(folder), format=None, nbytes=None, read_nbytes=0, findings=(nothing,))
         )
     return found
+
+
+def _is_described(path: Path) -> bool:
+    """Whether the pieces of a file are described elsewhere, and are scanned from there."""
+    return path.suffix == ".distcp" and (path.parent / distributed.METADATA).exists()
 
 
 def _files(folder: Path) -> Iterator[Path]:

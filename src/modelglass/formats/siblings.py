@@ -39,7 +39,7 @@ class Sibling(OpenFile):
 def open_sibling(source: OpenFile, relative: str, reading: Reading, level: Level = "high") -> OpenFile | None:
     """The file that `source` calls `relative`, or None and a finding that says why it is not opened.
 
-    `level` is that of a name that leads out of the folder. `reading` owns what was opened.
+    `level` is that of a name that leads out of the folder, or nowhere. `reading` owns what was opened.
     """
     reason = is_safe_relative(relative)
     if reason is not None:
@@ -49,7 +49,7 @@ def open_sibling(source: OpenFile, relative: str, reading: Reading, level: Level
     try:
         descriptor = _descriptor(source.path.parent, relative, source, reading, level)
     except (FileNotFoundError, NotADirectoryError):
-        _refuse(source, relative, reading, "path.missing", "invalid", "does not exist")
+        _refuse(source, relative, reading, "path.missing", level, "does not exist")
         return None
     except (OSError, ValueError) as cause:
         problem = getattr(cause, "strerror", None) or str(cause)

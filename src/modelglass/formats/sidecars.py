@@ -16,7 +16,6 @@ from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
 from modelglass.report import Json, Level
 
-ALIASES = 1_000  # of one YAML document
 EXPANDED = 1_000_000  # nodes that its aliases may stand for
 _SHOWN = 100  # findings of one code
 
@@ -196,6 +195,7 @@ class _Yaml:
 
     def __init__(self, text: str, encoding: str, source: Source, reading: Reading) -> None:
         self.text, self.encoding, self.source = text, encoding, source
+        self.most_aliases = reading.limits.yaml_aliases
         self.found = _Findings(source, reading)
         self.aliases = _Aliases(self)
         self.handles = {"!": "!", "!!": _STANDARD}
@@ -397,14 +397,14 @@ class _Aliases:
     def use(self, name: str, at: int) -> None:
         self.count += 1
         self.inside[-1] += self.sizes.get(name, 1)
-        if self.count > ALIASES or self.inside[-1] > EXPANDED:
-            raise self.yaml.source.over("yaml_aliases", ALIASES, offset=self.yaml.offset(at))
+        if self.count > self.yaml.most_aliases or self.inside[-1] > EXPANDED:
+            raise self.yaml.source.over("yaml_aliases", self.yaml.most_aliases, offset=self.yaml.offset(at))
 
     def finish(self) -> None:
         while self.open:
             self._end()
         if self.inside[-1] > EXPANDED:
-            raise self.yaml.source.over("yaml_aliases", ALIASES)
+            raise self.yaml.source.over("yaml_aliases", self.yaml.most_aliases)
 
     def _end(self) -> None:
         name, *_ = self.open.pop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from modelglass.renderers._file import file_rows, more_rows
 from modelglass.renderers._units import known, short, size, value_text
 
 if TYPE_CHECKING:
@@ -21,8 +22,13 @@ SHOWN_VALUES = 6
 def totals(report: Report) -> list[tuple[str, str]]:
     """Label and text of each total, in reading order."""
     rows: list[tuple[str, str]] = []
+    if report.checkpoint is not None:
+        rows.extend(file_rows(report, report.checkpoint))
     if report.counts is not None:
         rows.extend(_counts(report.counts))
+    if report.checkpoint is not None:
+        rows.extend(more_rows(report, report.checkpoint))
+        return rows
     if report.cost is not None and report.run.mode != "none":
         rows.extend(_cost(report.cost, report.run))
     rows.extend(_run(report.run))
@@ -37,8 +43,9 @@ def _counts(counts: Counts) -> Iterator[tuple[str, str]]:
     if counts.active_params != counts.params:
         active = counts.active_params
         yield "  active", "unknown" if active is None else f"{active:,} per token"
-    yield "  trainable", known(counts.trainable)
-    yield "  frozen", known(counts.frozen)
+    if counts.trainable is not None:
+        yield "  trainable", known(counts.trainable)
+        yield "  frozen", known(counts.frozen)
     if counts.tied:
         first, *rest = counts.tied.items()
         more = f" and {len(rest)} more" if rest else ""
@@ -50,6 +57,8 @@ def _counts(counts: Counts) -> Iterator[tuple[str, str]]:
     yield "size", f"{at_least}{size(counts.nbytes)} ({parts})"
     if dtypes:
         yield "types", dtypes
+    if counts.bits_per_weight is not None:
+        yield "bits", f"{counts.bits_per_weight:.2f} for each weight, scales and the like included"
 
 
 def _cost(cost: Cost, run: Run) -> Iterator[tuple[str, str]]:

@@ -137,7 +137,7 @@ def _panel(axes: Axes, row: Row, color: str) -> None:
     tensor, stats = row.tensor, row.stats
     if stats is None or stats.histogram is None:
         raise ValueError(f"{tensor.name} has nothing to draw")
-    kind = {"values": "", "stored": ", stored values", "magnitudes": ", magnitudes"}[stats.described]
+    kind = _DESCRIBED[stats.described]
     std = "–" if stats.std is None else f"{stats.std:.3g}"
     _write(axes, 0, 1.2, _shortened(_plain(tensor.name)), size=7.5, fontweight="bold")
     _write(axes, 0, 1.05, f"{shape_text(tensor.shape)} {tensor.dtype}{kind}", color=_GREY)
@@ -191,6 +191,14 @@ def _write(
 ) -> None:
     style |= {"color": color, "fontsize": size}
     axes.text(x, y, text, transform=axes.transAxes, va="bottom", **_PLAIN_TEXT, **style)
+
+
+_DESCRIBED = {
+    "values": "",
+    "stored": ", stored values",
+    "magnitudes": ", magnitudes",
+    "dequantized": ", dequantized",
+}
 
 
 def _plain(text: str) -> str:

@@ -75,6 +75,8 @@ class Counts(Tally):
     uninitialised: tuple[str, ...]
     unsized: tuple[str, ...]  # of an element type whose size is not known: missing in every `nbytes`
     by_module: Mapping[str, ModuleCounts]
+    # Of all weights, with scales and the like of packed ones. None: nothing is packed.
+    bits_per_weight: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

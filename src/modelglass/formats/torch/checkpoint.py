@@ -8,6 +8,7 @@ from typing import Any
 
 from modelglass.formats.pickles.objects import Pairs, as_text
 from modelglass.formats.reading import Reading
+from modelglass.formats.sidecars import code_references
 from modelglass.formats.source import Source
 from modelglass.formats.torch.contents import MOST_DEPTH, Contents, contents_of, is_module, settings
 from modelglass.formats.torch.memory import Memory
@@ -66,7 +67,10 @@ def fill(root: Any, memory: Memory, reading: Reading, source: Source) -> None:
         reading.tensors = [replace(tensor, kind="buffer") for tensor in reading.tensors]
     elif key is not None or len(beside.flat):
         reading.parts.append(Part(kind="model", key=key or ""))
-    reading.parts += [_part(_name(name), value, memory, reading) for name, value in beside.items()]
+    for name, value in beside.items():
+        part = _part(_name(name), value, memory, reading)
+        reading.parts.append(part)
+        code_references(part.value, source, reading)
     _know_buffers(reading)
     reading.places = memory.places
 

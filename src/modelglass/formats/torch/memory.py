@@ -19,25 +19,6 @@ Named = Iterable[tuple[str, Thing, str | None]]
 # Where the bytes of a storage are: a source, where in it, and how many. None: the file does not have it.
 Locate = Callable[[Storage], tuple[Source, int, int] | None]
 
-# Names that torch itself gives to what is not trained. Files do not say it.
-BUFFERS = frozenset(
-    {
-        "running_mean",
-        "running_var",
-        "num_batches_tracked",
-        "inv_freq",
-        "original_inv_freq",
-        "position_ids",
-        "token_type_ids",
-        "relative_position_index",
-        "relative_coords_table",
-        "masked_bias",
-        "rotary_emb.cos_cached",
-        "rotary_emb.sin_cached",
-    }
-)
-_NOT_TRAINED = frozenset({"int64", "int32", "int16", "bool"})
-
 
 class Places(Mapping[str, Place]):
     """Where each tensor's values are; made when asked for, because a listing never asks."""
@@ -99,7 +80,7 @@ class Memory:
                 self._bad(name, thing, "a second tensor has this name", "torch.duplicate-key")
                 continue
             names.add(name)
-            placed.append(_Placed(name, found, _kind(name, found, kind)))
+            placed.append(_Placed(name, found, _kind(found, kind)))
             if len(placed) > self._reading.limits.tensors:
                 raise self._source.over("tensors", self._reading.limits.tensors)
         _tie(placed)
@@ -189,13 +170,12 @@ def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def _kind(name: str, found: Found, said: str | None) -> TensorKind:
+def _kind(found: Found, said: str | None) -> TensorKind:
     if found.kind is not None:
         return found.kind
     if said in ("parameter", "buffer"):
         return "parameter" if said == "parameter" else "buffer"
-    last = name.rpartition(".")[2]
-    return "buffer" if last in BUFFERS or found.dtype in _NOT_TRAINED else "parameter"
+    return "parameter"
 
 
 def _tie(placed: Sequence[_Placed]) -> None:
