@@ -22,11 +22,17 @@ BUFFERS = frozenset(
         "relative_position_index",
         "relative_coords_table",
         "masked_bias",
-        "rotary_emb.cos_cached",
-        "rotary_emb.sin_cached",
+        "cos_cached",
+        "sin_cached",
     }
 )
 _NOT_TRAINED = frozenset({"int64", "int32", "int16", "bool"})
+# Words in the names of constants, which are more often buffers than parameters.
+_CONSTANT = frozenset(
+    "offset offsets scales mean means std stds var mask stats min max affine constant constants buffer ema "
+    "steps count counts freqs table cached".split()
+)
+_PARAMETER = ("weight", "bias")
 
 
 def told_apart(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[str]]:
@@ -41,7 +47,26 @@ def told_apart(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[str]]:
     return result, guessed
 
 
+def is_buffer(tensor: Tensor) -> bool:
+    """Whether its name or type says that it is not trained."""
+    return tensor.dtype in _NOT_TRAINED or tensor.name.rpartition(".")[2] in BUFFERS
+
+
+def is_named_as_parameter(tensor: Tensor) -> bool:
+    """Whether it is called a weight or a bias, and has the shape of one: some masks are called so, too."""
+    last = tensor.name.rpartition(".")[2]
+    return any(word in last for word in _PARAMETER) and not (last == "bias" and len(tensor.shape or ()) > 2)
+
+
+def may_be_buffer(tensor: Tensor) -> bool:
+    """Whether it is likelier a buffer than a parameter, although nothing says it for sure."""
+    if tensor.packing is not None or is_named_as_parameter(tensor):
+        return False
+    words = tensor.name.rpartition(".")[2].lower().split("_")
+    return is_buffer(tensor) or words == ["bias"] or not _CONSTANT.isdisjoint(words)
+
+
 def _is_buffer(tensor: Tensor) -> bool:
     if tensor.kind != "parameter" or tensor.trainable is not None or tensor.packing is not None:
         return False
-    return tensor.dtype in _NOT_TRAINED or tensor.name.rpartition(".")[2] in BUFFERS
+    return is_buffer(tensor)

@@ -7,6 +7,7 @@ a field with a default is added. Removing or changing a field raises `VERSION`.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
@@ -114,7 +115,9 @@ def _default(item: Field[Any]) -> Any:
 @cache
 def _hints(cls: type) -> dict[str, Any]:
     # Files of nouns name each other's only for type checkers, so all of them are offered here.
-    return get_type_hints(cls, localns={name: getattr(report, name) for name in report.__all__})
+    nouns = {name: getattr(report, name) for name in report.__all__}
+    own = vars(sys.modules[cls.__module__])
+    return get_type_hints(cls, globalns={**nouns, **own})
 
 
 def _decode(hint: Any, value: Any) -> Any:

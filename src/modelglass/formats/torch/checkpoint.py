@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from math import prod
 from typing import Any
 
+from modelglass.formats.kinds import is_named_as_parameter, may_be_buffer
 from modelglass.formats.pickles.objects import Pairs, as_text
+from modelglass.formats.places import Place
 from modelglass.formats.reading import Reading
 from modelglass.formats.sidecars import code_references
 from modelglass.formats.source import Source
 from modelglass.formats.torch.contents import MOST_DEPTH, Contents, contents_of, is_module, settings
-from modelglass.formats.torch.memory import Memory
+from modelglass.formats.torch.memory import Memory, Places
 from modelglass.formats.torch.optimizers import algorithm, is_optimizer, matched
-from modelglass.formats.torch.plain import shown
+from modelglass.formats.torch.plain import MOST_NUMBERS, shown
 from modelglass.formats.torch.tensors import is_tensor, items_of
 from modelglass.report import Json, Part, PartKind
+from modelglass.report.dtypes import nbytes_of
 
 # Where models stand, the likeliest first.
 MODEL_KEYS = (
@@ -42,16 +47,30 @@ PREFIXES = ("module.", "_orig_mod.")  # of wrappers for several devices, and of 
 DEPTH_OF_TENSORS = 4  # how deep below a key a tensor may be for the key to hold a model
 SEARCHED = 1000  # things looked at to find one
 
-# How a key says what it holds: by any of these words in it. The first kind that fits is taken.
-_WORDS: tuple[tuple[PartKind, tuple[str, ...]], ...] = (
-    ("scheduler", ("scheduler", "lr_sched")),
-    ("optimizer", ("optim",)),
-    ("loss", ("loss", "metric", "score", "accuracy", "best")),
-    ("progress", ("epoch", "step", "iter", "progress", "version")),
-    ("normalisation", ("norm", "mean", "std", "offset", "scale", "affine", "stats", "transform")),
-    ("hyper-parameters", ("hyper", "hparam", "args", "config", "cfg", "options", "settings", "opt")),
-    ("training", ("callback", "loop", "rng", "random", "scaler", "amp", "sampler", "seed")),
+# How a key says what it holds: by the words it is made of, which may have an "s" at their end; those with a
+# star only begin so. The first kind that fits is taken.
+_WORDS: tuple[tuple[PartKind, frozenset[str]], ...] = (
+    ("scheduler", frozenset({"sched*"})),
+    ("optimizer", frozenset({"optim*"})),
+    (
+        "training",
+        frozenset({"callback", "loop", "rng", "random", "scaler", "amp", "sampler", "seed", "version"}),
+    ),
+    ("loss", frozenset({"loss", "losses", "metric", "score", "acc", "accuracy", "best", "fitness"})),
+    ("progress", frozenset({"epoch", "step", "iter", "iteration", "progress", "round"})),
+    (
+        "normalisation",
+        frozenset({"norm", "normali*", "mean", "std", "offset", "scale", "affine", "stat", "transform"}),
+    ),
+    (
+        "hyper-parameters",
+        frozenset({"hyper*", "hparam", "arg", "config", "cfg", "option", "setting", "opt", "lr", "arch"}),
+    ),
 )
+_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
+_NEVER_MODEL: tuple[PartKind, ...] = ("scheduler", "optimizer", "training", "loss", "progress")
+_WASTE_FREELY = 4096  # bytes of storages that no tensor uses, before it is worth a word
+_OVERHEAD = 700  # bytes that an archive takes for a tensor beside its values
 
 
 def fill(root: Any, memory: Memory, reading: Reading, source: Source) -> None:
@@ -62,17 +81,18 @@ def fill(root: Any, memory: Memory, reading: Reading, source: Source) -> None:
     reading.tensors = memory.tensors(found.tensors)
     reading.modules = {path: (each.path, settings(each)) for path, each in found.modules.items()}
     _tell(found, reading, source)
+    reading.places, memory.places = memory.places, Places()  # parts may have the names of the model's tensors
     if is_optimizer(root):
-        reading.parts.append(_part("", root, memory, reading))
+        reading.parts.append(Part(kind="optimizer", key="", value=_options(root), type=algorithm(root)))
         reading.tensors = [replace(tensor, kind="buffer") for tensor in reading.tensors]
     elif key is not None or len(beside.flat):
         reading.parts.append(Part(kind="model", key=key or ""))
-    for name, value in beside.items():
-        part = _part(_name(name), value, memory, reading)
+    for name, value in _apart(beside):
+        part = _part(name, value, memory, reading)
         reading.parts.append(part)
         code_references(part.value, source, reading)
     _know_buffers(reading)
-    reading.places = memory.places
+    _tell_waste(reading, source)
 
 
 def _name(key: Any) -> str:
@@ -86,8 +106,9 @@ def _divided(root: Any) -> tuple[str | None, Any, Pairs]:
         return None, root, Pairs()
     key = next(_model_keys(items), None)
     model, beside = Pairs(), Pairs()
+    nested = key is None and any(not is_tensor(value) and _belongs("", value) for _, value in items.items())
     for name, value in items.items():
-        belongs = key is None and _belongs(value)
+        belongs = key is None and _belongs(_name(name) if nested else "", value)
         if not (key is not None and _name(name) == key):
             (model if belongs else beside).flat += (name, value)
     if key is not None:
@@ -103,9 +124,29 @@ def _model_keys(items: Pairs) -> Iterator[str]:
             yield key
 
 
-def _belongs(value: Any) -> bool:
-    """Whether something in a dictionary without a model's key is a part of the model."""
-    return is_tensor(value) or (not is_optimizer(value) and _holds_tensors(value))
+def _apart(beside: Pairs) -> Iterator[tuple[str, Any]]:
+    """What is beside the model, by name; of several optimizers under one key, each."""
+    for key, value in beside.items():
+        name = _name(key)
+        items = items_of(value)
+        inside = list(items.items()) if items is not None else []
+        if isinstance(value, (list, tuple)):
+            inside = list(enumerate(value))
+        if 0 < len(inside) <= SEARCHED and all(is_optimizer(each) for _, each in inside):
+            yield from ((f"{name}.{_name(below)}", each) for below, each in inside)
+        else:
+            yield name, value
+
+
+def _belongs(name: str, value: Any) -> bool:
+    """Whether something in a dictionary without a model's key is a part of the model.
+
+    Beside dictionaries of tensors, a name such as "rng_state" says that it is not.
+    """
+    kind = _kind_by_name(name)
+    if is_tensor(value):
+        return kind not in (*_NEVER_MODEL, "normalisation")
+    return kind not in _NEVER_MODEL and not is_optimizer(value) and _holds_tensors(value)
 
 
 def _holds_tensors(value: Any) -> bool:
@@ -156,17 +197,25 @@ def _part(key: str, value: Any, memory: Memory, reading: Reading) -> Part:
     kind = _kind(key, value)
     held = contents_of(value).tensors if not isinstance(value, (str, bytes, int, float)) else []
     inside = [(f"{key}.{name}" if key and name else key or name, thing, said) for name, thing, said in held]
-    tensors = memory.tensors(inside)
-    data = _options(value) if kind == "optimizer" and is_optimizer(value) else shown(value)
-    single = is_optimizer(value)
-    return Part(
-        kind=kind,
-        key=key,
-        value=None if kind == "copy" else data,
-        tensors=() if key == "" else tuple(replace(tensor, kind="buffer") for tensor in tensors),
-        type=algorithm(value) if single else None,
-        matched=matched(value, reading.tensors) if single else {},
-    )
+    tensors = tuple(replace(tensor, kind="buffer") for tensor in memory.tensors(inside))
+    if is_optimizer(value):
+        names = matched(value, reading.tensors, reading.prefix)
+        options, type = _options(value), algorithm(value)
+        return Part(kind=kind, key=key, value=options, tensors=tensors, type=type, matched=names)
+    if kind == "copy":
+        return Part(kind=kind, key=key, tensors=tensors)
+    return Part(kind=kind, key=key, value=shown(value, _small(inside, memory.places)), tensors=tensors)
+
+
+def _small(held: list[tuple[str, Any, str | None]], places: Places) -> Mapping[int, Place]:
+    """Where the few numbers of small tensors are, for each call that would make one."""
+    found = {}
+    for name, thing, _ in held[:SEARCHED]:
+        if name in places:
+            place = places[name]
+            if prod(place.shape) <= MOST_NUMBERS:
+                found[id(thing)] = place
+    return found
 
 
 def _kind(key: str, value: Any) -> PartKind:
@@ -174,8 +223,18 @@ def _kind(key: str, value: Any) -> PartKind:
         return "optimizer"
     if key in MODEL_KEYS and _holds_tensors(value):
         return "copy"
-    lower = key.lower()
-    return next((kind for kind, words in _WORDS if any(word in lower for word in words)), "other")
+    return _kind_by_name(key)
+
+
+def _kind_by_name(key: str) -> PartKind:
+    for kind, known in _WORDS:
+        for word in _WORD.findall(key[:200]):
+            lower = word.lower()
+            if lower in known or lower.removesuffix("s") in known:
+                return kind
+            if any(each[-1] == "*" and lower.startswith(each[:-1]) for each in known):
+                return kind
+    return "other"
 
 
 def _options(optimizer: Any) -> Json:
@@ -192,14 +251,50 @@ def _options(optimizer: Any) -> Json:
 
 
 def _know_buffers(reading: Reading) -> None:
-    """An optimizer says what is trained: when all its states found their parameters, others are buffers."""
-    trained = next((set(part.matched.values()) for part in reading.parts if part.matched), None)
-    names = {tensor.name for tensor in reading.tensors}
-    if trained is None or not trained <= names:
+    """An optimizer says what is trained: when all its states found their parameters, others are buffers.
+
+    Unless they are frozen parameters, which have names of parameters, or more dimensions than most buffers.
+    """
+    optimizers = [part for part in reading.parts if part.kind == "optimizer" and part.tensors]
+    trained = {name for part in optimizers for name in part.matched.values()}
+    memories = {tensor.storage for tensor in reading.tensors if tensor.name in trained}
+    if not memories or not all(part.matched for part in optimizers):
         return
-    parameters = [t for t in reading.tensors if t.kind == "parameter" and t.name not in trained]
-    if all(len(t.shape or ()) <= 1 for t in parameters):  # a frozen layer has matrices, and is no buffer
-        lost = {tensor.name for tensor in parameters}
+    others = [t for t in reading.tensors if t.kind == "parameter" and t.storage not in memories]
+    frozen = any(is_named_as_parameter(tensor) for tensor in others)
+    buffers = {
+        t.name
+        for t in others
+        if may_be_buffer(t) or (not frozen and len(t.shape or ()) < 2 and t.packing is None)
+    }
+    if buffers:
         reading.tensors = [
-            replace(t, kind="buffer") if t.name in lost and t.packing is None else t for t in reading.tensors
+            replace(tensor, kind="buffer") if tensor.name in buffers else tensor for tensor in reading.tensors
         ]
+
+
+def _tell_waste(reading: Reading, source: Source) -> None:
+    """Storages are saved whole, also when a tensor is only a slice of one."""
+    used = sum(tensor.nbytes or 0 for tensor in reading.tensors)
+    used += sum(part.nbytes for part in reading.parts)
+    if source.nbytes - used < _WASTE_FREELY + _OVERHEAD * len(reading.tensors):
+        return
+    stored: dict[tuple[int, int], int] = {}
+    views: dict[tuple[int, int], dict[object, int]] = {}
+    first: dict[tuple[int, int], str] = {}
+    for name, place in reading.places.items():
+        memory = id(place.source), place.offset
+        nbytes = nbytes_of(place.dtype, prod(place.shape)) or 0
+        stored[memory] = place.nbytes
+        views.setdefault(memory, {})[place.first, place.shape, place.strides] = nbytes
+        first.setdefault(memory, name)
+    waste = {memory: stored[memory] - sum(views[memory].values()) for memory in stored}
+    wasted = sum(nbytes for nbytes in waste.values() if nbytes > 0)
+    if wasted < _WASTE_FREELY:
+        return
+    most = first[max(waste, key=lambda memory: waste[memory])]
+    text = (
+        f"the file keeps {wasted:,} bytes that no tensor uses: it has whole storages of which tensors are "
+        f"slices, such as {most[:200]!r}; clones of them would take less"
+    )
+    reading.found(source, "torch.storage-waste", "info", text, nbytes=wasted, tensor=most)
