@@ -2,10 +2,11 @@
 PYTHON ?= python3.11
 VENV ?= .venv
 BIN = $(VENV)/bin
+SECONDS ?= 60
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint types unit golden bench schema clean
+.PHONY: demo test lint types unit fuzz golden bench schema clean
 
 demo: $(VENV)/.core
 	$(BIN)/modelglass examples/models.py::resnet50 --input 1x3x224x224 --depth 1
@@ -28,6 +29,10 @@ types: $(VENV)/.dev
 unit: $(VENV)/.dev
 	$(BIN)/pytest -n 2
 
+# Mutated files of every format, for so many seconds each.
+fuzz: $(VENV)/.dev
+	$(BIN)/python fuzz/run.py --seconds $(SECONDS)
+
 # Rewrite the golden files and read the diff.
 golden: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --update-golden
@@ -38,6 +43,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/inspect_speed.py -o docs/benchmarks.md
 	$(BIN)/python benchmarks/stats_speed.py -o docs/benchmarks-stats.md
 	$(BIN)/python benchmarks/unique_speed.py -o docs/benchmarks-unique.md
+	$(BIN)/python benchmarks/files_speed.py -o docs/benchmarks-files.md
 
 # The published JSON Schemas, made from the data types.
 schema: $(VENV)/.core

@@ -16,8 +16,9 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -43,7 +44,7 @@ class Sizes(NamedTuple):
     tensors: int = 1_000_000
     sparse_nbytes: int = 2**40
     weights_nbytes: int = 512 * MIB
-    blocks_nbytes: int = 256 * MIB
+    blocks_nbytes: int = 128 * MIB
 
 
 TINY = Sizes(50, 2000, 5000, 2**30, 4 * MIB, 4 * MIB)
@@ -172,6 +173,7 @@ def gguf_reader(path: str) -> Call:
 
 def safe_open(path: str) -> Call:
     """Type and shape of every tensor, as the reference library gives them."""
+    import numpy  # noqa: F401, which would be imported while the time is taken
     import safetensors
 
     def look() -> list[Any]:
@@ -222,6 +224,14 @@ def loading_with_torch(path: str) -> Command:
     return python(code, path)
 
 
+def compile_modelglass() -> None:
+    """Write the bytecode of modelglass, as its installer does; an editable one has none at first."""
+    spec = find_spec("modelglass")
+    assert spec is not None
+    folders = spec.submodule_search_locations or []
+    subprocess.run([sys.executable, "-m", "compileall", "-q", *folders], check=True)
+
+
 def commands_take_turns(commands: dict[str, Command], rounds: int) -> dict[str, float]:
     """Median seconds of each process, from its start to its end."""
     # Bytecode may be written: whoever runs a command a second time has it.
@@ -230,7 +240,7 @@ def commands_take_turns(commands: dict[str, Command], rounds: int) -> dict[str, 
     return take_turns({name: partial(run, command) for name, command in commands.items()}, rounds)
 
 
-def calls_take_turns(calls: dict[str, Prepare], path: str, rounds: int) -> dict[str, Cost]:
+def calls_take_turns(calls: Mapping[str, Prepare], path: str, rounds: int) -> dict[str, Cost]:
     """What each call costs in fresh processes, after one round that does not count."""
     costs: dict[str, list[Cost]] = {name: [] for name in calls}
     for turn in range(rounds + 1):
@@ -251,7 +261,7 @@ def cost_of(prepare: Prepare, path: str) -> Cost:
     return cost
 
 
-def warm_calls_take_turns(calls: dict[str, Prepare], path: str, rounds: int) -> dict[str, float]:
+def warm_calls_take_turns(calls: Mapping[str, Prepare], path: str, rounds: int) -> dict[str, float]:
     """Median seconds of calls that are made again and again in the same process."""
     return take_turns({name: prepare(path) for name, prepare in calls.items()}, rounds)
 
@@ -378,7 +388,7 @@ class Results:
         calls = {"`mg.inspect(stats=True)`": inspecting_with_stats, "gguf and numpy": gguf_figures}
         yield from self._statistics(calls, path, f"{nbytes // MIB} MiB of Q4_K", nbytes)
 
-    def _statistics(self, calls: dict[str, Prepare], path: str, file: str, nbytes: int) -> Iterator[Row]:
+    def _statistics(self, calls: Mapping[str, Prepare], path: str, file: str, nbytes: int) -> Iterator[Row]:
         ours, theirs = calls
         warm = in_own_process(warm_calls_take_turns, calls, path, self.slow_rounds)
         costs = calls_take_turns(calls, path, self.slow_rounds)
@@ -401,24 +411,26 @@ def page(rounds: int, sizes: Sizes) -> Iterator[str]:
     yield ""
     packages = versions("torch", "safetensors", "gguf", "numpy", "numba")
     yield f"Printed by `benchmarks/files_speed.py` with {packages}."
-    yield f"Each ratio is of medians over {rounds} rounds or more ({min(rounds, MOST_SLOW_ROUNDS)} where a round"
-    yield "takes long), in which the contestants take turns after a round that does not count."
+    yield f"Each ratio is of medians over {min(rounds, MOST_SLOW_ROUNDS)} rounds or more, in which"
+    yield "contestants take turns after a round that does not count."
     if sizes != Sizes():
         yield ""
         yield "**These files are tiny, to try the script out: goals are for files of full size.**"
     yield ""
     yield "| what | beside | ratio | goal | |"
     yield "|---|---|---:|---:|---|"
+    compile_modelglass()
     with TemporaryDirectory() as folder:
         results = Results(Path(folder), sizes, rounds)
         for row in results.rows():
             yield f"| {' | '.join(row)} |"
     yield ""
-    yield "Commands are timed as whole processes, interpreter and imports included; calls inside fresh processes,"
-    yield "imports excluded, apart from what modelglass imports only when called. Statistics are measured twice:"
-    yield "in a process that has computed them before, and as the first call, which loads numba and its loops."
-    yield "modelglass gives moments, extremes, tallies, quantiles and a histogram; the others give `mean`, `std`,"
-    yield "`min` and `max`, and load a file (safetensors) or a tensor (gguf) as a whole for it."
+    yield "Commands are timed as whole processes, interpreter and imports included; calls inside fresh"
+    yield "processes, imports excluded, apart from what modelglass imports only when called. Statistics are"
+    yield "measured twice: in a process that has computed them before, and as the first call, which loads"
+    yield "numba and its loops. modelglass gives moments, extremes, tallies, quantiles and a histogram; the"
+    yield "others give `mean`, `std`, `min` and `max`, with a whole file (safetensors) or a whole"
+    yield "tensor (gguf) in memory."
     yield ""
     yield "## In seconds"
     yield ""

@@ -43,7 +43,9 @@ def flip_bit(random: Random, data: bytes, seeds: Sequence[bytes]) -> bytes:
 
 def set_byte(random: Random, data: bytes, seeds: Sequence[bytes]) -> bytes:
     at = random.randrange(len(data) + 1)
-    return data[:at] + bytes([random.choice((0, 1, 0x7F, 0x80, 0xFF, random.randrange(256)))]) + data[at + 1 :]
+    return (
+        data[:at] + bytes([random.choice((0, 1, 0x7F, 0x80, 0xFF, random.randrange(256)))]) + data[at + 1 :]
+    )
 
 
 def cut(random: Random, data: bytes, seeds: Sequence[bytes]) -> bytes:
@@ -113,7 +115,9 @@ def _span(random: Random, data: bytes) -> tuple[int, int]:
 
 def _with_number(random: Random, data: bytes, at: int, size: int) -> bytes:
     before = int.from_bytes(data[at : at + size], "little")
-    number = random.choice((*EDGES, before + 1, before - 1, before * 2, -before, -1, len(data), len(data) - at))
+    number = random.choice(
+        (*EDGES, before + 1, before - 1, before * 2, -before, -1, len(data), len(data) - at)
+    )
     order = "big" if random.random() < 0.15 else "little"
     return data[:at] + (number % (1 << 8 * size)).to_bytes(size, order) + data[at + size :]  # type: ignore[arg-type]
 
@@ -344,12 +348,23 @@ def zip_members(random: Random, data: bytes, seeds: Sequence[bytes]) -> bytes:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = [(info.filename, archive.read(info)) for info in archive.infolist()]
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, OSError, zlib.error, struct.error):
+    except (
+        zipfile.BadZipFile,
+        NotImplementedError,
+        RuntimeError,
+        EOFError,
+        ValueError,
+        OSError,
+        zlib.error,
+        struct.error,
+    ):
         return zip_fields(random, data, seeds)
     if not members:
         return zip_fields(random, data, seeds)
     at = random.randrange(len(members))
-    likely = [i for i, (name, _) in enumerate(members) if name.endswith((".pkl", ".json", ".npy", "byteorder"))]
+    likely = [
+        i for i, (name, _) in enumerate(members) if name.endswith((".pkl", ".json", ".npy", "byteorder"))
+    ]
     if likely and random.random() < 0.8:
         at = random.choice(likely)
     name, content = members[at]
@@ -359,7 +374,10 @@ def zip_members(random: Random, data: bytes, seeds: Sequence[bytes]) -> bytes:
     elif how == 1:
         members.insert(random.randrange(len(members) + 1), members[at])
     elif how == 2:
-        members[at] = (random.choice((name.upper(), f"../{name}", f"x/{name}", f"{name}\x1b", members[0][0])), content)
+        members[at] = (
+            random.choice((name.upper(), f"../{name}", f"x/{name}", f"{name}\x1b", members[0][0])),
+            content,
+        )
     else:
         members[at] = (name, member_change(random, name, content))
     return _zipped(members, zipfile.ZIP_DEFLATED if random.random() < 0.2 else zipfile.ZIP_STORED)
@@ -429,7 +447,9 @@ def json_values(random: Random, data: bytes, seeds: Sequence[bytes]) -> bytes:
     pending = [document]
     while pending:
         value = pending.pop()
-        keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+        keys = (
+            list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+        )
         for key in keys:
             places.append((value, key))
             pending.append(value[key])

@@ -1,8 +1,8 @@
 """Reads mutated files of every format, and keeps those that break a rule.
 
-    python fuzz/run.py --seconds 60                        each format for a minute
-    python fuzz/run.py --format gguf --seed 5 --seconds 60
-    python fuzz/run.py --format gguf --replay fuzz/failures/gguf-0123456789ab.bin
+python fuzz/run.py --seconds 60                        each format for a minute
+python fuzz/run.py --format gguf --seed 5 --seconds 60
+python fuzz/run.py --format gguf --replay fuzz/failures/gguf-0123456789ab.bin
 """
 
 from __future__ import annotations
@@ -35,7 +35,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     broken = 0
     for target in chosen:
         broken += fuzz(
-            target, made[target.name], seed=options.seed, seconds=options.seconds, most=options.inputs, keep=FAILURES
+            target,
+            made[target.name],
+            seed=options.seed,
+            seconds=options.seconds,
+            most=options.inputs,
+            keep=FAILURES,
         )
     return 1 if broken else 0
 
@@ -82,11 +87,15 @@ def _replay(target: Target, path: Path) -> int:
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Read mutated files; keep those that break a rule.")
-    parser.add_argument("--format", action="append", choices=list(TARGETS), help="repeatable; all, if not given")
+    parser.add_argument(
+        "--format", action="append", choices=list(TARGETS), help="repeatable; all, if not given"
+    )
     parser.add_argument("--seed", type=int, default=0, help="the same seed makes the same inputs")
     parser.add_argument("--seconds", type=float, default=60, help="for each format")
     parser.add_argument("--inputs", type=int, help="for each format, at most")
-    parser.add_argument("--replay", type=Path, metavar="FILE", help="read this file only; name its --format, too")
+    parser.add_argument(
+        "--replay", type=Path, metavar="FILE", help="read this file only; name its --format, too"
+    )
     options = parser.parse_args(arguments)
     if options.replay is not None and len(options.format or ()) != 1:
         parser.error("--replay needs the --format of the file")

@@ -1,7 +1,8 @@
 """Good files of every format, and the small ones of the bad files that are tested, to make new ones from.
 
-`python fuzz/seeds.py FOLDER` writes them as FOLDER/FORMAT/NAME. It is a process of its own, so that the one
-that reads mutated files has not imported the libraries which wrote them. The same run gives the same bytes.
+`python fuzz/seeds.py FOLDER FORMAT...` writes them as FOLDER/FORMAT/NAME. It is a process of its own, so that the one
+that reads mutated files has not imported the libraries which wrote them. Each run gives the same bytes, but
+for torch's oldest format, which orders and names storages by where they lay in memory.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def seeds(formats: list[str]) -> dict[str, list[bytes]]:
     with tempfile.TemporaryDirectory() as folder:
         path = f"{ROOT}:{ROOT / 'tests'}"
         subprocess.run(
-            [sys.executable, "-B", __file__, folder], check=True, env={**os.environ, "PYTHONPATH": path}
+            [sys.executable, "-B", __file__, folder, *formats],
+            check=True,
+            env={**os.environ, "PYTHONPATH": path},
         )
         return {
             format: [path.read_bytes() for path in sorted(Path(folder, format).iterdir())]
@@ -37,17 +40,18 @@ def seeds(formats: list[str]) -> dict[str, list[bytes]]:
         }
 
 
-def write(folder: Path) -> None:
-    """Write every seed below the folder."""
+def write(folder: Path, formats: list[str]) -> None:
+    """Write the seeds of the formats below the folder."""
     here = os.getcwd()
     with tempfile.TemporaryDirectory() as scratch, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         os.chdir(scratch)  # what is written tells paths: relative ones are the same in every run
-        for format, make in MAKERS.items():
-            for name, data in make().items():
+        for format in formats:
+            for name, data in MAKERS[format]().items():
                 _put(folder, format, name, data)
         for format, name, data in _hostile():
-            _put(folder, format, name, data)
+            if format in formats:
+                _put(folder, format, name, data)
         os.chdir(here)
 
 
@@ -104,7 +108,9 @@ def _safetensors() -> Seeds:
                 "x.g_idx": torch.zeros(32, dtype=torch.int32),
             }
         ),
-        "float8": save({"x.weight": torch.zeros(4, 4).to(torch.float8_e4m3fn), "x.weight_scale": torch.ones(1)}),
+        "float8": save(
+            {"x.weight": torch.zeros(4, 4).to(torch.float8_e4m3fn), "x.weight_scale": torch.ones(1)}
+        ),
         "empty": save({}),
     }
 
@@ -112,7 +118,10 @@ def _safetensors() -> Seeds:
 def _index() -> Seeds:
     weights = {"a.weight": "model-1.safetensors", "b.weight": "model-2.safetensors"}
     document = {"metadata": {"total_size": 48}, "weight_map": weights}
-    return {"plain": json.dumps(document).encode(), "torch": json.dumps({"weight_map": {"w": "a.bin"}}).encode()}
+    return {
+        "plain": json.dumps(document).encode(),
+        "torch": json.dumps({"weight_map": {"w": "a.bin"}}).encode(),
+    }
 
 
 def _torch(legacy: bool) -> Callable[[], Seeds]:
@@ -126,18 +135,10 @@ def _torch(legacy: bool) -> Callable[[], Seeds]:
             torch.manual_seed(0)
             buffer = io.BytesIO()
             torch.save(content(), buffer, _use_new_zipfile_serialization=not legacy)
-            made[name] = _renumbered(buffer.getvalue()) if legacy else buffer.getvalue()
+            made[name] = buffer.getvalue()
         return made
 
     return make
-
-
-def _renumbered(data: bytes) -> bytes:
-    """The file with storages named by number: torch names them by where they lay in memory."""
-    names = dict.fromkeys(re.findall(rb"X[\x08-\x10]\0\0\0(\d{8,16})", data))
-    for number, name in enumerate(names):
-        data = data.replace(name, b"%0*d" % (len(name), number))
-    return data
 
 
 def _tar() -> Seeds:
@@ -193,7 +194,9 @@ def _pickle() -> Seeds:
 
     from genuine import plain_data
 
-    content = {key: value for key, value in plain_data().items() if key not in ("state_dict", "device", "dtype")}
+    content = {
+        key: value for key, value in plain_data().items() if key not in ("state_dict", "device", "dtype")
+    }
     made = {f"data-{protocol}": pickle.dumps(content, protocol) for protocol in range(6)}
     made["array"] = pickle.dumps({"w": np.ones((2, 3), np.float32)}, 4)
     made["two"] = pickle.dumps([1, "a"], 2) + pickle.dumps({"b": (1.5, None)}, 2)
@@ -287,7 +290,7 @@ def _json() -> Seeds:
         "chat_template": [{"name": "a", "template": "{{ x }}"}],
         "trainer": {"_target_": "os.system", "depth": [[[1, -2.5e3]], {"a": None}]},
         "quantization_config": {"quant_method": "gptq", "bits": 4},
-        "text": "\u00e9 \\ \" \U0001f600 \u2028",
+        "text": '\u00e9 \\ " \U0001f600 \u2028',
     }
     keras = {"class_name": "Lambda", "config": {}, "module": "a.b", "registered_name": None}
     return {
@@ -336,4 +339,4 @@ MAKERS: dict[str, Callable[[], Seeds]] = {
 }
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]).absolute())
+    write(Path(sys.argv[1]).absolute(), sys.argv[2:])

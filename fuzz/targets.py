@@ -7,6 +7,7 @@ the same bytes get the same answer; and no output has a character that a termina
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import sys
@@ -16,6 +17,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -33,7 +35,7 @@ from modelglass.report import Scan
 SECONDS = 5.0  # of processor time, for one input
 GROWTH_NBYTES = 400 << 20
 EXIT_CODES = (0, 1, 3, 4)
-RARELY, SELDOM = 8, 32  # one input in so many is rendered, or read twice and measured
+RARELY, SELDOM = 16, 64  # one input in so many is rendered, or read twice and measured
 
 # Control characters but the line feed, and surrogates.
 UNPRINTABLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -71,7 +73,9 @@ class Trouble:
     trace: str
 
 
-def attempt(target: Target, data: bytes, *, folder: Path, thorough: bool = False, number: int = 0) -> Trouble | None:
+def attempt(
+    target: Target, data: bytes, *, folder: Path, thorough: bool = False, number: int = 0
+) -> Trouble | None:
     """Read one input; what it broke. One that is `thorough` is rendered, read twice and measured, too."""
     _watch()
     path = folder / target.file
@@ -82,7 +86,10 @@ def attempt(target: Target, data: bytes, *, folder: Path, thorough: bool = False
         with _bounded(measured), _watched(folder):
             target.check(data)
             scanned, answer = _read(folder / target.opened if target.opened else path, rendered)
-            if measured and _read(folder / target.opened if target.opened else path, rendered) != (scanned, answer):
+            if measured and _read(folder / target.opened if target.opened else path, rendered) != (
+                scanned,
+                answer,
+            ):
                 raise BrokenRuleError("the same bytes got another answer")
     except (Exception, TooSlowError) as trouble:  # noqa: BLE001 - that is what is searched for
         return _trouble(trouble)
@@ -92,7 +99,8 @@ def attempt(target: Target, data: bytes, *, folder: Path, thorough: bool = False
 @contextmanager
 def prepared(target: Target) -> Iterator[Path]:
     """A folder with the files that inputs may name."""
-    with tempfile.TemporaryDirectory() as name:
+    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a disk would take most of the time
+    with tempfile.TemporaryDirectory(dir=memory) as name:
         folder = Path(name).resolve()
         for each, content in target.beside.items():
             (folder / each).write_bytes(content)
@@ -147,7 +155,9 @@ def _no_constant(token: str) -> None:
 def _check_text(what: str, text: str) -> None:
     found = UNPRINTABLE.search(text)
     if found is not None:
-        raise BrokenRuleError(f"{found[0]!r} in the {what}: {text[max(0, found.start() - 40) : found.end() + 40]!r}")
+        raise BrokenRuleError(
+            f"{found[0]!r} in the {what}: {text[max(0, found.start() - 40) : found.end() + 40]!r}"
+        )
 
 
 def _read_values(path: Path) -> None:
@@ -175,8 +185,10 @@ def _read_values(path: Path) -> None:
 
 
 def _watch() -> None:
+    """Begin to watch, once all is imported that every file needs."""
     global _hooked
     if not _hooked:
+        import_module("modelglass.formats.values")
         sys.addaudithook(WATCH.hook)
         _hooked = True
 
@@ -190,7 +202,9 @@ def _watched(folder: Path) -> Iterator[None]:
         yield
     finally:
         WATCH.on = False
-    outside = [path for path in WATCH.opened if not Path(folder, path).is_relative_to(folder)]
+    # Our own version is read from where modelglass is installed.
+    allowed = (str(folder), sys.prefix, sys.base_prefix)
+    outside = [path for path in WATCH.opened if not os.path.join(folder, path).startswith(allowed)]
     ours = {"modelglass", "numpy", *sys.stdlib_module_names}
     imported = [name for name in WATCH.imports if name.partition(".")[0] not in ours]
     for what, found in (("did", WATCH.forbidden), ("opened", outside), ("imported", imported)):
@@ -256,7 +270,9 @@ _M = mutations
 _ZIP: tuple[Mutation, ...] = (_M.zip_members, _M.zip_members, _M.zip_members, _M.zip_fields)
 _TARGETS: Sequence[Target] = (
     Target(
-        name="safetensors", file="model.safetensors", structured=(_M.safetensors_header, _M.safetensors_header, _M.tokens)
+        name="safetensors",
+        file="model.safetensors",
+        structured=(_M.safetensors_header, _M.safetensors_header, _M.tokens),
     ),
     Target(
         name="index",

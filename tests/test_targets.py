@@ -119,8 +119,8 @@ WRONG = {
     "absent_module:build": (TargetError, "no module 'absent_module'", "install it"),
     "broken:build": (TargetError, "raised ModuleNotFoundError", ""),
     "my_net.py::": (UsageError, "does not name a function", "file.py::function"),
-    "my_net.py": (InspectError, "not a target", "file.py::function"),
-    "weights.safetensors": (InspectError, "not a target", ""),
+    "my_net.py": (InspectError, "names no function", "file.py::function"),
+    "weights.safetensors": (InspectError, "no such file", "check the path"),
 }
 
 

@@ -154,6 +154,11 @@ def inspect(
     if run not in get_args(RunMode):
         raise UsageError(f"run={run!r} is not known", hint='use "fake", "real" or "none"')
     if isinstance(target, (str, os.PathLike)) and not targets.is_code_target(os.fspath(target)):
+        if os.fspath(target).endswith(".py"):
+            raise UnknownTargetError(
+                f"{os.fspath(target)!r} is Python code, and names no function in it",
+                hint=f"name code: {targets.FORMS}",
+            )
         if inputs is not None or input_shape is not None or train:
             raise UsageError(
                 f"{os.fspath(target)!r} is a file, which cannot be run with inputs",

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import gc
+import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modelglass.analyses.counts import count
-from modelglass.errors import CorruptFileError, UsageError
+from modelglass.errors import CorruptFileError, NotAModelError, UsageError
 from modelglass.formats import read
 from modelglass.formats.configs import config_beside
-from modelglass.formats.kinds import told_apart
+from modelglass.formats.kinds import doubtful, told_apart
 from modelglass.formats.limits import Limits
 from modelglass.formats.packing import packed
 from modelglass.formats.reading import Reading
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 LIMITS: Mapping[str, int] = {field.name: getattr(Limits(), field.name) for field in fields(Limits)}
 
 MOST_GUESSED = 100  # names that a note has
+MOST_BESIDE = 10_000  # names that a missing file's is compared with
+_SHARD = re.compile(r"-\d{5}-of-(\d{5})\.(?:safetensors|bin|pt|pth|gguf)$")
 
 Progress = Callable[[str], None]
 WithStats = Callable[[Report, Reading], Report]
@@ -42,6 +46,7 @@ def inspect_file(
     with unhurried():
         try:
             progress(f"reading {path.name}")
+            _require(path)
             read(path, reading)
             _refuse_invalid(reading)
             report = _report(path, reading)
@@ -82,6 +87,27 @@ def unhurried() -> Iterator[None]:
             gc.enable()
 
 
+def _require(path: Path) -> None:
+    """An error that names files with similar names, when there is no such file."""
+    if os.path.lexists(path):
+        return
+    hint = "check the path"
+    if path.parent.is_dir():
+        from difflib import get_close_matches
+
+        try:
+            beside = [
+                entry.name for _, entry in zip(range(MOST_BESIDE), os.scandir(path.parent), strict=False)
+            ]
+        except OSError:
+            beside = []
+        near = get_close_matches(path.name, beside, n=1)
+        hint = f"did you mean {str(path.with_name(near[0]))!r}?" if near else hint
+    elif str(path.parent) != ".":
+        hint = f"there is no folder {str(path.parent)!r}"
+    raise NotAModelError("there is no such file", file=str(path), code="cannot-open", hint=hint)
+
+
 def _refuse_invalid(reading: Reading) -> None:
     bad = next((finding for finding in reading.findings if finding.level == "invalid"), None)
     if bad is not None:
@@ -107,6 +133,8 @@ def _report(path: Path, reading: Reading) -> Report:
     )
     counts = count(model)
     found = _architecture(config, model, counts)
+    if found is not None and counts.active_params is None:  # a configuration says how many experts are chosen
+        counts = replace(counts, active_params=found.active_params)
     checkpoint = Checkpoint(
         format=reading.format or "file",
         files=tuple(File(path=each.file, nbytes=each.nbytes) for each in reading.opened),
@@ -118,7 +146,9 @@ def _report(path: Path, reading: Reading) -> Report:
         outputs=tuple(reading.outputs),
         architecture=found,
     )
-    notes = (*_notes(reading), *_remarks(counts, guessed))
+    trained = {name for part in reading.parts for name in part.matched.values()}
+    unsure = [name for name in doubtful(tensors) if name not in trained]
+    notes = (*_notes(reading), *_remarks(counts, guessed, unsure), *_one_of_several(path))
     return Report(model=model, counts=counts, checkpoint=checkpoint, notes=notes)
 
 
@@ -145,7 +175,7 @@ def _note(finding: Finding) -> Note:
     return Note(code=finding.code, text=finding.text, severity=severity, where=where)  # type: ignore[arg-type]
 
 
-def _remarks(counts: Counts, guessed: Sequence[str]) -> Iterator[Note]:
+def _remarks(counts: Counts, guessed: Sequence[str], unsure: Sequence[str]) -> Iterator[Note]:
     if counts.unsized:
         yield Note(
             code="unknown-size",
@@ -158,4 +188,21 @@ def _remarks(counts: Counts, guessed: Sequence[str]) -> Iterator[Note]:
             code="buffers-guessed",
             text="the file does not say what is trained; by name or type, these are taken for buffers",
             where=tuple(guessed[:MOST_GUESSED]),
+        )
+    if unsure:
+        yield Note(
+            code="buffers-unknown",
+            text="the file does not say what is trained; these are counted as parameters, and may be buffers",
+            where=tuple(unsure[:MOST_GUESSED]),
+        )
+
+
+def _one_of_several(path: Path) -> Iterator[Note]:
+    shard = _SHARD.search(path.name)
+    if shard is not None and int(shard[1]) > 1:
+        yield Note(
+            code="one-shard",
+            severity="warning",
+            text=f"this is one file of {int(shard[1]):,}; for the whole model, pass their folder or index",
+            where=(path.name,),
         )

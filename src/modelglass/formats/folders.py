@@ -15,13 +15,20 @@ from modelglass.formats.torch import distributed
 _INDEXES = (".safetensors.index.json", ".bin.index.json", ".index.json")
 _WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".pt2", ".npz")
 _TRAINING = (
-    "training_args.bin",
-    "optimizer.pt",
-    "optimizer.bin",
-    "scheduler.pt",
-    "scaler.pt",
-    "rng_state.pth",
+    "training_args.",
+    "optimizer.",
+    "optimizer_",
+    "scheduler.",
+    "scaler.",
+    "rng_state",
+    "random_states",
 )
+_STEMS = (
+    "model",
+    "pytorch_model",
+    "diffusion_pytorch_model",
+)  # what the file of a folder's one model is called
+MOST_SEARCHED = 100  # folders in a folder that are looked into for a hint
 MOST_FILES = 100_000
 
 
@@ -52,16 +59,13 @@ def _names(folder: Path) -> list[str]:
 
 def _chosen(folder: Path, names: list[str]) -> str:
     """The file that is the model; an index goes before its shards."""
-    for suffix in _INDEXES:
-        for name in names:
-            if name.endswith(suffix):
-                return name
-    for suffix in _WEIGHTS:
-        found = [name for name in names if name.endswith(suffix) and name not in _TRAINING]
-        if len(found) == 1 or f"model{suffix}" in found:
-            return f"model{suffix}" if f"model{suffix}" in found else found[0]
+    for suffix in (*_INDEXES, *_WEIGHTS):
+        found = [name for name in names if name.endswith(suffix) and not name.startswith(_TRAINING)]
+        usual = next((name for stem in _STEMS if (name := stem + suffix) in found), None)
+        if usual is not None or len(found) == 1:
+            return usual or found[0]
         if found:
-            listed = ", ".join(repr(name) for name in found[:5])
+            listed = ", ".join(repr(name) for name in found[:5]) + (", …" if len(found) > 5 else "")
             raise NotAModelError(
                 f"{len(found)} files here may be the model, and no index says which: {listed}",
                 file=str(folder),
@@ -69,8 +73,24 @@ def _chosen(folder: Path, names: list[str]) -> str:
                 hint=f"pass one of them: {folder / found[0]}",
             )
     raise NotAModelError(
-        "no model is in this folder",
+        "no model is in this folder" if names else "this folder is empty",
         file=str(folder),
         code="not-a-model",
-        hint="pass the file with the weights",
+        hint=_below(folder, names) or "pass the file with the weights",
     )
+
+
+def _below(folder: Path, names: list[str]) -> str | None:
+    """A hint when folders in this one have models, as those of pipelines do."""
+    endings = (*_INDEXES, *_WEIGHTS)
+    found = []
+    for name in names[:MOST_SEARCHED]:
+        if (folder / name).is_dir() and not (folder / name).is_symlink():
+            try:
+                inside = any(file.name.endswith(endings) for file in os.scandir(folder / name))
+            except OSError:
+                continue
+            found += [name] if inside else []
+    if not found:
+        return None
+    return f"models are in its folders {', '.join(repr(name) for name in found[:8])}: pass one of them"

@@ -29,8 +29,23 @@ BUFFERS = frozenset(
 _NOT_TRAINED = frozenset({"int64", "int32", "int16", "bool"})
 # Words in the names of constants, which are more often buffers than parameters.
 _CONSTANT = frozenset(
-    "offset offsets scales mean means std stds var mask stats min max affine constant constants buffer ema "
-    "steps count counts freqs table cached".split()
+    (
+        *(
+            "offset",
+            "offsets",
+            "scales",
+            "mean",
+            "means",
+            "std",
+            "stds",
+            "var",
+            "min",
+            "max",
+            "stats",
+            "count",
+        ),
+        *("mask", "affine", "constant", "constants", "buffer", "ema", "table", "cached", "freqs"),
+    )
 )
 _PARAMETER = ("weight", "bias")
 
@@ -45,6 +60,15 @@ def told_apart(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[str]]:
             tensor = replace(tensor, kind="buffer")
         result.append(tensor)
     return result, guessed
+
+
+def doubtful(tensors: Sequence[Tensor]) -> list[str]:
+    """The names of those that count as parameters, and may well be buffers."""
+    return [
+        tensor.name
+        for tensor in tensors
+        if tensor.kind == "parameter" and tensor.trainable is None and may_be_buffer(tensor)
+    ]
 
 
 def is_buffer(tensor: Tensor) -> bool:

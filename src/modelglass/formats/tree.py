@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from modelglass.report import Module
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 MOST_DEPTH = 64  # names with more dots than that are not taken apart further
 MOST_MODULES = 150_000  # beyond which the tree is cut at a depth that has fewer
+MOST_DIGITS = 18  # of a number that orders modules
 FLAT = 4  # tensors without a dot in their names, beyond which each gets a line of its own
 
 Known: TypeAlias = (
@@ -33,7 +34,24 @@ def modules(tensors: Sequence[Tensor], known: Known) -> tuple[Module, ...]:
         if owner not in held:
             _make(owner, held, children)
         held[owner].append(tensor.name)
-    return tuple(_module(path, names, children[path], known) for path, names in held.items())
+    for below in children.values():
+        _count_up(below)
+    return tuple(_module(path, held[path], children[path], known) for path in _downwards(children))
+
+
+def _count_up(paths: list[str]) -> None:
+    """Put 10 behind 9: files that sort names put it behind 1."""
+    if len(paths) > 1 and all(path.rpartition(".")[2].isdecimal() for path in paths):
+        paths.sort(key=lambda path: int(path.rpartition(".")[2][:MOST_DIGITS]))
+
+
+def _downwards(children: Mapping[str, list[str]]) -> Iterator[str]:
+    """Every module after the one that it is in."""
+    waiting = [""]
+    while waiting:
+        path = waiting.pop()
+        yield path
+        waiting += reversed(children[path])
 
 
 def _depth(tensors: Sequence[Tensor]) -> int:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from modelglass.report import Architecture, Checkpoint, Json, Part, Report, Value
 
 SHOWN_METADATA = 12
+SHOWN_ITEMS = 64  # of one list
 SHOWN_TEXT = 300  # characters of one value
 
 Rows = Iterator[tuple[str, str]]
@@ -28,7 +29,7 @@ def file_rows(report: Report, checkpoint: Checkpoint) -> Rows:
 def more_rows(report: Report, checkpoint: Checkpoint) -> Rows:
     """What follows the counts: the architecture, the parts, the metadata."""
     if checkpoint.architecture is not None:
-        yield from _architecture(checkpoint.architecture)
+        yield from _architecture(checkpoint.architecture, report)
     if report.model.ops:
         yield "graph", f"{len(report.model.ops):,} nodes"
     for label, values in (("input", checkpoint.inputs), ("output", checkpoint.outputs)):
@@ -53,7 +54,7 @@ def _value(value: Value) -> str:
     return f"{value.name}: {shape} {value.dtype or ''}".rstrip()
 
 
-def _architecture(found: Architecture) -> Rows:
+def _architecture(found: Architecture, report: Report) -> Rows:
     parts = [found.name or found.model_type or "unknown"]
     if found.layers is not None:
         parts.append(f"{found.layers} layers")
@@ -66,10 +67,12 @@ def _architecture(found: Architecture) -> Rows:
         chosen = "" if found.experts_per_token is None else f", {found.experts_per_token} for a token"
         parts.append(f"{found.experts} experts{chosen}")
     yield "architecture", ", ".join(parts)
-    if found.active_params is not None and found.active_params != found.total_params:
+    counted = None if report.counts is None else report.counts.active_params
+    if found.active_params not in (None, found.total_params, counted):
         yield "  active", f"{found.active_params:,} parameters for a token"
     if found.tied_output:
-        yield "  output", "tied to the embedding: absent by design"
+        stored = report.counts is not None and report.counts.tied
+        yield "  output", "tied to the embedding" + ("" if stored else ": absent by design")
     yield "KV cache", _cache(found)
 
 
@@ -94,11 +97,25 @@ def _part(part: Part) -> str:
         count = "a tensor" if alone is not None else f"{len(part.tensors):,} tensors"
         texts.append(f"{count}{shape}, {size(part.nbytes)}")
     if part.matched:
-        texts.append(f"states of {len(part.matched):,} parameters")
-    if part.value is not None and not (part.tensors and isinstance(part.value, str)):
+        texts.append(f"of {len(part.matched):,} parameters")
+    if part.kind == "optimizer" and isinstance(part.value, list):
+        texts.append(_groups(part.value))
+    elif part.value is not None and not (part.tensors and isinstance(part.value, str)):
         texts.append(plain(part.value))
     shown = "; ".join(texts) or "empty"
     return f"{part.key}: {shown}" if part.key else shown
+
+
+def _groups(groups: list[Json]) -> str:
+    """The settings of an optimizer's groups, without those that are off."""
+    shown = [
+        {key: value for key, value in group.items() if value is not None and value is not False}
+        for group in groups
+        if isinstance(group, dict)
+    ]
+    if len(shown) == 1:
+        return plain(shown[0])
+    return f"{len(shown):,} groups: " + plain(shown)
 
 
 def _metadata(metadata: Mapping[str, Json]) -> Rows:
@@ -121,8 +138,10 @@ def _plain(value: Json, depth: int) -> str:
     if depth > 3:
         return "…"
     if isinstance(value, dict):
-        shown = ", ".join(f"{key}={_plain(item, depth + 1)}" for key, item in list(value.items())[:16])
+        pairs = [f"{key}={_plain(item, depth + 1)}" for key, item in list(value.items())[:SHOWN_ITEMS]]
+        shown = ", ".join(pairs + ["…"] * (len(value) > SHOWN_ITEMS))
         return f"({shown})" if depth else shown
     if isinstance(value, list):
-        return "[" + ", ".join(_plain(item, depth + 1) for item in value[:16]) + "]"
+        items = [_plain(item, depth + 1) for item in value[:SHOWN_ITEMS]]
+        return "[" + ", ".join(items + ["…"] * (len(value) > SHOWN_ITEMS)) + "]"
     return str(value)[: SHOWN_TEXT + 1]

@@ -6,6 +6,7 @@ from modelglass.errors import CorruptFileError
 from modelglass.formats.source import Source
 
 WINDOW = 1 << 20
+FIRST_WINDOW = 4096  # one file may hold very many short pickles
 MOST_FIXED = 16  # bytes that an opcode and its fixed argument take at most
 KEPT = 64 << 10  # bytes of one argument that are kept
 LINE = 64 << 10
@@ -24,6 +25,7 @@ class Feed:
         self.data = b""
         self.pos = 0
         self.safe = -1
+        self._window = FIRST_WINDOW  # how much to read next; it grows
         self.frame_end: int | None = None  # counted from the start of the source
 
     @property
@@ -39,7 +41,7 @@ class Feed:
                 raise self.corrupt("an argument crosses the end of its frame", code="pickle.frame")
             self.frame_end = None
         if self.pos > len(self.data) - MOST_FIXED:
-            self._load(here, WINDOW)
+            self._load(here, self._window)
         if self.pos >= len(self.data):
             raise self.corrupt("the pickle ends without its last opcode", code="pickle.truncated")
         self._set_safe()
@@ -56,9 +58,9 @@ class Feed:
 
     def take(self, length: int, what: str) -> bytes:
         """The next bytes, all of them."""
-        self._require(length, what)
+        self.require(length, what)
         if self.pos + length > len(self.data):
-            self._load(self.offset, length + WINDOW)
+            self._load(self.offset, length + self._window)
         start = self.pos
         self.pos = start + length
         if self.pos > len(self.data):
@@ -69,7 +71,7 @@ class Feed:
         """The first of the next bytes; the rest is passed over and not read."""
         if length <= KEPT:
             return self.take(length, what)
-        self._require(length, what)
+        self.require(length, what)
         end = self.offset + length
         head = self.take(KEPT, what)
         if end - self.base <= len(self.data):
@@ -81,11 +83,14 @@ class Feed:
 
     def line(self, what: str) -> bytes:
         """The bytes up to the next line end."""
-        end = self.data.find(b"\n", self.pos)
+        end = self.data.find(b"\n", self.pos, self.pos + LINE)
         if end < 0:
-            self._load(self.offset, LINE)
-            end = self.data.find(b"\n", self.pos)
-        if end < 0 or end - self.pos > LINE:
+            self._load(self.offset, LINE + self._window)
+            end = self.data.find(b"\n", self.pos, self.pos + LINE)
+        if end < 0 and self.base + len(self.data) == self.source.nbytes and len(self.data) <= LINE:
+            # The end of the file takes the place of the line end, and CPython looks for the name all the same.
+            end = len(self.data) - 1
+        if end < self.pos:
             raise self.corrupt(f"{what} has no end within {LINE:,} bytes", code="pickle.text")
         found = self.data[self.pos : end]
         self.pos = end + 1
@@ -94,13 +99,14 @@ class Feed:
     def corrupt(self, problem: str, *, code: str) -> CorruptFileError:
         return self.source.corrupt(problem, code=code, offset=self.offset)
 
-    def _require(self, length: int, what: str) -> None:
+    def require(self, length: int, what: str) -> None:
         left = self.source.nbytes - self.offset
         if length > left:
             raise self.corrupt(f"{what} of {length:,} bytes, but {left:,} are left", code="pickle.length")
 
     def _load(self, start: int, length: int) -> None:
         self.base, self.data, self.pos = start, self.source.up_to(start, length), 0
+        self._window = min(self._window * 4, WINDOW)
         self._set_safe()
 
     def _set_safe(self) -> None:

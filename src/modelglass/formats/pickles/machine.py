@@ -6,20 +6,21 @@ file can be read in two ways, which is an error here.
 
 from __future__ import annotations
 
+import math
 import struct
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
-from codecs import escape_decode  # type: ignore[attr-defined]
+from codecs import escape_decode, getincrementaldecoder  # type: ignore[attr-defined]
 from collections.abc import Callable
 from itertools import repeat
 from typing import Any
 
 from modelglass.errors import CorruptFileError
 from modelglass.formats.limits import Limits
-from modelglass.formats.pickles.feed import Feed
+from modelglass.formats.pickles.feed import KEPT, Feed
 from modelglass.formats.pickles.objects import Blob, Elements, Global, Pairs, Persistent, Thing, as_text
 from modelglass.formats.pickles.opcodes import OPCODES
 from modelglass.formats.pickles.records import Records
-from modelglass.formats.pickles.uses import Uses
+from modelglass.formats.pickles.uses import DYNAMIC, Uses
 from modelglass.formats.pickles.weights_only import Refusals
 from modelglass.formats.source import Source
 
@@ -27,6 +28,21 @@ HIGHEST_PROTOCOL = 5
 MOST_DIGITS = 4300  # of an integer; Python itself refuses to read longer ones from text
 _U16, _I32, _U32 = struct.Struct("<H"), struct.Struct("<i"), struct.Struct("<I")
 _U64, _DOUBLE = struct.Struct("<Q"), struct.Struct(">d")
+_SPARSE = 1 << 20  # numbers in the memo that may be left out; CPython in C makes room for all of them
+_UNKNOWN = (Thing, Global, Persistent)  # values of which only a program that runs them knows the type
+_PLAIN = (type(None), bool, int, float, str, bytes, tuple, list, Pairs, Elements, Blob)
+
+
+class Frozen(Elements):
+    """A set that cannot be changed any more, and so can be a key."""
+
+    __slots__ = ()
+
+
+class ByteArray(Blob):
+    """Bytes that can be appended to."""
+
+    __slots__ = ()
 
 
 class Machine:
@@ -57,36 +73,21 @@ class Machine:
         self._nodes = 0
         self._quick = quick  # whether entries of state dicts are taken in one step
         self._records = Records(self.feed, self._memo, self.uses, limits)
-        self._handlers = [self._handler(code) for code in range(256)]
 
     def run(self) -> Any:
         """What the stream builds. Afterwards `feed.offset` is where the next one would begin."""
-        feed, handlers = self.feed, self._handlers
+        feed, handlers = self.feed, _HANDLERS
         try:
             for _ in repeat(None, self.limits.pickle_opcodes):
                 if feed.pos > feed.safe:
                     feed.refill()
                 code = feed.data[feed.pos]
                 feed.pos += 1
-                if handlers[code]():
+                if handlers[code](self):
                     return self.result
         except (struct.error, IndexError) as cause:
             raise feed.corrupt("the pickle is cut off", code="pickle.truncated") from cause
         raise feed.source.over("pickle_opcodes", self.limits.pickle_opcodes, offset=feed.offset)
-
-    def _handler(self, code: int) -> Callable[[], bool | None]:
-        name = OPCODES.get(code)
-        if name is None:
-            return lambda: self._fail(f"{code:#04x} is no opcode", "pickle.opcode")
-        method: Callable[[], bool | None] = getattr(self, f"_{name}")
-        if Refusals.allows(code):
-            return method
-
-        def unsupported() -> bool | None:
-            self.refusals.add(f"unsupported operand {code} ({name.upper()})", self.feed.offset - 1)
-            return method()
-
-        return unsupported
 
     # The stack
 
@@ -132,12 +133,15 @@ class Machine:
 
     def _stop(self) -> bool:
         if self._marks:
-            # One of CPython's two unpicklers refuses this, the other takes what lies on the inner stack.
-            self.oddities.append(("pickle.open-mark", "the pickle ends inside a mark", self.feed.offset - 1))
+            self._odd("pickle.open-mark", "the pickle ends inside a mark")
         self.result = self._pop()
-        if self.feed.frame_end is not None and self.feed.offset > self.feed.frame_end:
-            self._fail("the last opcode crosses the end of its frame", "pickle.frame")
+        if self.feed.frame_end is not None and self.feed.offset < self.feed.frame_end:
+            # Where a next pickle begins, readers disagree: behind the last opcode, or behind the frame.
+            self._odd("pickle.frame", f"the pickle ends before its frame, at {self.feed.frame_end:,}")
         return True
+
+    def _odd(self, code: str, text: str) -> None:
+        self.oddities.append((code, text, self.feed.offset - 1))
 
     # Protocol and frames
 
@@ -188,26 +192,34 @@ class Machine:
 
     def _int(self) -> None:
         text = self.feed.line("an integer")
-        self._stack.append({b"00": False, b"01": True}.get(text))
-        if self._stack[-1] is None:
-            self._stack[-1] = self._integer(text)
+        known = {b"00": False, b"01": True}.get(text)
+        self._stack.append(self._integer(text, base=0) if known is None else known)
 
     def _long(self) -> None:
-        self._stack.append(self._integer(self.feed.line("an integer").removesuffix(b"L")))
+        self._stack.append(self._integer(self.feed.line("an integer").removesuffix(b"L"), base=0))
 
-    def _integer(self, text: bytes) -> int:
+    def _integer(self, text: bytes, *, base: int = 10) -> int:
         if len(text) > MOST_DIGITS:
             self._fail(f"an integer of {len(text):,} digits", "pickle.number")
-        return self._number(int, text)  # type: ignore[no-any-return]
+        try:
+            return int(text, base)
+        except ValueError as cause:
+            raise self._no_number(text) from cause
 
     def _float(self) -> None:
-        self._stack.append(self._number(float, self.feed.line("a number")))
-
-    def _number(self, kind: type, text: bytes) -> Any:
+        text = self.feed.line("a number")
         try:
-            return kind(text)
+            value = float(text)
         except ValueError as cause:
-            raise self.feed.corrupt(f"{text[:40]!r} is no number", code="pickle.number") from cause
+            raise self._no_number(text) from cause
+        # These are numbers for only one of CPython's two unpicklers.
+        overflows = value in (math.inf, -math.inf) and b"n" not in text.lower()
+        if overflows or b"_" in text or text != text.strip():
+            raise self._no_number(text)
+        self._stack.append(value)
+
+    def _no_number(self, text: bytes) -> CorruptFileError:
+        return self.feed.corrupt(f"{text[:40]!r} is no number", code="pickle.number")
 
     def _long1(self) -> None:
         self._stack.append(self._little_endian(self._byte()))
@@ -236,15 +248,24 @@ class Machine:
         self._text(self._unpacked(_U64))
 
     def _text(self, length: int) -> None:
-        kept = self.feed.skip(length, "a text")
         try:
-            text = kept.decode("utf-8", "surrogatepass")
-        except UnicodeDecodeError:
-            # Either cut in the middle of a character, or no text at all; a name is still a name.
-            text = kept.decode("utf-8", "backslashreplace")
-            if length == len(kept):
-                self.oddities.append(("pickle.encoding", "a text is not UTF-8", self.feed.offset - length))
+            if length <= KEPT:
+                text = self.feed.take(length, "a text").decode("utf-8", "surrogatepass")
+            else:
+                text = self._long_text(length)
+        except UnicodeDecodeError as cause:
+            raise self.feed.corrupt("a text is not UTF-8", code="pickle.text") from cause
         self._stack.append(text)
+
+    def _long_text(self, length: int) -> str:
+        """The first part of a text, of which also the rest was checked."""
+        self.feed.require(length, "a text")
+        decoder = getincrementaldecoder("utf-8")("surrogatepass")
+        text: str = decoder.decode(self.feed.take(KEPT, "a text"))
+        for start in range(KEPT, length, KEPT):
+            decoder.decode(self.feed.take(min(KEPT, length - start), "a text"))
+        decoder.decode(b"", final=True)
+        return text
 
     def _unicode(self) -> None:
         try:
@@ -253,7 +274,7 @@ class Machine:
             raise self.feed.corrupt("a text with a broken escape", code="pickle.text") from cause
 
     def _string(self) -> None:
-        line = self.feed.line("a text").rstrip()
+        line = self.feed.line("a text")
         if len(line) < 2 or line[:1] != line[-1:] or line[:1] not in (b"'", b'"'):
             self._fail("a text without its quotes", "pickle.text")
         try:
@@ -280,19 +301,20 @@ class Machine:
         self._blob(self._unpacked(_U64))
 
     def _bytearray8(self) -> None:
-        self._blob(self._unpacked(_U64))
+        self._blob(self._unpacked(_U64), ByteArray)
 
-    def _blob(self, length: int) -> None:
+    def _blob(self, length: int, kind: type[Blob] = Blob) -> None:
         offset = self.feed.offset
-        self._stack.append(Blob(offset, length, self.feed.skip(length, "bytes")))
+        self._stack.append(kind(offset, length, self.feed.skip(length, "bytes")))
 
     def _next_buffer(self) -> None:
         # The buffer comes from outside of the pickle, which only a program can hand over.
-        self.oddities.append(("pickle.buffer", "data that is not in the file", self.feed.offset - 1))
+        self._odd("pickle.buffer", "data that is not in the file")
         self._stack.append(Blob(self.feed.offset, 0, b""))
 
     def _readonly_buffer(self) -> None:
-        self._top()
+        if not isinstance(self._top(), (Blob, *_UNKNOWN)):
+            self._fail("it locks something that is no buffer", "pickle.type")
 
     # Containers
 
@@ -341,7 +363,9 @@ class Machine:
 
     def _frozenset(self) -> None:
         self._count_node()
-        self._stack.append(Elements(self._pop_mark()))
+        items = self._pop_mark()
+        self._check_keys(items)
+        self._stack.append(Frozen(items))
 
     def _append(self) -> None:
         item = self._pop()
@@ -352,24 +376,34 @@ class Machine:
         self._extend(self._top(), items)
 
     def _extend(self, target: Any, items: list[Any]) -> None:
-        if type(target) is not list:
-            self.refusals.add("it appends to something that is no list", self.feed.offset - 1)
         if type(target) is list:
             target.extend(items)
-        elif type(target) is Thing:
-            if target.listed is None:
-                target.listed = []
-            target.listed.extend(items)
-        elif items:
-            self._fail("it appends to something that is no list", "pickle.type")
+            return
+        self.refusals.add("it appends to something that is no list", self.feed.offset - 1)
+        if type(target) is ByteArray and all(type(item) is int and 0 <= item < 256 for item in items):
+            return
+        # With no items at all, one of CPython's unpicklers lets everything pass, and the other does not.
+        self._put_into(target, items, "it appends to something that is no list")
 
     def _additems(self) -> None:
         items = self._pop_mark()
         target = self._top()
         if type(target) is Elements:
+            self._check_keys(items)
             target.items.extend(items)
         else:
-            self._extend(target, items)
+            self._put_into(target, items, "it adds to something that is no set")
+
+    def _put_into(self, target: Any, items: list[Any], problem: str) -> None:
+        """Items for something that the file names or computes."""
+        if isinstance(target, Thing):
+            if target.listed is None:
+                target.listed = []
+            target.listed.extend(items)
+        elif type(target) is Global:
+            self.uses.changed(target, self.feed.offset - 1)
+        elif isinstance(target, _PLAIN):
+            self._fail(problem, "pickle.type")
 
     def _setitem(self) -> None:
         value, key = self._pop(), self._pop()
@@ -382,24 +416,40 @@ class Machine:
     def _set(self, target: Any, flat: list[Any]) -> None:
         if not Refusals.sets_items(target):
             self.refusals.add("it sets items of something that is no dict", self.feed.offset - 1)
-        if type(target) is Thing:
+        if len(flat) % 2:
+            self._fail("a key without a value", "pickle.stack")
+        if type(target) is Pairs:
+            self._fill(target, flat)
+        elif isinstance(target, Thing):
             if target.pairs is None:
                 target.pairs = Pairs()
-            self._fill(target.pairs, flat)
-        elif type(target) is Pairs:
-            self._fill(target, flat)
-        elif type(target) is list and all(type(key) is int for key in flat[::2]):
-            target.extend(flat[1::2])  # unusual, but Python would take it
-        elif flat:
+            target.pairs.flat.extend(flat)
+        elif type(target) is Global and flat:
+            self.uses.changed(target, self.feed.offset - 1)
+        elif type(target) is list:
+            self._replace(target, flat)
+        elif isinstance(target, _PLAIN) and flat:
             self._fail("it sets items of something that has none", "pickle.type")
+
+    def _replace(self, target: list[Any], flat: list[Any]) -> None:
+        """Unusual, but Python takes it: items of a list, by number."""
+        for key, value in zip(flat[::2], flat[1::2], strict=True):
+            if isinstance(key, _UNKNOWN):
+                continue
+            if not isinstance(key, int) or not -len(target) <= key < len(target):
+                self._fail("it sets an item that a list does not have", "pickle.type")
+            target[key] = value
 
     def _fill(self, target: Pairs, flat: list[Any]) -> None:
         if len(flat) % 2:
             self._fail("a key without a value", "pickle.stack")
-        for key in flat[::2]:
-            if type(key) in (list, Pairs, Elements):
-                self._fail("a key that cannot be one: a list, a dict or a set", "pickle.key")
+        self._check_keys(flat[::2])
         target.flat.extend(flat)
+
+    def _check_keys(self, keys: list[Any]) -> None:
+        for key in keys:
+            if type(key) in _UNHASHABLE or (type(key) is tuple and _holds_unhashable(key)):
+                self._fail("a key that cannot be one: a list, a dict or a set", "pickle.key")
 
     # The memo
 
@@ -434,6 +484,8 @@ class Machine:
         self._remember(len(self._memo) + self._records.memoized)
 
     def _remember(self, index: int) -> None:
+        if index > self.feed.offset + _SPARSE:
+            self._odd("pickle.memo", f"something is stored under {index:,}, which not every reader can do")
         if index in self._memo or index <= self._records.highest:
             self._records.replaced(index)
         self._memo[index] = self._top()
@@ -442,19 +494,29 @@ class Machine:
 
     def _global(self) -> None:
         offset = self.feed.offset - 1
-        module = self._line_text("a module")
-        self._name(module, self._line_text("a name"), offset)
+        module = self._line_text("a module", "utf-8")
+        self._name(module, self._line_text("a name", "utf-8"), offset)
 
-    def _line_text(self, what: str) -> str:
-        return self.feed.line(what).decode("utf-8", "backslashreplace")
+    def _line_text(self, what: str, encoding: str, *, least: int = 1) -> str:
+        line = self.feed.line(what)
+        if len(line) < least:  # only one of CPython's unpicklers takes it
+            self._fail(f"{what} that is empty", "pickle.text")
+        try:
+            return line.decode(encoding)
+        except UnicodeDecodeError as cause:
+            raise self.feed.corrupt(f"{what} that is not {encoding}", code="pickle.text") from cause
 
     def _stack_global(self) -> None:
         offset = self.feed.offset - 1
         name, module = self._pop(), self._pop()
-        if type(name) is str and type(module) is str:
-            self._name(module, name, offset)
-        else:
-            self._name("<dynamic>", as_text(name) or "<dynamic>", offset)
+        self._name(self._part_of_name(module), self._part_of_name(name), offset)
+
+    def _part_of_name(self, value: Any) -> str:
+        if isinstance(value, (str, bytes)):
+            return as_text(value)
+        if isinstance(value, _PLAIN):
+            self._fail("a name that is no text", "pickle.type")
+        return DYNAMIC
 
     def _name(self, module: str, name: str, offset: int) -> None:
         if self.protocol < 3:  # as Python 3 reads names of Python 2
@@ -468,23 +530,28 @@ class Machine:
         self._stack.append(made)
 
     def _ext1(self) -> None:
-        self._extension(self._byte())
+        offset = self.feed.offset - 1
+        self._extension(self._byte(), offset)
 
     def _ext2(self) -> None:
-        self._extension(self._unpacked(_U16))
+        offset = self.feed.offset - 1
+        self._extension(self._unpacked(_U16), offset)
 
     def _ext4(self) -> None:
-        self._extension(self._unpacked(_I32))
+        offset = self.feed.offset - 1
+        self._extension(self._unpacked(_I32), offset)
 
-    def _extension(self, number: int) -> None:
-        self._name("<extension registry>", str(number), self.feed.offset)
+    def _extension(self, number: int, offset: int) -> None:
+        if number <= 0:
+            self._fail(f"extension {number}, but the first is 1", "pickle.extension")
+        self._name("<extension registry>", str(number), offset)
 
     def _reduce(self) -> None:
         args = self._pop()
         function = self._pop()
         made = self._called(function, args)
         self.refusals.reduce(function, made.offset)
-        if made.path == Records.REBUILD and self._quick:
+        if made.path == Records.REBUILD and self._quick and "." not in function.name:
             self._records.follow(self._stack)
 
     def _newobj(self) -> None:
@@ -497,6 +564,8 @@ class Machine:
         kwargs, args = self._pop(), self._pop()
         made = self._called(self._pop(), args, as_class=True)
         made.kwargs = kwargs
+        if not isinstance(kwargs, (Pairs, Thing)):
+            self._odd("pickle.arguments", "named arguments that are no dict, which not every reader takes")
 
     def _obj(self) -> None:
         items = self._pop_mark()
@@ -505,13 +574,21 @@ class Machine:
         self._called(items[0], tuple(items[1:]))
 
     def _inst(self) -> None:
+        offset = self.feed.offset - 1
         args = self._pop_mark()
-        self._global()
-        self._called(self._stack.pop(), tuple(args))
+        module = self._line_text("a module", "ascii")
+        self._name(module, self._line_text("a class", "ascii"), offset)
+        self._called(self._stack.pop(), tuple(args), offset=offset)
 
-    def _called(self, function: Any, args: Any, *, as_class: bool = False) -> Thing:
+    def _called(
+        self, function: Any, args: Any, *, as_class: bool = False, offset: int | None = None
+    ) -> Thing:
         self._count_node()
-        made = Thing(function, args, self.feed.offset - 1)
+        if isinstance(function, _PLAIN):
+            self._fail("it calls something that cannot be called", "pickle.type")
+        if type(args) is not tuple:
+            self._odd("pickle.arguments", "arguments that are no tuple, which not every reader takes")
+        made = Thing(function, args, self.feed.offset - 1 if offset is None else offset)
         self.uses.called(made, as_class=as_class)
         self._stack.append(made)
         return made
@@ -520,14 +597,18 @@ class Machine:
         state = self._pop()
         target = self._top()
         self.refusals.build(target, self.feed.offset - 1)
-        if type(target) is Thing:
+        if isinstance(target, Thing):
             target.state = state if target.state is None else (target.state, state)
+        elif type(target) is Global:
+            self.uses.changed(target, self.feed.offset - 1)
+        elif isinstance(target, _PLAIN) and state is not None:
+            self._fail("it sets the state of something that has none", "pickle.type")
 
     def _binpersid(self) -> None:
         self._persistent(self._pop())
 
     def _persid(self) -> None:
-        self._persistent(self._line_text("an id"))
+        self._persistent(self._line_text("an id", "ascii", least=0))
 
     def _persistent(self, id: Any) -> None:
         self._count_node()
@@ -536,17 +617,36 @@ class Machine:
         self._stack.append(self._resolve(id))
 
 
-def run_all(
-    source: Source, limits: Limits, *, offset: int = 0, keep: Callable[[Machine], None]
-) -> CorruptFileError | None:
-    """Run all streams from there on. Each is handed to `keep`; one that fails, too, and it is the last."""
-    while offset < source.nbytes:
-        machine = Machine(source, limits, offset=offset)
-        try:
-            machine.run()
-        except CorruptFileError as error:
-            keep(machine)
-            return error
-        keep(machine)
-        offset = machine.feed.offset
-    return None
+_UNHASHABLE = frozenset((list, Pairs, Elements, ByteArray))
+
+
+def _holds_unhashable(key: tuple[Any, ...]) -> bool:
+    """Whether one of the first values inside a tuple is a list, dict or set; deep ones are not looked at."""
+    waiting: list[Any] = [key]
+    for _ in range(16):
+        if not waiting:
+            break
+        value = waiting.pop()
+        if type(value) in _UNHASHABLE:
+            return True
+        if type(value) is tuple:
+            waiting.extend(value[:16])
+    return False
+
+
+def _handler(code: int) -> Callable[[Machine], bool | None]:
+    name = OPCODES.get(code)
+    if name is None:
+        return lambda machine: machine._fail(f"{code:#04x} is no opcode", "pickle.opcode")
+    method: Callable[[Machine], bool | None] = getattr(Machine, f"_{name}")
+    if Refusals.allows(code):
+        return method
+
+    def unsupported(machine: Machine) -> bool | None:
+        machine.refusals.add(f"unsupported operand {code} ({name.upper()})", machine.feed.offset - 1)
+        return method(machine)
+
+    return unsupported
+
+
+_HANDLERS = [_handler(code) for code in range(256)]

@@ -72,6 +72,34 @@ class Thing:
         return function.path if type(function) is Global else ""
 
 
+class Record(Thing):
+    """The call that rebuilds a tensor, as torch writes it for an entry of a state dict.
+
+    Its arguments are put together when somebody asks: there may be a million, and hardly anybody does.
+    """
+
+    __slots__ = ("device", "first", "hooks", "number", "numel", "shape", "storage", "strides")
+
+    function: Global
+    storage: Global
+    number: str
+    device: str
+    numel: int
+    first: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    hooks: Global
+
+    def __init__(self, function: Global, offset: int) -> None:
+        self.function, self.offset = function, offset
+        self.kwargs = self.state = self.pairs = self.listed = None
+
+    @property
+    def args(self) -> tuple[Any, ...]:  # type: ignore[override]
+        id = ("storage", self.storage, self.number, self.device, self.numel)
+        return Persistent(id), self.first, self.shape, self.strides, False, Thing(self.hooks, (), self.offset)
+
+
 class Persistent:
     """Something outside of the pickle, by the name that its writer gave it."""
 

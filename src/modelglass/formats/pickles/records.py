@@ -13,7 +13,7 @@ from typing import Any
 
 from modelglass.formats.limits import Limits
 from modelglass.formats.pickles.feed import Feed
-from modelglass.formats.pickles.objects import Global, Persistent, Thing
+from modelglass.formats.pickles.objects import Global, Record
 from modelglass.formats.pickles.uses import Uses
 
 _PUT = rb"(q.|r....)"
@@ -70,7 +70,7 @@ class Records:
         self._tuples: dict[bytes, tuple[int, ...]] = {}
         self._named: dict[tuple[bytes, ...], tuple[Global, Global, str, Global] | None] = {}
         self._firsts: list[int] = []  # of each entry, the first of its numbers in the memo
-        self._entries: list[tuple[str, Thing]] = []
+        self._entries: list[tuple[str, Record]] = []
         self.memoized = 0  # numbers that are not in the memo, because an entry has them
         self.highest = -1  # of these numbers
 
@@ -142,15 +142,16 @@ class Records:
             return False
         rebuild, storage, device, hooks = named
         offset = feed.base + found.end() - len(put_tensor) - 1
-        id = ("storage", storage, number.decode("ascii"), device, _integer(numel))
-        args = (Persistent(id), _integer(first), sizes, steps, False, Thing(hooks, (), offset))
-        tensor = Thing(rebuild, args, offset)
+        tensor = Record(rebuild, offset)
+        tensor.storage, tensor.number, tensor.device = storage, number.decode("ascii"), device
+        tensor.numel, tensor.first = _integer(numel), _integer(first)
+        tensor.shape, tensor.strides, tensor.hooks = sizes, steps, hooks
         self._keep(first_number, memoized, key, tensor)
         stack += (key, tensor)
         feed.pos = found.end()
         return True
 
-    def _keep(self, first: int, count: int, key: str, tensor: Thing) -> None:
+    def _keep(self, first: int, count: int, key: str, tensor: Record) -> None:
         self._firsts.append(first)
         self._entries.append((key, tensor))
         self.memoized += count

@@ -13,35 +13,43 @@ DYNAMIC = "<dynamic>"
 class Use:
     """One name, and how it is used."""
 
-    __slots__ = ("as_class", "as_function", "first_call", "named", "offset", "path")
+    __slots__ = ("as_class", "as_function", "changed", "first_call", "module", "name", "named", "offset")
 
-    def __init__(self, path: str, offset: int) -> None:
-        self.path, self.offset = path, offset
+    def __init__(self, module: str, name: str, offset: int) -> None:
+        self.module, self.name, self.offset = module, name, offset
         self.named = 0
         self.as_function = 0  # calls that may be of a function
         self.as_class = 0  # calls that can only make an object
         self.first_call: Thing | None = None
+        self.changed: int | None = None  # where the file first sets the state or items of what is named
 
     @property
     def calls(self) -> int:
         return self.as_function + self.as_class
 
+    @property
+    def path(self) -> str:
+        return f"{self.module}.{self.name}" if self.name else self.module
+
 
 class Uses:
-    """All names of one stream, in order."""
+    """All names of one stream, in order.
+
+    A name with dots is a way through attributes: `a` and `b.c` are not the same as `a.b` and `c`.
+    """
 
     def __init__(self) -> None:
-        self._by_path: dict[str, Use] = {}
+        self._by_name: dict[str | tuple[str, str], Use] = {}
 
     def __iter__(self) -> Iterator[Use]:
-        return iter(self._by_path.values())
+        return iter(self._by_name.values())
 
     def named(self, each: Global) -> None:
-        self._use(each.path, each.offset).named += 1
+        self._use(each).named += 1
 
     def called(self, made: Thing, *, as_class: bool) -> None:
-        path = made.path or _computed(made.function)
-        use = self._by_path.get(path) or self._use(path, made.offset)
+        function = made.function
+        use = self._use(function) if type(function) is Global else self._computed(function, made.offset)
         if as_class:
             use.as_class += 1
         else:
@@ -50,18 +58,28 @@ class Uses:
             use.first_call = made
 
     def called_again(self, path: str) -> None:
-        """The same call once more, by a name that was called before."""
-        self._by_path[path].as_function += 1
+        """The same call once more, by a name without dots that was called before."""
+        self._by_name[path].as_function += 1
 
-    def _use(self, path: str, offset: int) -> Use:
-        use = self._by_path.get(path)
+    def changed(self, each: Global, offset: int) -> None:
+        """The file sets the state or items of what it names."""
+        use = self._use(each)
+        use.changed = offset if use.changed is None else use.changed
+
+    def _use(self, each: Global) -> Use:
+        key = (each.module, each.name) if "." in each.name else each.path
+        use = self._by_name.get(key)
         if use is None:
-            use = self._by_path[path] = Use(path, offset)
+            use = self._by_name[key] = Use(each.module, each.name, each.offset)
         return use
 
-
-def _computed(function: Any) -> str:
-    """What to call something that the file computes and then calls."""
-    if type(function) is Thing:
-        return f"{DYNAMIC} result of {function.path or DYNAMIC}"
-    return f"{DYNAMIC} {type(function).__name__}"
+    def _computed(self, function: Any, offset: int) -> Use:
+        """Something that the file computes and then calls."""
+        what = type(function).__name__.lower()
+        if isinstance(function, Thing):
+            what = f"result of {function.path or DYNAMIC}"
+        key = (DYNAMIC, what)
+        use = self._by_name.get(key)
+        if use is None:
+            use = self._by_name[key] = Use(f"{DYNAMIC} {what}", "", offset)
+        return use

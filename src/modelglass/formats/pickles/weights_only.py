@@ -81,7 +81,7 @@ class Refusals:
     @staticmethod
     def sets_items(target: Any) -> bool:
         """Whether torch would set items of that."""
-        return type(target) is Pairs or (type(target) is Thing and target.path in _DICTS)
+        return type(target) is Pairs or (isinstance(target, Thing) and target.path in _DICTS)
 
     def add(self, reason: str, offset: int) -> None:
         if self.first is None:
@@ -102,7 +102,7 @@ class Refusals:
             self.add("it makes an object of something that is no allowed class", offset)
 
     def build(self, target: Any, offset: int) -> None:
-        if type(target) is not Thing or target.path not in _BUILDABLE:
+        if not isinstance(target, Thing) or target.path not in _BUILDABLE:
             self.add("it sets the state of something that is neither tensor nor OrderedDict", offset)
 
     def persistent(self, id: Any, offset: int) -> None:

@@ -61,7 +61,7 @@ def _below(path: str, value: Any, found: Contents) -> Iterator[tuple[str, Any, s
         yield from ((_joined(path, index), item, None) for index, item in enumerate(value))
     elif isinstance(value, Elements):
         yield from ((_joined(path, index), item, None) for index, item in enumerate(value.items))
-    elif type(value) is Thing:
+    elif isinstance(value, Thing):
         if value.listed:
             yield from ((_joined(path, index), item, None) for index, item in enumerate(value.listed))
         if type(value.state) is Pairs and items is None:
@@ -83,7 +83,7 @@ def _in_dict(path: str, items: Pairs, found: Contents) -> Iterator[tuple[str, An
 def is_module(value: Any) -> bool:
     """Whether this is a whole `nn.Module` or one of TorchScript's."""
     return (
-        type(value) is Thing
+        isinstance(value, Thing)
         and type(value.state) is Pairs
         and (value.path.startswith("__torch__.") or value.state.get("_modules") is not None)
     )

@@ -55,7 +55,7 @@ def read(source: OpenFile, reading: Reading) -> None:
 
 
 def _state(value: Any) -> Pairs | None:
-    return value.state if type(value) is Thing and type(value.state) is Pairs else None
+    return value.state if isinstance(value, Thing) and type(value.state) is Pairs else None
 
 
 def _tensor(source: Source, reading: Reading, name: str, entry: Any) -> Tensor | None:
@@ -76,7 +76,7 @@ def _tensor(source: Source, reading: Reading, name: str, entry: Any) -> Tensor |
 
 def _first(properties: Any) -> Any:
     """The element type: the first of the properties, kept as a tuple or by name."""
-    state = properties.state if type(properties) is Thing else None
+    state = properties.state if isinstance(properties, Thing) else None
     if type(state) is tuple and state:
         return state[0]
     return state.get("dtype") if type(state) is Pairs else None

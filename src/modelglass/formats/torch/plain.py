@@ -105,7 +105,7 @@ class _Shower:
         if value.path in ("torch.device", "builtins.complex") or value.path.startswith("pathlib."):
             joined = _SIMPLE[value.path].join(str(self.shown(each, depth + 1)) for each in args)
             return joined.replace("//", "/") or None
-        return self.shown(args[0], depth) if len(args) == 1 else None
+        return self.shown(args[0], depth + 1) if len(args) == 1 else None
 
 
 # Calls that make something simple; of those whose arguments are texts, what stands between them.
@@ -153,8 +153,12 @@ def _numpy_scalar(value: Thing) -> Json:
     if not value.path.endswith("multiarray.scalar") or type(args) is not tuple or len(args) != 2:
         return None
     descr, data = args
-    code = as_text(descr.args[0]) if type(descr) is Thing and type(descr.args) is tuple and descr.args else ""
-    if type(data) is Thing and data.path == "_codecs.encode" and type(data.args) is tuple and data.args:
+    code = (
+        as_text(descr.args[0])
+        if isinstance(descr, Thing) and type(descr.args) is tuple and descr.args
+        else ""
+    )
+    if isinstance(data, Thing) and data.path == "_codecs.encode" and type(data.args) is tuple and data.args:
         raw = as_text(data.args[0]).encode("latin-1", "replace")
     else:
         raw = data.head if type(data) is Blob else b""
@@ -206,7 +210,7 @@ def _array_bytes(value: Thing) -> bytes:
     """The bytes of a numpy array that are kept as text, as Python 2 could read them."""
     state = value.state
     data = state[4] if type(state) is tuple and len(state) == 5 else None
-    if type(data) is not Thing or data.path != "_codecs.encode" or type(data.args) is not tuple:
+    if not isinstance(data, Thing) or data.path != "_codecs.encode" or type(data.args) is not tuple:
         return b""
     text = data.args[0] if data.args else None
     return text.encode("latin-1", "replace") if isinstance(text, str) else b""

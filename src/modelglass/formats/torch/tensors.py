@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple
 
-from modelglass.formats.pickles.objects import Blob, Global, Pairs, Persistent, Thing, as_text
+from modelglass.formats.pickles.objects import Blob, Global, Pairs, Persistent, Record, Thing, as_text
 from modelglass.formats.pickles.weights_only import DTYPES, TENSOR_CLASSES
 from modelglass.report import Shape, TensorKind
 
@@ -89,11 +89,13 @@ class Found:
 
 def is_tensor(value: Any) -> bool:
     """Whether a call would give a tensor or an array."""
-    return type(value) is Thing and (value.path in _BUILDERS or value.path in TENSOR_CLASSES)
+    return isinstance(value, Thing) and (value.path in _BUILDERS or value.path in TENSOR_CLASSES)
 
 
 def tensor_of(value: Thing) -> Found:
     """The tensor that a call would give; `BadTensorError` when it cannot."""
+    if type(value) is Record:
+        return _of_record(value)
     try:
         builder = _BUILDERS.get(value.path, _old_tensor)
         return builder(*(_arguments(value) if builder is not _old_tensor else ()), thing=value)
@@ -103,6 +105,15 @@ def tensor_of(value: Thing) -> Found:
         if isinstance(cause, BadTensorError):
             raise
         raise BadTensorError(f"{value.path} has arguments that it does not take") from cause
+
+
+def _of_record(record: Record) -> Found:
+    """The tensor of an entry of a state dict, whose form is known to be right."""
+    dtype = _STORAGES.get(record.storage.path)
+    if dtype is None or record.numel < 0:
+        raise BadTensorError(f"{record.storage.path} of {record.numel:,} elements is no known storage")
+    storage = Storage(record.number, dtype, record.numel, record.device)
+    return _checked(storage, record.first, shape_of(record.shape), shape_of(record.strides), dtype)
 
 
 def _arguments(value: Thing) -> tuple[Any, ...]:
@@ -135,7 +146,7 @@ def _view(view: Any) -> tuple[str, int, int] | None:
 
 def shape_of(value: Any) -> Shape:
     """A shape out of a tuple, a list or a `torch.Size`."""
-    if type(value) is Thing and value.path == "torch.Size" and value.args:
+    if isinstance(value, Thing) and value.path == "torch.Size" and value.args:
         value = value.args[0]
     if type(value) is list:
         value = tuple(value)
@@ -192,7 +203,7 @@ def _parameter(data: Any, gradient: Any = None, *rest: Any, thing: Thing) -> Fou
 def _inner(value: Any) -> Found:
     """The tensor inside another call; calls nest a few times at most."""
     depth = 0
-    while type(value) is Thing and value.path in _WRAPPERS and depth < 8:
+    while isinstance(value, Thing) and value.path in _WRAPPERS and depth < 8:
         value, depth = _arguments(value)[0], depth + 1
     if not is_tensor(value) or value.path in _WRAPPERS:
         raise BadTensorError("a tensor made of something that is none")
@@ -204,7 +215,7 @@ def _quantized(storage: Any, first: Any, size: Any, strides: Any, *rest: Any, th
 
 
 def _sparse(layout: Any, data: Any, *rest: Any, thing: Thing) -> Found:
-    name = as_text(layout.args[0]) if type(layout) is Thing and layout.args else "sparse"
+    name = as_text(layout.args[0]) if isinstance(layout, Thing) and layout.args else "sparse"
     parts = tuple(tensor_of(part) for part in data if is_tensor(part))
     shape = next(
         shape_of(part) for part in data if not is_tensor(part) and type(part) in (tuple, list, Thing)
@@ -263,10 +274,14 @@ def _frombuffer(data: Any, descr: Any, size: Any, order: Any = "C", *rest: Any, 
 
 
 def _numpy(descr: Any, shape: Shape, data: Any, fortran: bool) -> Found:
-    code = as_text(descr.args[0]) if type(descr) is Thing and type(descr.args) is tuple and descr.args else ""
-    order = as_text(descr.state[1]) if type(descr) is Thing and type(descr.state) is tuple else ""
+    code = (
+        as_text(descr.args[0])
+        if isinstance(descr, Thing) and type(descr.args) is tuple and descr.args
+        else ""
+    )
+    order = as_text(descr.state[1]) if isinstance(descr, Thing) and type(descr.state) is tuple else ""
     dtype = _NUMPY.get(code.lstrip("<>|="))
-    if type(data) is Thing and data.path == "_codecs.encode":  # bytes, as Python 2 could read them
+    if isinstance(data, Thing) and data.path == "_codecs.encode":  # bytes, as Python 2 could read them
         data = None
     if dtype is None:
         return Found(storage=None, shape=shape, dtype=code or "object", kind="buffer")
@@ -314,6 +329,6 @@ def items_of(value: Any) -> Pairs | None:
     """The items of a dictionary, plain or ordered, or of what subclasses one."""
     if type(value) is Pairs:
         return value
-    if type(value) is Thing:
+    if isinstance(value, Thing):
         return value.pairs
     return None
