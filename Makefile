@@ -16,6 +16,13 @@ demo: $(VENV)/.core
 	$(BIN)/modelglass stats examples/models.py::damaged
 	@echo
 	$(BIN)/modelglass unique examples/models.py::language_model_80b --input 1x4096:int64 --sort macs
+	@echo
+	$(BIN)/python examples/make_files.py
+	$(BIN)/modelglass examples/files/training.pt
+	@echo
+	$(BIN)/modelglass examples/files/mixtral
+	@echo
+	$(BIN)/modelglass scan examples/files/suspicious.pt || test $$? -eq 1
 
 test: lint types unit
 
@@ -27,6 +34,7 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 unit: $(VENV)/.dev
+	$(BIN)/python examples/make_files.py
 	$(BIN)/pytest -n 2
 
 # Mutated files of every format, for so many seconds each.
@@ -35,6 +43,7 @@ fuzz: $(VENV)/.dev
 
 # Rewrite the golden files and read the diff.
 golden: $(VENV)/.dev
+	$(BIN)/python examples/make_files.py
 	$(BIN)/pytest -n 2 --update-golden
 	git --no-pager diff --stat -- tests/golden
 

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for target in chosen:
         broken += fuzz(
             target,
-            made[target.name],
+            list(made[target.name].values()),
             seed=options.seed,
             seconds=options.seconds,
             most=options.inputs,
@@ -50,10 +50,11 @@ def fuzz(
 ) -> int:
     """Read the seeds, then inputs made of them until the time is over; how many bugs were found."""
     places: dict[str, int] = {}
-    start, number = time.monotonic(), 0
+    number = 0
     with prepared(target) as folder:
         for data in given:
             _note(target, data, attempt(target, data, folder=folder, thorough=True), places, keep)
+        start = time.monotonic()
         while time.monotonic() - start < seconds and (most is None or number < most):
             data = mutated(Random(f"{seed} {target.name} {number}"), given, target.structured)
             _note(target, data, attempt(target, data, folder=folder, number=number), places, keep)

@@ -1,8 +1,8 @@
 """Good files of every format, and the small ones of the bad files that are tested, to make new ones from.
 
-`python fuzz/seeds.py FOLDER FORMAT...` writes them as FOLDER/FORMAT/NAME. It is a process of its own, so that the one
-that reads mutated files has not imported the libraries which wrote them. Each run gives the same bytes, but
-for torch's oldest format, which orders and names storages by where they lay in memory.
+`python fuzz/seeds.py FOLDER FORMAT...` writes them as FOLDER/FORMAT/NAME. It is a process of its own, so that
+the one that reads mutated files has not imported the libraries that wrote them. A run gives the same bytes,
+but for torch's oldest format, which orders and names storages by where they lay in memory.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 MOST_NBYTES = 64 << 10  # of one seed: small inputs are many inputs
+LARGE = (14, 52, 54, 55, 56)  # rows of bad files that are larger, and take long to build
 
 Seeds = dict[str, bytes]
 
 
-def seeds(formats: list[str]) -> dict[str, list[bytes]]:
-    """The seeds of each format, made in another process."""
+def seeds(formats: list[str]) -> dict[str, Seeds]:
+    """The seeds of each format by name, made in another process; those of bad files begin with "hostile"."""
     with tempfile.TemporaryDirectory() as folder:
         path = f"{ROOT}:{ROOT / 'tests'}"
         subprocess.run(
@@ -35,7 +36,7 @@ def seeds(formats: list[str]) -> dict[str, list[bytes]]:
             env={**os.environ, "PYTHONPATH": path},
         )
         return {
-            format: [path.read_bytes() for path in sorted(Path(folder, format).iterdir())]
+            format: {path.name: path.read_bytes() for path in sorted(Path(folder, format).iterdir())}
             for format in formats
         }
 
@@ -65,6 +66,8 @@ def _hostile() -> Iterator[tuple[str, str, bytes]]:
     from hostile.cases import CASES
 
     for case in CASES:
+        if case.row in LARGE:
+            continue
         folder = Path("parent", "case")
         shutil.rmtree(folder.parent, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -120,7 +123,7 @@ def _index() -> Seeds:
     document = {"metadata": {"total_size": 48}, "weight_map": weights}
     return {
         "plain": json.dumps(document).encode(),
-        "torch": json.dumps({"weight_map": {"w": "a.bin"}}).encode(),
+        "hostile-missing": json.dumps({"weight_map": {"w": "a.bin"}}).encode(),
     }
 
 
@@ -181,7 +184,9 @@ def _dcp() -> Seeds:
         ("plain", {"w": torch.ones(2, 2), "note": "plain"}),
         ("trained", trained(torch.optim.Adam)),
     ):
-        checkpoint.save(content, checkpoint_id=name, no_dist=True)
+        checkpoint.save(  # type: ignore[attr-defined]
+            content, checkpoint_id=name, no_dist=True
+        )
         data = Path(name, ".metadata").read_bytes()
         made[name] = re.sub(rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", b"0" * 36, data)
     return made
@@ -292,7 +297,12 @@ def _json() -> Seeds:
         "quantization_config": {"quant_method": "gptq", "bits": 4},
         "text": '\u00e9 \\ " \U0001f600 \u2028',
     }
-    keras = {"class_name": "Lambda", "config": {}, "module": "a.b", "registered_name": None}
+    keras: dict[str, object] = {
+        "class_name": "Lambda",
+        "config": {},
+        "module": "a.b",
+        "registered_name": None,
+    }
     return {
         "config": json.dumps(config).encode(),
         "unicode": json.dumps(config, ensure_ascii=False, indent=1).encode(),

@@ -22,10 +22,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from hostile.runner import Peak, Watch
-
 from fuzz import mutations
 from fuzz.mutations import Mutation
+
+from hostile.runner import Peak, Watch
 from modelglass import api
 from modelglass.errors import FileError, InspectError
 from modelglass.formats import Limits, Reading, read, strict_json

@@ -9,6 +9,8 @@ import contextlib
 import doctest
 import io
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,8 @@ from modelglass.cli.main import main
 from modelglass.frameworks import request as requests
 
 ROOT = Path(__file__).parents[1]
+if not (ROOT / "examples" / "files").exists():  # `make test` has written them
+    subprocess.run([sys.executable, str(ROOT / "examples" / "make_files.py")], check=True)
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 

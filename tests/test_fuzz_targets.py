@@ -14,34 +14,47 @@ sys.path.append(str(Path(__file__).parents[1]))
 from fuzz import run, seeds, targets
 from fuzz.mutations import mutated
 
+from modelglass import api
+
 FEW = [name for name in targets.TARGETS if name not in ("pt2", "dcp", "torchscript")]  # torch takes seconds
 
 
 @pytest.fixture(scope="module")
-def made() -> dict[str, list[bytes]]:
+def made() -> dict[str, seeds.Seeds]:
     return seeds.seeds(FEW)
 
 
 @pytest.mark.parametrize("name", FEW)
-def test_seeds_and_some_mutations_of_them_break_no_rule(name: str, made: dict[str, list[bytes]]) -> None:
+def test_seeds_and_some_mutations_of_them_break_no_rule(name: str, made: dict[str, seeds.Seeds]) -> None:
     target = targets.TARGETS[name]
     with targets.prepared(target) as folder:
-        for data in made[name][:12]:
+        given = list(made[name].values())
+        for data in given[-12:]:
             assert targets.attempt(target, data, folder=folder, thorough=True) is None
         for number in range(30):
-            data = mutated(Random(number), made[name], target.structured)
+            data = mutated(Random(number), given, target.structured)
             assert targets.attempt(target, data, folder=folder, number=number) is None
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_good_seeds_are_accepted(name: str, made: dict[str, seeds.Seeds]) -> None:
+    target = targets.TARGETS[name]
+    with targets.prepared(target) as folder:
+        for seed, data in made[name].items():
+            (folder / target.file).write_bytes(data)
+            scan = api.scan(folder / target.file)
+            assert scan.exit_code() in (0, 1) or seed.startswith("hostile"), (seed, scan.findings)
 
 
 def test_every_format_has_seeds() -> None:
     assert set(seeds.MAKERS) == set(targets.TARGETS)
 
 
-def test_the_same_seed_makes_the_same_inputs(made: dict[str, list[bytes]]) -> None:
+def test_the_same_seed_makes_the_same_inputs(made: dict[str, seeds.Seeds]) -> None:
     for name in FEW:
-        structured = targets.TARGETS[name].structured
+        given, structured = list(made[name].values()), targets.TARGETS[name].structured
         first, second = (
-            [mutated(Random(f"7 {number}"), made[name], structured) for number in range(20)] for _ in range(2)
+            [mutated(Random(f"7 {number}"), given, structured) for number in range(20)] for _ in range(2)
         )
         assert first == second
 

@@ -58,3 +58,28 @@ def given_inputs(inputs: str | None, specs: tuple[str, ...]) -> Any:
     if inputs and specs:
         raise UsageError("--inputs and --input exclude each other", hint="give one of them")
     return inputs or api.TensorSpec.parse_all(specs) or None
+
+
+limit_option = click.option(
+    "--limit",
+    "limits",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="How much work a file may cause, such as tensors=100000; a wrong name lists all. Repeatable.",
+)
+
+
+def chosen_limits(given: tuple[str, ...]) -> dict[str, int] | None:
+    """The limits that are given as NAME=VALUE; None when there are none."""
+    chosen = {}
+    for each in given:
+        name, _, text = each.partition("=")
+        if name not in api.LIMITS:
+            raise UsageError(f"there is no limit {name!r}", hint="limits are " + ", ".join(api.LIMITS))
+        if not (text.isascii() and text.isdigit() and len(text) <= 18 and int(text) > 0):
+            raise UsageError(
+                f"--limit {name}={text} is no whole number above 0",
+                hint=f"write --limit {name}={api.LIMITS[name]}, which is the default, or another number",
+            )
+        chosen[name] = int(text)
+    return chosen or None

@@ -11,10 +11,12 @@ import click
 
 from modelglass import api
 from modelglass.cli._options import (
+    chosen_limits,
     color_option,
     format_option,
     given_inputs,
     inputs_options,
+    limit_option,
     output_option,
     width_option,
 )
@@ -25,6 +27,8 @@ FAILED = 3
 
 EPILOG = """\b
 Examples:
+  modelglass model.safetensors
+  modelglass inspect checkpoint.pt --format json
   modelglass inspect model.py::build --input 1x3x224x224
   modelglass model.py::build --inputs model.py::batch --depth 2
   modelglass mypackage.models:Net --input 2x16:int64 --input mask=2x16:bool
@@ -50,6 +54,7 @@ Examples:
 )
 @click.option("--no-fold", is_flag=True, help="Show repeated identical blocks one by one.")
 @click.option("--stats", is_flag=True, help="Read every weight and describe it, too.")
+@limit_option
 @width_option
 @format_option(api.RENDERERS)
 @color_option
@@ -64,6 +69,7 @@ def inspect(
     columns: str | None,
     no_fold: bool,
     stats: bool,
+    limits: tuple[str, ...],
     width: int | None,
     format_: str,
     color: str,
@@ -71,14 +77,15 @@ def inspect(
 ) -> None:
     """Show what is in a model, layer by layer: shapes, parameters, cost.
 
-    TARGET is file.py::function or package.module:function that returns a model. Without inputs only its
-    structure is read.
+    TARGET is a checkpoint (a file or a folder), or file.py::function or package.module:function that returns
+    a model. Without inputs only its structure is read.
     """
     shown = None if columns is None else api.known_columns(columns)
     given = given_inputs(inputs, specs)
+    most = chosen_limits(limits)
     # What the user's code prints must not mix with the result.
     with Progress() as progress, redirect_stdout(sys.stderr):
-        report = api.inspect(target, given, run=run, train=train, stats=stats, progress=progress)
+        report = api.inspect(target, given, run=run, train=train, stats=stats, limits=most, progress=progress)
     options: dict[str, Any] = {}
     if format_ != "json":
         options = {"depth": depth, "fold": not no_fold, "columns": shown}

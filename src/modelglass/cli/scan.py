@@ -10,10 +10,16 @@ from typing import Literal
 import click
 
 from modelglass import api
-from modelglass.cli._options import color_option, format_option, output_option, width_option
+from modelglass.cli._options import (
+    chosen_limits,
+    color_option,
+    format_option,
+    limit_option,
+    output_option,
+    width_option,
+)
 from modelglass.cli._output import emit, wants_color, width_of
 from modelglass.cli._progress import Progress
-from modelglass.errors import UsageError
 
 FAIL_ON = ("info", "notice", "high")
 
@@ -44,13 +50,7 @@ For several files it is the first of 3, 4, 1 and 0 that applies to any of them.
     show_default=True,
     help="Exit with 1 from this level on.",
 )
-@click.option(
-    "--limit",
-    "limits",
-    metavar="NAME=VALUE",
-    multiple=True,
-    help=f"How much work a file may cause: {', '.join(api.LIMITS)}. Repeatable.",
-)
+@limit_option
 @click.option("--redact", is_flag=True, help="Hide tokens, passwords and the names of home folders.")
 @width_option
 @format_option(api.SCAN_RENDERERS)
@@ -71,7 +71,7 @@ def scan(
     PATH is a file or a folder. Nothing in a file is run, imported or unpacked to disk. The answer is what
     was found in the bytes that were read, not that a file can be trusted.
     """
-    chosen = _limits(limits)
+    chosen = chosen_limits(limits)
     with Progress() as progress, redirect_stdout(sys.stderr):
         found = api.scan(paths, limits=chosen, progress=progress)
     look: dict[str, object] = {"redact": redact}
@@ -81,19 +81,3 @@ def scan(
     code = found.exit_code(fail_on)
     if code:
         raise SystemExit(code)
-
-
-def _limits(given: tuple[str, ...]) -> dict[str, int] | None:
-    """The limits that are given as NAME=VALUE; None when there are none."""
-    chosen = {}
-    for each in given:
-        name, _, text = each.partition("=")
-        if name not in api.LIMITS:
-            raise UsageError(f"there is no limit {name!r}", hint="limits are " + ", ".join(api.LIMITS))
-        if not (text.isascii() and text.isdigit() and len(text) <= 18 and int(text) > 0):
-            raise UsageError(
-                f"--limit {name}={text} is no whole number above 0",
-                hint=f"write --limit {name}={api.LIMITS[name]}, which is the default, or another number",
-            )
-        chosen[name] = int(text)
-    return chosen or None

@@ -9,7 +9,14 @@ from pathlib import Path
 import click
 
 from modelglass import api
-from modelglass.cli._options import color_option, format_option, output_option, width_option
+from modelglass.cli._options import (
+    chosen_limits,
+    color_option,
+    format_option,
+    limit_option,
+    output_option,
+    width_option,
+)
 from modelglass.cli._output import emit, wants_color, width_of
 from modelglass.cli._progress import Progress
 from modelglass.errors import UsageError
@@ -18,6 +25,7 @@ FOUND = 1
 
 EPILOG = """\b
 Examples:
+  modelglass stats model.safetensors
   modelglass stats model.py::load
   modelglass stats model.py::load --filter "*.attention.*" --sort std --top 20
   modelglass stats model.py::load --fail-on nan,inf,zero
@@ -48,6 +56,7 @@ Findings:
     metavar="FILE",
     help="Draw the distributions: .png, .svg or .pdf.",
 )
+@limit_option
 @width_option
 @format_option(api.STATS_RENDERERS)
 @color_option
@@ -61,6 +70,7 @@ def stats(
     columns: str | None,
     fail_on: str | None,
     plot: Path | None,
+    limits: tuple[str, ...],
     width: int | None,
     format_: str,
     color: str,
@@ -68,15 +78,16 @@ def stats(
 ) -> None:
     """Show what the weights of a model are like, and what is wrong with them.
 
-    TARGET is file.py::function or package.module:function that returns a model. Weights are read once, and
-    compared where two tensors look the same.
+    TARGET is a checkpoint (a file or a folder), or file.py::function or package.module:function that returns
+    a model. Weights are read once, and compared where two tensors look the same.
     """
     unwanted = _codes(fail_on)
     if columns is not None:
         api.known_columns(columns, api.STATS_COLUMNS)
+    most = chosen_limits(limits)
     draw = None if plot is None else api.plotter(plot)
     with Progress() as progress, redirect_stdout(sys.stderr):
-        report = api.inspect(target, stats=pattern or True, progress=progress)
+        report = api.inspect(target, stats=pattern or True, limits=most, progress=progress)
         if draw is not None:
             progress("drawing")
             draw(report)

@@ -64,11 +64,18 @@ def told_apart(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[str]]:
 
 def doubtful(tensors: Sequence[Tensor]) -> list[str]:
     """The names of those that count as parameters, and may well be buffers."""
-    return [
-        tensor.name
-        for tensor in tensors
-        if tensor.kind == "parameter" and tensor.trainable is None and may_be_buffer(tensor)
-    ]
+    found: list[str] = []
+    plain: set[tuple[str, int]] = set()  # names and ranks that leave no doubt: a model has few, often
+    for tensor in tensors:
+        if tensor.kind == "parameter" and tensor.trainable is None:
+            like = tensor.name.rpartition(".")[2], len(tensor.shape or ())
+            if like in plain and tensor.dtype not in _NOT_TRAINED:
+                continue
+            if may_be_buffer(tensor):
+                found.append(tensor.name)
+            elif tensor.packing is None:
+                plain.add(like)
+    return found
 
 
 def is_buffer(tensor: Tensor) -> bool:

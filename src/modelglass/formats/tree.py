@@ -35,13 +35,14 @@ def modules(tensors: Sequence[Tensor], known: Known) -> tuple[Module, ...]:
             _make(owner, held, children)
         held[owner].append(tensor.name)
     for below in children.values():
-        _count_up(below)
+        if len(below) > 1:
+            _count_up(below)
     return tuple(_module(path, held[path], children[path], known) for path in _downwards(children))
 
 
 def _count_up(paths: list[str]) -> None:
     """Put 10 behind 9: files that sort names put it behind 1."""
-    if len(paths) > 1 and all(path.rpartition(".")[2].isdecimal() for path in paths):
+    if paths[0][-1:].isdecimal() and all(path.rpartition(".")[2].isdecimal() for path in paths):
         paths.sort(key=lambda path: int(path.rpartition(".")[2][:MOST_DIGITS]))
 
 

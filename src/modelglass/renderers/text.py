@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from modelglass.renderers._escape import cell_width, fitted, printable
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # Narrowest useful width of the columns that may be cut; the others are numbers and stay whole.
 _FLEXIBLE = {"name": 18, "type": 10, "input": 12, "output": 14, "tensors": 16, "config": 12, "path": 16}
+MOST_LINES = 4  # of one total
 _COLUMN_STYLE = {"type": CYAN, "input": DIM, "tensors": DIM, "config": DIM, "share": DIM}
 
 
@@ -106,6 +107,15 @@ def _totals(report: Report, width: int, paint: Paint) -> str:
     rows = totals(report)
     label_width = max(cell_width(label) for label, _ in rows) + GAP
     return "\n".join(
-        paint(label.ljust(label_width), DIM) + fitted(printable(text), max(20, width - label_width))
-        for label, text in rows
+        paint(label.ljust(label_width), DIM) + text
+        for label, long in rows
+        for label, text in _folded(label, printable(long), max(20, width - label_width))
     )
+
+
+def _folded(label: str, text: str, width: int) -> Iterator[tuple[str, str]]:
+    """A text on as many lines as it takes, up to a few; only the first has the label."""
+    lines = [line.strip() for line in wrapped(text, width)]
+    for index, line in enumerate(lines[:MOST_LINES]):
+        cut = index + 1 == MOST_LINES and len(lines) > MOST_LINES
+        yield label if index == 0 else "", fitted(f"{line} …" if cut else line, width)

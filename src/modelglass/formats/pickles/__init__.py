@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -19,11 +20,17 @@ _SECOND = frozenset(bytes((code,)) for code in b"cdilpqtbXU]}()IKMJGVS\x8c.0")
 _ODD: dict[str, Level] = {
     "pickle.open-mark": "invalid",
     "pickle.protocol": "notice",
-    "pickle.encoding": "info",
+    "pickle.frame": "invalid",
+    "pickle.arguments": "invalid",
+    "pickle.memo": "invalid",
     "pickle.buffer": "info",
 }
 MOST_ODDITIES = 20  # that are reported of one stream
-MOST_BLOBS = 100  # nested pickles that are looked into
+MOST_VALUES = 100  # of one call that are searched for a nested pickle
+MOST_DEPTH = 3  # of pickles inside pickles
+MOST_FINDINGS = 1000  # of one kind, in one checkpoint; the rest is counted
+MOST_GLOBALS = 10_000
+MOST_SHOWN = 300  # characters of a name in a sentence
 
 __all__ = ["load", "looks_like", "scan_stream"]
 
@@ -39,27 +46,33 @@ def looks_like(head: bytes) -> bool:
 
 
 def load(
-    source: Source, reading: Reading, *, offset: int = 0, resolve: Callable[[Any], Any] | None = None
+    source: Source,
+    reading: Reading,
+    *,
+    offset: int = 0,
+    resolve: Callable[[Any], Any] | None = None,
+    depth: int = 0,
 ) -> Machine:
     """Run one stream and keep what it names and does, also when it must stop.
 
-    `resolve` says what stands in the place of something outside of the pickle, by its id.
+    `resolve` says what stands in the place of something outside of the pickle, by its id; `depth` is how many
+    pickles this one is inside of.
     """
     machine = Machine(source, reading.limits, offset=offset, resolve=resolve)
     try:
         machine.run()
     finally:
-        _keep(machine, source, reading)
+        _Keeper(machine, source, reading, depth).keep()
     return machine
 
 
-def scan_stream(source: Source, reading: Reading, *, offset: int = 0) -> Any:
+def scan_stream(source: Source, reading: Reading, *, offset: int = 0, depth: int = 0) -> Any:
     """Run every stream of a source, one after the other; the first one's result."""
     first: Any = None
     count = 0
     while offset < source.nbytes or not count:
         try:
-            machine = load(source, reading, offset=offset)
+            machine = load(source, reading, offset=offset, depth=depth)
         except CorruptFileError:
             if count and not looks_like(source.up_to(offset, 64)):
                 left = source.nbytes - offset
@@ -76,15 +89,102 @@ def scan_stream(source: Source, reading: Reading, *, offset: int = 0) -> Any:
     return first
 
 
-def _keep(machine: Machine, source: Source, reading: Reading) -> None:
-    for code, text, offset in machine.oddities[:MOST_ODDITIES]:
-        reading.found(source, code, _ODD[code], text, offset=offset)
-    for use in machine.uses:
-        kind = kind_of(use)
-        reading.globals.append(_global_use(use, kind, source))
-        _judge(use, kind, source, reading)
-        if kind not in ("core", "data") and use.first_call is not None:
-            _look_inside(use.first_call, source, reading)
+class _Keeper:
+    """Puts into a reading what one stream names and does."""
+
+    def __init__(self, machine: Machine, source: Source, reading: Reading, depth: int) -> None:
+        self._machine, self._source, self._reading, self._depth = machine, source, reading, depth
+        self._counts = Counter(finding.code for finding in reading.findings[-10 * MOST_FINDINGS :])
+        self._levels: dict[str, Level] = {}
+        self._looked_into: set[int] = set()  # offsets of bytes, or the identity of texts
+
+    def keep(self) -> None:
+        for code, text, offset in self._machine.oddities[:MOST_ODDITIES]:
+            self._found(code, _ODD[code], text, offset)
+        for code, text, offset in self._machine.oddities[MOST_ODDITIES:]:
+            if _ODD[code] == "invalid":
+                self._found(code, _ODD[code], text, offset)
+                break
+        for use in self._machine.uses:
+            kind = kind_of(use)
+            if len(self._reading.globals) < MOST_GLOBALS:
+                self._reading.globals.append(_global_use(use, kind, self._source))
+            self._judge(use, kind)
+            if kind not in ("core", "data") and use.first_call is not None:
+                self._look_inside(use.first_call)
+        for code, level in self._levels.items():
+            more = self._counts[code] - MOST_FINDINGS
+            self._reading.found(self._source, code, level, f"and {more:,} more of this kind", more=more)
+
+    def _found(self, code: str, level: Level, text: str, offset: int, **details: Any) -> None:
+        self._counts[code] += 1
+        if self._counts[code] <= MOST_FINDINGS:
+            self._reading.found(self._source, code, level, text, offset=offset, **details)
+        else:
+            self._levels[code] = level
+
+    def _judge(self, use: Use, kind: GlobalKind) -> None:
+        """A finding for what is neither tensors nor plain data."""
+        name = _shown(use.path)
+        if use.changed is not None:
+            text = f"changes {name} itself, which is not part of the file"
+            self._found("pickle.change", "high", text, use.changed, name=name)
+        if kind in ("core", "data"):
+            return
+        code = _CODES[kind] if use.calls or kind != "call" else "pickle.name"
+        if self._counts[code] >= MOST_FINDINGS:
+            self._found(code, "notice" if kind == "class" else "high", "", use.offset)
+            return
+        arguments = "" if use.first_call is None else preview(use.first_call.args)
+        details: dict[str, Any] = {"name": name, "called": use.calls > 0, "arguments": arguments}
+        if kind == "class":
+            doing = "makes objects of" if use.calls else "names"
+            text = f"{doing} {name}: loading imports {_shown(package_of(use) or use.path)} and runs its code"
+            self._found(code, "notice", text, use.offset, **details)
+            return
+        known = reputation(use.path)
+        doing = f"calls {name}{arguments}" if use.calls else f"names {name}"
+        text = f"{doing}, which {known}" if known else f"{doing} when it is loaded"
+        self._found(code, "high", text, use.offset, **details)
+
+    def _look_inside(self, call: Thing) -> None:
+        """Scan what is handed to a call and looks like a pickle itself."""
+        waiting: list[Any] = [call.args, call.kwargs, call.state]
+        for _ in range(MOST_VALUES):
+            if not waiting or self._depth >= MOST_DEPTH:
+                return
+            value = waiting.pop()
+            if isinstance(value, (tuple, list)):
+                waiting.extend(value[:MOST_VALUES])
+            elif isinstance(value, Thing) and value.path == "_codecs.encode":  # bytes, before protocol 3
+                waiting.append(value.args)
+            else:
+                inner = self._inner(value)
+                if inner is not None:
+                    self._scan(inner)
+
+    def _inner(self, value: Any) -> Source | None:
+        """A source of bytes or text that begins as a pickle does, the first time it is asked for."""
+        where = self._source.member or "pickle"
+        if isinstance(value, Blob) and looks_like(value.head) and value.offset not in self._looked_into:
+            self._looked_into.add(value.offset)
+            return self._source.part(value.offset, value.nbytes, f"{where}[{value.offset}]")
+        if isinstance(value, (str, bytes)) and -id(value) not in self._looked_into:
+            data = value if isinstance(value, bytes) else value.encode("latin-1", "replace")
+            if looks_like(data):
+                self._looked_into.add(-id(value))
+                return self._source.unpacked(data, f"{where}[text]")
+        return None
+
+    def _scan(self, inner: Source) -> None:
+        try:
+            scan_stream(inner, self._reading, depth=self._depth + 1)
+        except FileError as error:
+            text = f"bytes that begin as a pickle do not go on as one: {error.text}"
+            self._reading.found(inner, "pickle.nested", "notice", text, offset=error.offset)
+
+
+_CODES = {"class": "pickle.class", "call": "pickle.call", "dynamic": "pickle.dynamic"}
 
 
 def _global_use(use: Use, kind: GlobalKind, source: Source) -> GlobalUse:
@@ -102,37 +202,7 @@ def _global_use(use: Use, kind: GlobalKind, source: Source) -> GlobalUse:
     )
 
 
-def _judge(use: Use, kind: GlobalKind, source: Source, reading: Reading) -> None:
-    """A finding for what is neither tensors nor plain data."""
-    if kind in ("core", "data"):
-        return
-    known = reputation(use.path)
-    arguments = "" if use.first_call is None else preview(use.first_call.args)
-    details: dict[str, Any] = {"name": use.path, "called": use.calls > 0, "arguments": arguments}
-    if kind == "class":
-        doing = "makes objects of" if use.calls else "names"
-        text = f"{doing} {use.path}: loading imports {package_of(use) or use.path} and runs its code"
-        reading.found(source, "pickle.class", "notice", text, offset=use.offset, **details)
-        return
-    doing = f"calls {use.path}{arguments}" if use.calls else f"names {use.path}"
-    text = f"{doing}, which {known}" if known else f"{doing} when it is loaded"
-    code = "pickle.dynamic" if kind == "dynamic" else "pickle.call" if use.calls else "pickle.name"
-    reading.found(source, code, "high", text, offset=use.offset, **details)
-
-
-def _look_inside(call: Thing, source: Source, reading: Reading) -> None:
-    """Scan bytes that are handed to a call and look like a pickle themselves."""
-    waiting, seen = [call.args, call.kwargs, call.state], 0
-    while waiting and seen < MOST_BLOBS:
-        value = waiting.pop()
-        seen += 1
-        if isinstance(value, (tuple, list)):
-            waiting.extend(value[:MOST_BLOBS])
-        elif isinstance(value, Blob) and looks_like(value.head) and (source.member or "").count("[") < 3:
-            name = f"{source.member or 'pickle'}[{value.offset}]"
-            inner = source.part(value.offset, value.nbytes, name)
-            try:
-                scan_stream(inner, reading)
-            except FileError as error:
-                text = f"bytes that begin as a pickle do not go on as one: {error.text}"
-                reading.found(inner, "pickle.nested", "notice", text, offset=error.offset)
+def _shown(name: str) -> str:
+    """A name, of which the middle may be left out: both ends tell what it is."""
+    half = MOST_SHOWN // 2
+    return name if len(name) <= MOST_SHOWN else f"{name[:half]}…{name[-half:]}"

@@ -9,7 +9,7 @@ WINDOW = 1 << 20
 FIRST_WINDOW = 4096  # one file may hold very many short pickles
 MOST_FIXED = 16  # bytes that an opcode and its fixed argument take at most
 KEPT = 64 << 10  # bytes of one argument that are kept
-LINE = 64 << 10
+LINE = 1 << 20
 
 
 class Feed:
@@ -88,7 +88,7 @@ class Feed:
             self._load(self.offset, LINE + self._window)
             end = self.data.find(b"\n", self.pos, self.pos + LINE)
         if end < 0 and self.base + len(self.data) == self.source.nbytes and len(self.data) <= LINE:
-            # The end of the file takes the place of the line end, and CPython looks for the name all the same.
+            # The file's end takes the place of the line's, and CPython looks a name up all the same.
             end = len(self.data) - 1
         if end < self.pos:
             raise self.corrupt(f"{what} has no end within {LINE:,} bytes", code="pickle.text")

@@ -7,6 +7,7 @@ notorious ones only says more about them.
 from __future__ import annotations
 
 import sys
+from _compat_pickle import IMPORT_MAPPING
 
 from modelglass.formats.pickles.uses import DYNAMIC, Use
 from modelglass.formats.pickles.weights_only import ALLOWED
@@ -79,13 +80,23 @@ _DATA = frozenset(
         "torch.jit._pickle.restore_type_tag",
     }
 )
-_DATA_PREFIXES = (
-    "omegaconf.",
-    "numpy.dtypes.",
-    "torch.distributed.checkpoint.metadata.",
-    "torch.distributed.checkpoint.filesystem._StorageInfo",
-    "__torch__.",  # classes whose code is in the same TorchScript archive
+# Modules of which every class is plain data; what is reached through one of its attributes is not.
+_DATA_MODULES = frozenset(
+    {
+        "numpy.dtypes",
+        "omegaconf.base",
+        "omegaconf.dictconfig",
+        "omegaconf.listconfig",
+        "omegaconf.nodes",
+        "torch.distributed.checkpoint.metadata",
+    }
 )
+_TORCHSCRIPT = "__torch__"  # its classes have their code in the same archive, and are never imported
+# Packages of torch whose classes are layers, optimizers and the like: making one sets attributes, no more.
+_TORCH_PARTS = (
+    "torch.nn.modules.", "torch.nn.parallel.", "torch.nn.parameter", "torch.nn.utils.", "torch.optim.",
+    "torch.ao.nn.", "torch.ao.quantization.", "torch.nn.quantized.", "torch.nn.intrinsic.", "torch.nn.qat.",
+)  # fmt: skip
 _DATA_NUMPY = frozenset(
     f"numpy.{name}"
     for name in (
@@ -93,6 +104,9 @@ _DATA_NUMPY = frozenset(
         "complex64 complex128 str_ bytes_ datetime64 timedelta64"
     ).split()
 )
+
+# The names that the standard library had in Python 2 are its own, too.
+_STANDARD = sys.stdlib_module_names | {module.partition(".")[0] for module in IMPORT_MAPPING}
 
 # Modules of which nearly everything reaches the system; only used to say so.
 _NOTORIOUS = {
@@ -130,27 +144,37 @@ _NOTORIOUS = {
 
 def kind_of(use: Use) -> GlobalKind:
     """What the pickle can do with that name."""
-    if use.path.startswith(DYNAMIC):
+    if use.module.startswith(DYNAMIC) or use.name == DYNAMIC:
         return "dynamic"
-    if use.path in _CORE:
-        return "core"
-    if use.path in _DATA or use.path in _DATA_NUMPY or use.path.startswith(_DATA_PREFIXES):
+    package = use.module.partition(".")[0]
+    if "." not in use.name:  # else it is looked up through attributes, and may lead anywhere
+        if use.path in _CORE:
+            return "core"
+        if use.path in _DATA or use.path in _DATA_NUMPY or _is_data_class(use):
+            return "data"
+    if package == _TORCHSCRIPT and not use.as_function:
         return "data"
-    module, _, name = use.path.rpartition(".")
-    package = module.partition(".")[0]
-    if package == "torch" and not use.as_function and _names_a_class(name):
-        return "data"  # torch is imported anyway, and making an object of its own class runs no more
-    if package in sys.stdlib_module_names or package.startswith("<"):
+    if package in _STANDARD or package.startswith("<"):
         return "call"
-    if use.as_function and not _names_a_class(name):
+    if use.as_function and not _names_a_class(use.name):
         return "call"
     return "class"
 
 
+def _is_data_class(use: Use) -> bool:
+    if not _names_a_class(use.name):
+        return False
+    if use.module in _DATA_MODULES:
+        return True
+    if use.module == "torch.distributed.checkpoint.filesystem":
+        return use.name in ("_StorageInfo", "_StoragePrefix")
+    return use.module.startswith(_TORCH_PARTS) and not use.as_function
+
+
 def package_of(use: Use) -> str | None:
     """The package beyond Python and torch that loading would import."""
-    package = use.path.partition(".")[0]
-    if package in sys.stdlib_module_names or package.startswith("<") or package in ("torch", "__torch__"):
+    package = use.module.partition(".")[0]
+    if package in _STANDARD or package.startswith("<") or package in ("torch", "__torch__"):
         return None
     return package
 
@@ -162,5 +186,5 @@ def reputation(path: str) -> str | None:
 
 
 def _names_a_class(name: str) -> bool:
-    """Whether the name is written as classes are; what it names is not looked up."""
-    return name.lstrip("_")[:1].isupper()
+    """Whether the name is one word, written as classes are; what it names is not looked up."""
+    return name.isascii() and name.isidentifier() and name.lstrip("_")[:1].isupper()

@@ -83,7 +83,7 @@ class Machine:
                     feed.refill()
                 code = feed.data[feed.pos]
                 feed.pos += 1
-                if handlers[code](self):
+                if handlers[code](self) is True:
                     return self.result
         except (struct.error, IndexError) as cause:
             raise feed.corrupt("the pickle is cut off", code="pickle.truncated") from cause
@@ -127,6 +127,9 @@ class Machine:
             self._pop_mark()
         else:
             self._pop()
+
+    def _drop_mark(self) -> None:
+        self._pop_mark()
 
     def _dup(self) -> None:
         self._stack.append(self._top())

@@ -6,7 +6,7 @@ OPCODES = {
         "(": "mark",
         ".": "stop",
         "0": "pop_one",
-        "1": "pop_mark",
+        "1": "drop_mark",
         "2": "dup",
         "F": "float",
         "I": "int",

@@ -5,6 +5,7 @@ The names are those of torch 2.13; a test compares them with the torch that is i
 
 from __future__ import annotations
 
+from _compat_pickle import IMPORT_MAPPING
 from typing import Any
 
 from modelglass.formats.pickles.objects import Global, Pairs, Thing, as_text
@@ -62,6 +63,14 @@ ALLOWED = (
     | {"torch.serialization._get_layout", "_codecs.encode"}
     | {f"torch.{name}" for name in (*DTYPES, *_SCHEMES)}
 )
+# What can be called; the rest of the names are values, and calling one is an error in torch, too.
+_CALLABLE = (
+    _CLASSES
+    | REBUILDS
+    | {"torch.serialization._get_layout", "_codecs.encode"}
+    | {"torch.storage.TypedStorage", "torch.storage.UntypedStorage"}
+)
+_NEW = _CLASSES | {"torch.storage.TypedStorage", "torch.storage.UntypedStorage"}
 # Objects whose state torch would set.
 _BUILDABLE = (REBUILDS | TENSOR_CLASSES | _DICTS) | {"torch.nn.parameter.Parameter"}
 
@@ -90,15 +99,15 @@ class Refusals:
     def name(self, each: Global) -> None:
         if each.module in BLOCKED_MODULES:
             self.add(f"the module {each.module} is blocked ({each.path})", each.offset)
-        elif each.path not in ALLOWED:
+        elif _path(each) not in ALLOWED:
             self.add(f"unsupported global {each.path}", each.offset)
 
     def reduce(self, function: Any, offset: int) -> None:
-        if type(function) is not Global or function.path not in ALLOWED:
+        if type(function) is not Global or _path(function) not in _CALLABLE:
             self.add("it calls something that is no allowed function", offset)
 
     def newobj(self, function: Any, offset: int) -> None:
-        if type(function) is not Global or function.path not in _CLASSES:
+        if type(function) is not Global or _path(function) not in _NEW:
             self.add("it makes an object of something that is no allowed class", offset)
 
     def build(self, target: Any, offset: int) -> None:
@@ -110,3 +119,8 @@ class Refusals:
             return
         if type(id) is not int:
             self.add("it refers to something outside of the pickle that is no storage", offset)
+
+
+def _path(each: Global) -> str:
+    """The name as torch reads it: names of Python 2 are mapped whatever the protocol."""
+    return f"{IMPORT_MAPPING.get(each.module, each.module)}.{each.name}"

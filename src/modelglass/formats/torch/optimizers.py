@@ -22,6 +22,7 @@ _KEPT = (
     (_ADAM, {"exp_avg", "exp_avg_sq"}),
     ("Adamax", {"exp_avg", "exp_inf"}),
     ("Adafactor", {"exp_avg_sq_row", "exp_avg_sq_col"}),
+    ("Adafactor", {"row_var", "col_var"}),
     ("Adadelta", {"square_avg", "acc_delta"}),
     ("RMSprop", {"square_avg"}),
     ("Adagrad", {"sum"}),
@@ -168,6 +169,9 @@ def _shape(entry: Mapping[str, Any]) -> Shape | None:
     row, column = shapes.get("exp_avg_sq_row"), shapes.get("exp_avg_sq_col")
     if row is not None and column:  # sums along the last axis, and along the one before it
         return (*row, column[-1])
+    row, column = shapes.get("row_var"), shapes.get("col_var")
+    if row and column:  # torch's own keep these axes
+        return (*row[:-1], column[-1])
     return max(shapes.values(), key=len, default=None)
 
 
