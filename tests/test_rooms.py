@@ -17,12 +17,13 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "errors": (set(), set()),
     "report": ({"errors", "report"}, set()),
     "formats": ({"errors", "report", "formats"}, {"numpy"}),
-    "frameworks": ({"errors", "report", "frameworks"}, {"torch", "numpy"}),
+    "collector": (set(), set()),
+    "frameworks": ({"collector", "errors", "report", "frameworks"}, {"torch", "numpy"}),
     "analyses": ({"errors", "report", "analyses"}, {"numpy", "numba"}),
     "renderers": ({"errors", "report", "renderers"}, {"matplotlib"}),
     "files": ({"errors"}, set()),
     "targets": ({"errors"}, set()),
-    "checkpoints": ({"errors", "report", "formats", "analyses"}, set()),
+    "checkpoints": ({"collector", "errors", "report", "formats", "analyses"}, set()),
     "api": (
         {
             "errors",

@@ -120,7 +120,7 @@ WRONG = {
     "broken:build": (TargetError, "raised ModuleNotFoundError", ""),
     "my_net.py::": (UsageError, "does not name a function", "file.py::function"),
     "my_net.py": (InspectError, "names no function", "file.py::function"),
-    "weights.safetensors": (InspectError, "no such file", "check the path"),
+    "weights.safetensors": (TargetError, "there is no file", "check the path"),
 }
 
 

@@ -20,6 +20,7 @@ from modelglass.errors import (
     InputsError,
     MissingPackageError,
     ReportFormatError,
+    TargetError,
     UnknownTargetError,
     UsageError,
 )
@@ -191,6 +192,9 @@ def inspect(
 
 def _inspect_file(path: Path, stats: bool | str, limits: Mapping[str, int] | None, tell: Progress) -> Report:
     from modelglass.checkpoints import inspect_file
+
+    if not os.path.lexists(path):
+        raise TargetError(f"there is no file {str(path)!r}", hint=targets.nearby(path))
 
     def with_stats(report: Report, reading: Reading) -> Report:
         with _needing("numpy", "weight statistics", extra="stats"):

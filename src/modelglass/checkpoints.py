@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import gc
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modelglass.analyses.counts import count
-from modelglass.errors import CorruptFileError, NotAModelError, UsageError
+from modelglass.analyses.remarks import remarks_on_counts
+from modelglass.collector import without_gc
+from modelglass.errors import CorruptFileError, UsageError
 from modelglass.formats import read
 from modelglass.formats.configs import config_beside
 from modelglass.formats.kinds import doubtful, told_apart
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 LIMITS: Mapping[str, int] = {field.name: getattr(Limits(), field.name) for field in fields(Limits)}
 
 MOST_GUESSED = 100  # names that a note has
-MOST_BESIDE = 10_000  # names that a missing file's is compared with
+
 _SHARD = re.compile(r"-\d{5}-of-(\d{5})\.(?:safetensors|bin|pt|pth|gguf)$")
 
 Progress = Callable[[str], None]
@@ -43,10 +42,9 @@ def inspect_file(
     `with_stats` adds statistics, while the files are still open.
     """
     reading = Reading(limits=limits_of(limits))
-    with unhurried():
+    with without_gc():
         try:
             progress(f"reading {path.name}")
-            _require(path)
             read(path, reading)
             _refuse_invalid(reading)
             report = _report(path, reading)
@@ -59,7 +57,7 @@ def scan_files(paths: Sequence[Path], *, limits: Mapping[str, int] | None, progr
     """What is found in files and folders."""
     from modelglass.formats.scanning import scan
 
-    with unhurried():
+    with without_gc():
         return scan(paths, limits_of(limits), progress)
 
 
@@ -73,39 +71,6 @@ def limits_of(chosen: Mapping[str, int] | None) -> Limits:
                 f"the limit {name} = {value!r} is no whole number", hint=f"it is {LIMITS[name]:,}"
             )
     return Limits(**(chosen or {}))
-
-
-@contextmanager
-def unhurried() -> Iterator[None]:
-    """Without garbage collection: a million small objects would be searched for garbage again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-def _require(path: Path) -> None:
-    """An error that names files with similar names, when there is no such file."""
-    if os.path.lexists(path):
-        return
-    hint = "check the path"
-    if path.parent.is_dir():
-        from difflib import get_close_matches
-
-        try:
-            beside = [
-                entry.name for _, entry in zip(range(MOST_BESIDE), os.scandir(path.parent), strict=False)
-            ]
-        except OSError:
-            beside = []
-        near = get_close_matches(path.name, beside, n=1)
-        hint = f"did you mean {str(path.with_name(near[0]))!r}?" if near else hint
-    elif str(path.parent) != ".":
-        hint = f"there is no folder {str(path.parent)!r}"
-    raise NotAModelError("there is no such file", file=str(path), code="cannot-open", hint=hint)
 
 
 def _refuse_invalid(reading: Reading) -> None:
@@ -176,13 +141,7 @@ def _note(finding: Finding) -> Note:
 
 
 def _remarks(counts: Counts, guessed: Sequence[str], unsure: Sequence[str]) -> Iterator[Note]:
-    if counts.unsized:
-        yield Note(
-            code="unknown-size",
-            severity="warning",
-            text="tensors of an element type whose size is not known; byte totals are lower bounds",
-            where=counts.unsized,
-        )
+    yield from remarks_on_counts(counts)
     if guessed:
         yield Note(
             code="buffers-guessed",

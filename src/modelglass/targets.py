@@ -75,7 +75,7 @@ def _importing_from(folder: Path) -> Iterator[None]:
 
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise TargetError(f"there is no file {str(path)!r}", hint=_nearby(path))
+        raise TargetError(f"there is no file {str(path)!r}", hint=nearby(path))
     name = path.stem if path.stem not in sys.modules else f"modelglass_target_{path.stem}"
     spec = spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
@@ -168,7 +168,8 @@ def _place_of(cause: BaseException) -> str:
     return f"{Path(frames[-1][0]).name}, line {frames[-1][1]}" if frames else "its own code"
 
 
-def _nearby(path: Path) -> str:
+def nearby(path: Path) -> str:
+    """What to try instead of a path that leads nowhere."""
     parent = path.parent
     if not parent.is_dir():
         return f"the folder {str(parent)!r} does not exist either"

@@ -145,7 +145,7 @@ WRONG: dict[str, tuple[list[str], int, str]] = {
     "function raises": (["net.py::explode"], 3, "no weights here"),
     "inputs raise": (["net.py::build", "--inputs", "net.py::explode"], 3, "no weights here"),
     "no model": (["net.py::batch"], 3, "no model"),
-    "a file that is not there": (["weights.bin"], 3, "no such file"),
+    "a file that is not there": (["weights.bin"], 3, "there is no file"),
     "a file of code": (["net.py"], 3, "names no function"),
 }
 

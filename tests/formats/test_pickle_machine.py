@@ -140,7 +140,10 @@ def check(data: bytes) -> str:
         return "read"
     if error is None:
         # What only fails for the type of something computed is nothing that can be known without running.
-        of_type = isinstance(in_c.error, (TypeError, AttributeError)) or "STACK_GLOBAL" in str(in_c.error)
+        # And which encoding a text of Python 2 has, is for the reader to say.
+        of_type = isinstance(
+            in_c.error, (TypeError, AttributeError, UnicodeDecodeError)
+        ) or "STACK_GLOBAL" in str(in_c.error)
         assert of_type or "NEWOBJ" in str(in_c.error), (data, in_c, in_python)
         assert paths(machine) >= in_python.mapped
         return "unknowable"
@@ -309,7 +312,8 @@ def test_names_of_real_objects_are_those_both_unpicklers_ask_for(number: int, pr
     except (TypeError, pickle.PicklingError):  # slots need protocol 2
         assert protocol < 2
         return
-    assert check(data) == "read"
+    # Before protocol 4, a class inside a class is what `getattr` returns.
+    assert check(data) == ("unknowable" if made.__class__ is Outer.Inner and protocol in (2, 3) else "read")
 
 
 # Broken pickles, from CPython's own tests
@@ -344,7 +348,11 @@ def _pickletester() -> Iterator[bytes]:
             except Exception:  # the first string of a test is seen, whatever the test makes of our answer
                 continue
     yield from recorder.seen
-    yield from (value for name, value in vars(pickletester).items() if name.startswith("DATA") and isinstance(value, bytes))
+    yield from (
+        value
+        for name, value in vars(pickletester).items()
+        if name.startswith("DATA") and isinstance(value, bytes)
+    )
 
 
 BROKEN = sorted(set(_pickletester()))
@@ -408,8 +416,9 @@ def test_extensions_are_named_by_number() -> None:
     copyreg.add_extension("fractions", "Fraction", 240)
     try:
         for data in (b"\x82\xf0.", b"\x83\xf0\0.", b"\x84\xf0\0\0\0."):
-            in_c, in_python = both(data)
-            assert in_c.asked == in_python.asked == [("fractions", "Fraction")]
+            for kind in (pickle.Unpickler, pickle._Unpickler):  # type: ignore[attr-defined]
+                copyreg.clear_extension_cache()
+                assert _run(kind, data).asked == [("fractions", "Fraction")]
             assert paths(ours(data)[0]) == {"<extension registry>.240"}
     finally:
         copyreg.remove_extension("fractions", "Fraction", 240)
@@ -501,7 +510,15 @@ def _guided(rng: random.Random) -> bytes:
             (b"\x8c\x02os\x94\x8c\x06system\x93", 1), (b"(", 0),
         ]  # fmt: skip
         if inner >= 1:
-            options += [(b"0", -1), (b"2", 1), (b"\x85", 0), (b"\x94", 0), (b"q\0h\0", 1), (b"Q", 0), (b"0" + _word(rng), 0)]
+            options += [
+                (b"0", -1),
+                (b"2", 1),
+                (b"\x85", 0),
+                (b"\x94", 0),
+                (b"q\0h\0", 1),
+                (b"Q", 0),
+                (b"0" + _word(rng), 0),
+            ]
         if inner >= 2:
             options += [(b"\x86", -1), (b"00" + _global(rng) + b"(Nt\x81", -1)]
         if marks:
@@ -540,7 +557,9 @@ def test_random_changes_of_real_pickles_are_read_as_both_unpicklers_read_them() 
 def test_the_size_of_the_window_does_not_matter(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(window)
     programs = [_guided(rng) for _ in range(200)] + [_program(rng) for _ in range(500)]
-    programs += [pickle.dumps(PLAIN[number], protocol) for number in range(len(PLAIN)) for protocol in (0, 2, 5)]
+    programs += [
+        pickle.dumps(PLAIN[number], protocol) for number in range(len(PLAIN)) for protocol in (0, 2, 5)
+    ]
 
     def answers() -> list[Any]:
         runs = (ours(data) for data in programs)

@@ -6,6 +6,7 @@ import io
 import logging
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,7 +37,7 @@ def state_dicts(draw: st.DrawFn, dtypes: list[torch.dtype]) -> dict[str, torch.T
         if way == "fresh" or not known:
             tensor = torch.zeros(draw(shapes), dtype=draw(st.sampled_from(dtypes)))
         else:
-            tensor = draw(st.sampled_from(known))
+            tensor = known[draw(st.integers(0, len(known) - 1))]
             if way == "view" and tensor.ndim and tensor.shape[0]:
                 tensor = tensor[draw(st.integers(0, tensor.shape[0] - 1)) :]
             elif way == "transposed" and tensor.ndim > 1:
@@ -60,7 +61,7 @@ def check(content: dict[str, torch.Tensor], **ways: Any) -> None:
         buffer = io.BytesIO()
         torch.save(content, buffer, **ways)
         buffer.seek(0)
-        expected = torch.load(buffer, weights_only=True)
+        expected = torch.load(buffer, weights_only=False)  # the other way knows only protocol 2
     report = inspected(buffer.getvalue())
     found = [(t.name, t.shape, t.dtype) for t in report.model.tensors]
     assert found == [
@@ -130,10 +131,8 @@ def written(kind: str) -> bytes:
 
 
 def survives(path: Path) -> None:
-    try:
+    with suppress(FileError):
         mg.inspect(path, stats=True)
-    except FileError as error:
-        assert error.text
     mg.scan(path)
 
 

@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from modelglass.report import Cost, Counts, Note
+from modelglass.report import Note
+
+if TYPE_CHECKING:
+    from modelglass.report import Cost, Counts
 
 
 def remarks(counts: Counts, cost: Cost) -> Iterator[Note]:
     """A note for every figure that is not the whole truth."""
+    yield from remarks_on_counts(counts)
+    if cost.unknown_ops:
+        yield Note(
+            code="unknown-ops",
+            severity="warning",
+            text=f"no formula for {_listed(cost.unknown_ops)}; totals are lower bounds "
+            "(mg.register_formula adds one)",
+        )
+    if cost.other_ops:
+        yield Note(
+            code="other-arithmetic",
+            text=f"not counted as multiply-accumulates: {_listed(cost.other_ops)}",
+        )
+
+
+def remarks_on_counts(counts: Counts) -> Iterator[Note]:
+    """A note for every count that is not the whole truth."""
     if counts.uninitialised:
         yield Note(
             code="uninitialised",
@@ -26,18 +47,6 @@ def remarks(counts: Counts, cost: Cost) -> Iterator[Note]:
         yield Note(
             code="active-unknown",
             text="this model routes tokens to experts, but nothing says to how many",
-        )
-    if cost.unknown_ops:
-        yield Note(
-            code="unknown-ops",
-            severity="warning",
-            text=f"no formula for {_listed(cost.unknown_ops)}; totals are lower bounds "
-            "(mg.register_formula adds one)",
-        )
-    if cost.other_ops:
-        yield Note(
-            code="other-arithmetic",
-            text=f"not counted as multiply-accumulates: {_listed(cost.other_ops)}",
         )
 
 

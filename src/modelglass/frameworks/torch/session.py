@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import sys
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.parameter import is_lazy
 
+from modelglass.collector import without_gc
 from modelglass.errors import InputsError
 from modelglass.frameworks.request import Inputs, Observation, Request
 from modelglass.frameworks.torch import structure
@@ -134,7 +134,7 @@ def _run_once(native: nn.Module, inputs: Inputs, request: Request, how: _How) ->
         with unobserved(), untouched_process(), _quiet(), ExitStack() as stack:
             mode = FakeMode() if how.fake else None
             if how.fake:
-                stack.enter_context(_without_gc())
+                stack.enter_context(without_gc())
             if how.gradients:  # twins made in inference mode could not train
                 stack.enter_context(torch.inference_mode(False))
             roots = native, inputs.args, dict(inputs.kwargs)
@@ -220,18 +220,6 @@ def _conditions(mode: FakeTensorMode | None, *, gradients: bool) -> Iterator[Non
         if mode is not None:
             stack.enter_context(mode)
         yield
-
-
-@contextmanager
-def _without_gc() -> Iterator[None]:
-    """A fake run makes many small objects and hardly any cycles: looking for those costs a tenth of it."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _backward(output: Any, recorder: Recorder) -> bool:
