@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modelglass.errors import CorruptFileError, FileError
-from modelglass.formats import npy, npz
+from modelglass.errors import CorruptFileError, FileError, NotAModelError
+from modelglass.formats import archives, npy, npz
 from modelglass.formats import zip as zips
 from modelglass.formats.places import Place
 from modelglass.formats.reading import Reading
@@ -277,15 +277,18 @@ def test_one_pickle_listed_many_times_is_not_scanned_as_often(
 
 
 def test_numpy_archives_are_told_from_others() -> None:
-    def of(data: bytes) -> bool:
-        return npz.is_npz(zips.read(source_of(data), Reading()))
+    def format_of(data: bytes) -> str | None:
+        reading = Reading()
+        archives.read(source_of(data), reading)
+        return reading.format
 
     file = io.BytesIO(saved_z(a=np.ones(3)))
-    assert of(file.getvalue())
+    assert format_of(file.getvalue()) == "npz"
     with zipfile.ZipFile(file, "a") as archive:
         archive.writestr("archive/data.pkl", b"N.")
-    assert not of(file.getvalue())
-    assert not of(saved_z())
+    assert format_of(file.getvalue()) == "torch"
+    with pytest.raises(NotAModelError):
+        format_of(saved_z())
 
 
 def test_a_long_header_of_a_compressed_array_is_read() -> None:

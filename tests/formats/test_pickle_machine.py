@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch._weights_only_unpickler import Unpickler as TorchUnpickler
 from test import pickletester
 
 from modelglass.errors import FileError
@@ -579,3 +580,75 @@ def test_streams_one_after_the_other_begin_where_pickle_says() -> None:
         pickle.load(file)
         machine, _ = ours(first + second)
         assert machine.feed.offset == len(first) == file.tell()
+
+
+# torch's own unpickler
+
+_ALLOWED_CALLS = [
+    b"ccollections\nOrderedDict\n)R", b"ccollections\nOrderedDict\n)\x81", b"ccollections\nCounter\n)R",
+    b"c__builtin__\nset\n]\x85R", b"c__builtin__\nbytearray\n)R", b"cbuiltins\ncomplex\nK\1K\2\x86R",
+    b"ctorch\nSize\nK\1K\2\x86\x85R", b"c_codecs\nencode\nX\1\0\0\0xX\6\0\0\0latin1\x86R", b"ctorch\nfloat16\n",
+    b"ctorch\ndevice\nX\3\0\0\0cpu\x85R", b"ctorch\nFloatStorage\n", b"ccollections\nOrderedDict\n)R}b",
+    b"ccollections\nOrderedDict\n)RX\1\0\0\0kNs", b"ccollections\nCounter\n)RX\1\0\0\0kK\1s",
+    b"ctorch\nQInt8Storage\n0"[:-1], b"X\7\0\0\0storageK\1\x86Q",
+]  # fmt: skip
+_REFUSED = [
+    b"cos\nsystem\n", b"csys\npath\n", b"ctorch\nload\n", b"cbuiltins\neval\n", b"N\x93", b"0", b"2", b"\x94", b"\x8c\1x",
+    b"ccollections\nOrderedDict\n)RNa", b"]X\1\0\0\0kNs", b"]}b", b"ctorch\nfloat16\n)R", b"ctorch\nfloat16\n)\x81",
+    b"ctorch\nFloatStorage\n)R", b"ccollections\nOrderedDict\n)R)R", b"X\1\0\0\0xQ", b"X\1\0\0\0x\x85Q", b"NQ",
+    b"ctorch._utils\n_rebuild_tensor_v2.__globals__\n", b"ccollections\nOrderedDict.fromkeys\n", b"ctorch.os\nsystem\n",
+]  # fmt: skip
+_NEUTRAL = [
+    b"N",
+    b"K\1",
+    b"]",
+    b"}",
+    b")",
+    b"(Nt",
+    b"]Na",
+    b"](NNe",
+    b"}NNs",
+    b"q\0",
+    b"h\0",
+    b"\x85",
+    b"\x86",
+    b"U\1x",
+    b"\x8f",
+]
+
+
+def _torch_accepts(data: bytes) -> bool:
+    unpickler = TorchUnpickler(io.BytesIO(data), encoding="utf-8")
+    unpickler.persistent_load = lambda pid: torch.UntypedStorage(1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            unpickler.load()
+    except Exception:  # an error while an allowed function runs is a refusal, too
+        return False
+    return True
+
+
+@pytest.mark.parametrize("code", _ALLOWED_CALLS + _REFUSED)
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_the_verdict_on_one_call_is_torchs(code: bytes, protocol: int) -> None:
+    data = b"\x80" + bytes([protocol]) + b"N" + code + b"."
+    machine, error = ours(data)
+    assert (machine.refusals.first is None and error is None) == _torch_accepts(data)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_verdict_on_random_programs_is_torchs(seed: int) -> None:
+    rng = random.Random(seed)
+    seen: collections.Counter[bool] = collections.Counter()
+    for _ in range(1500):
+        parts = rng.choices(_ALLOWED_CALLS, k=rng.randrange(4)) + rng.choices(_NEUTRAL, k=rng.randrange(6))
+        parts += rng.choices(_REFUSED, k=rng.randrange(2))
+        rng.shuffle(parts)
+        data = b"\x80\x02N" + b"".join(parts) + b"."
+        machine, error = ours(data)
+        if error is None:
+            accepts = machine.refusals.first is None
+            assert accepts == _torch_accepts(data), (data, machine.refusals.first)
+            seen[accepts] += 1
+    assert min(seen[True], seen[False]) > 100

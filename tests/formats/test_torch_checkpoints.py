@@ -346,6 +346,11 @@ def test_large_and_empty_tensors_show_their_shapes(tmp_path: Path) -> None:
     assert part_of(report, "std").value == "float32 tensor 0x3"
 
 
+def test_sparse_tensors_show_their_shapes(tmp_path: Path) -> None:
+    report = inspected({"model": network().state_dict(), "mean": torch.eye(3).to_sparse()}, tmp_path)
+    assert part_of(report, "mean").value == "float32 tensor 3x3"
+
+
 def test_names_of_parts_do_not_hide_values_of_the_model(tmp_path: Path) -> None:
     native = Scaled()
     content = {"model": native.state_dict(), "label_scales": torch.full((20,), 7.0)}

@@ -18,6 +18,7 @@ from modelglass.formats.source import OpenFile, Source
 from modelglass.formats.strangers import is_text, stranger
 
 HEAD = 1024  # bytes that tell what a file is
+_LEGACY = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"  # the number that old torch files begin with
 _END_OF_ZIP = b"PK\x05\x06"
 
 
@@ -47,7 +48,8 @@ FORMATS = (  # the first that fits is taken
     Format("gguf", _magic(b"GGUF"), "gguf"),
     Format("npy", _magic(b"\x93NUMPY"), "npy"),
     Format("tar", _magic(b"ustar", 257), "torch.tar"),
-    Format("torch-legacy", _magic(b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 2), "torch.legacy"),
+    Format("torch-legacy", _magic(_LEGACY, 2), "torch.legacy"),
+    Format("torch-legacy", _magic(_LEGACY, 11), "torch.legacy"),  # a frame comes first
     Format("safetensors", _asking("safetensors"), "safetensors"),
     Format("pickle", _magic(b"\x80"), "torch.raw"),
     Format("json", lambda head, nbytes: head.lstrip()[:1] in (b"{", b"["), "documents"),

@@ -87,7 +87,8 @@ def _below(folder: Path, names: list[str]) -> str | None:
     for name in names[:MOST_SEARCHED]:
         if (folder / name).is_dir() and not (folder / name).is_symlink():
             try:
-                inside = any(file.name.endswith(endings) for file in os.scandir(folder / name))
+                with os.scandir(folder / name) as entries:
+                    inside = any(entry.name.endswith(endings) for entry in entries)
             except OSError:
                 continue
             found += [name] if inside else []

@@ -18,21 +18,15 @@ from modelglass.report import Level
 _FIRST_NBYTES = 1024  # of a compressed member; nearly every header fits into them
 _PICKLES = (".pkl", ".pickle", ".p")
 _PICKLE_STARTS = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
-_OTHER_FORMATS = ("data.pkl", "constants.pkl", "archive_format")  # of torch
 
 
-def is_npz(archive: Archive) -> bool:
-    """Whether numpy saved this: there are arrays, and nothing that the loader of another format needs."""
-    names = [entry.name for entry in archive.entries]
-    return any(name.endswith(".npy") for name in names) and not any(
-        name.rpartition("/")[2] in _OTHER_FORMATS for name in names
-    )
+def read(source: Source, reading: Reading, archive: Archive | None = None) -> None:
+    """Read an archive of arrays. A member that cannot be read does not hide those after it.
 
-
-def read(source: Source, reading: Reading) -> None:
-    """Read an archive of arrays. A member that cannot be read does not hide those after it."""
+    `archive` is its directory, if that was read already.
+    """
     reading.format = "npz"
-    _Members(zip.read(source, reading), reading).read()
+    _Members(archive or zip.read(source, reading), reading).read()
 
 
 class _Members:

@@ -43,7 +43,7 @@ def _counts(counts: Counts) -> Iterator[tuple[str, str]]:
     if counts.active_params != counts.params:
         active = counts.active_params
         yield "  active", "unknown" if active is None else f"{active:,} per token"
-    if counts.trainable is not None:
+    if counts.trainable is not None and (counts.params or not counts.buffers):
         yield "  trainable", known(counts.trainable)
         yield "  frozen", known(counts.frozen)
     if counts.tied:

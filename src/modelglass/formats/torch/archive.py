@@ -7,7 +7,6 @@ from typing import Any
 from modelglass.formats import pickles
 from modelglass.formats import zip as zips
 from modelglass.formats.reading import Reading
-from modelglass.formats.siblings import is_safe_relative
 from modelglass.formats.source import Source
 from modelglass.formats.torch.checkpoint import fill
 from modelglass.formats.torch.memory import Memory
@@ -103,7 +102,7 @@ def _code(source: Source, archive: zips.Archive, folder: str, reading: Reading) 
 
 def _locator(archive: zips.Archive, folder: str) -> Any:
     def locate(storage: Storage) -> tuple[Source, int, int] | None:
-        if not storage.key.isalnum() and (is_safe_relative(storage.key) is not None or "/" in storage.key):
+        if not storage.key.isalnum():  # torch itself only gives numbers
             return None
         entry = archive.find(_inside(folder, f"data/{storage.key}"))
         if entry is None:

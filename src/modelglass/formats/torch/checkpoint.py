@@ -12,7 +12,6 @@ from modelglass.formats.kinds import is_named_as_parameter, may_be_buffer
 from modelglass.formats.pickles.objects import Pairs, as_text
 from modelglass.formats.places import Place
 from modelglass.formats.reading import Reading
-from modelglass.formats.sidecars import code_references
 from modelglass.formats.source import Source
 from modelglass.formats.torch.contents import MOST_DEPTH, Contents, contents_of, is_module, settings
 from modelglass.formats.torch.memory import Memory, Places
@@ -82,6 +81,7 @@ def fill(root: Any, memory: Memory, reading: Reading, source: Source) -> None:
     reading.modules = {path: (each.path, settings(each)) for path, each in found.modules.items()}
     _tell(found, reading, source)
     reading.places, memory.places = memory.places, Places()  # parts may have the names of the model's tensors
+    _forget_parts(reading)
     if is_optimizer(root):
         reading.parts.append(Part(kind="optimizer", key="", value=_options(root), type=algorithm(root)))
         reading.tensors = [replace(tensor, kind="buffer") for tensor in reading.tensors]
@@ -90,9 +90,27 @@ def fill(root: Any, memory: Memory, reading: Reading, source: Source) -> None:
     for name, value in _apart(beside):
         part = _part(name, value, memory, reading)
         reading.parts.append(part)
-        code_references(part.value, source, reading)
+        _look_for_code(part, source, reading)
     _know_buffers(reading)
     _tell_waste(reading, source)
+
+
+def _look_for_code(part: Part, source: Source, reading: Reading) -> None:
+    if isinstance(part.value, (dict, list)):
+        from modelglass.formats.sidecars import code_references
+
+        code_references(part.value, source, reading)
+
+
+def _forget_parts(reading: Reading) -> None:
+    """Sparse tensors are made of several; the numbers of one of these are not theirs."""
+    sparse = {
+        tensor.name
+        for tensor in reading.tensors
+        if tensor.packing is not None and tensor.packing.scheme.startswith("sparse")
+    }
+    if sparse:
+        reading.places = {name: reading.places[name] for name in reading.places if name not in sparse}
 
 
 def _name(key: Any) -> str:
@@ -102,7 +120,7 @@ def _name(key: Any) -> str:
 def _divided(root: Any) -> tuple[str | None, Any, Pairs]:
     """The key of the model if it has one, the model, and what is beside it."""
     items = items_of(root)
-    if items is None or is_module(root) or is_optimizer(root):
+    if items is None or is_module(root) or is_optimizer(root) or all(map(is_tensor, items.flat[1::2])):
         return None, root, Pairs()
     key = next(_model_keys(items), None)
     model, beside = Pairs(), Pairs()

@@ -19,11 +19,6 @@ _PROTOCOL = 1001
 _COUNT = Struct("<q")
 
 
-def looks_like(head: bytes) -> bool:
-    """Whether a file begins with the number that torch put in front."""
-    return head[:1] == b"\x80" and head[2:14] == b"\x8a\x0a" + MAGIC.to_bytes(10, "little")
-
-
 def read(source: Source, reading: Reading) -> None:
     """Fill the reading from the five pickles, and place storages by their order."""
     reading.format = "torch-legacy"
@@ -35,8 +30,8 @@ def read(source: Source, reading: Reading) -> None:
         offset = machine.feed.offset
         reading.refusal = reading.refusal or machine.refusals.first
     reading.weights_only = "accepts" if reading.refusal is None else "refuses"
-    _, protocol, system, root, keys = (machine.result for machine in machines)
-    if protocol != _PROTOCOL:
+    magic, protocol, system, root, keys = (machine.result for machine in machines)
+    if (magic, protocol) != (MAGIC, _PROTOCOL):
         raise source.corrupt(f"version {protocol!r} is not {_PROTOCOL}", code="torch.version", offset=0)
     big_endian = isinstance(system, Pairs) and system.get("little_endian") is False
     records = _records(source, offset, keys, _storages(machines[3].ids))

@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import gcd, prod
+from typing import TYPE_CHECKING
 
 from modelglass.errors import FileError
 from modelglass.formats.pickles.objects import Thing
-from modelglass.formats.places import Place
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
 from modelglass.formats.torch.tensors import BadTensorError, Found, Storage, tensor_of
 from modelglass.report import Packing, Shape, Tensor, TensorKind
 from modelglass.report.dtypes import bits_of, nbytes_of
 
+if TYPE_CHECKING:
+    from modelglass.formats.places import Place
+
 Named = Iterable[tuple[str, Thing, str | None]]
 # Where the bytes of a storage are: a source, where in it, and how many. None: the file does not have it.
 Locate = Callable[[Storage], tuple[Source, int, int] | None]
 
 
-class Places(Mapping[str, Place]):
+class Places(Mapping[str, "Place"]):
     """Where each tensor's values are; made when asked for, because a listing never asks."""
 
     def __init__(self) -> None:
@@ -31,6 +34,8 @@ class Places(Mapping[str, Place]):
 
     def __getitem__(self, name: str) -> Place:
         found, source, offset, nbytes = self._found[name]
+        from modelglass.formats.places import Place  # nobody who lists tensors asks for one
+
         contiguous = found.strides is None or found.strides == _row_major(found.shape)
         return Place(
             source=source,

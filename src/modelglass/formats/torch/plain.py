@@ -186,7 +186,7 @@ _LAYOUTS = {
 
 def _numbers(value: Thing, found: Found, place: Place | None) -> Json:
     """The numbers of a small tensor, nested as its shape is; None when they cannot be read."""
-    if found.dtype not in _LAYOUTS or 0 in found.shape:
+    if found.dtype not in _LAYOUTS or 0 in found.shape or found.parts:
         return None
     layout, digits = _LAYOUTS[found.dtype]
     size = calcsize(layout)

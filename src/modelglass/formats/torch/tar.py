@@ -20,11 +20,6 @@ MOST_MEMBERS = 10_000
 _COUNT, _DIMS = Struct("<q"), Struct("<i4x")
 
 
-def looks_like(head: bytes) -> bool:
-    """Whether a file begins as a tar archive does."""
-    return head[257:262] == b"ustar"
-
-
 def read(source: Source, reading: Reading) -> None:
     """Fill the reading from the members, in the order in which they refer to each other."""
     members = _members(source)

@@ -89,6 +89,8 @@ class Found:
 
 def is_tensor(value: Any) -> bool:
     """Whether a call would give a tensor or an array."""
+    if type(value) is Record:
+        return True
     return isinstance(value, Thing) and (value.path in _BUILDERS or value.path in TENSOR_CLASSES)
 
 

@@ -1,0 +1,286 @@
+"""What is said of a pickle's names and calls, however they are dressed up."""
+
+from __future__ import annotations
+
+import pickle
+import struct
+import sys
+import time
+import types
+from typing import Any
+
+import pytest
+
+from modelglass.errors import FileError
+from modelglass.formats.pickles import MOST_FINDINGS, load, scan_stream
+from modelglass.formats.pickles.known import reputation
+from modelglass.formats.reading import Reading
+from modelglass.formats.source import Source
+from modelglass.report import Finding
+
+RANK = {"info": 0, "notice": 1, "high": 2, "invalid": 3}
+
+
+def scanned(data: bytes) -> Reading:
+    reading = Reading()
+    try:
+        scan_stream(Source(lambda at, n: data[at : at + n], len(data), file="x.pkl"), reading)
+    except FileError:
+        reading.format = "failed"
+    return reading
+
+
+def text(value: str) -> bytes:
+    data = value.encode("utf-8", "surrogatepass")
+    return b"X" + struct.pack("<I", len(data)) + data
+
+
+def named(module: str, name: str) -> bytes:
+    return text(module) + text(name) + b"\x93"
+
+
+def proto4(code: bytes) -> bytes:
+    return b"\x80\x04" + code + b"."
+
+
+def worst(data: bytes) -> str:
+    return max((finding.level for finding in scanned(data).findings), key=RANK.__getitem__, default="info")
+
+
+def finding_of(data: bytes, name: str) -> Finding:
+    return next(f for f in scanned(data).findings if f.details.get("name") == name)
+
+
+COMMAND = text("id") + b"\x85"
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        (text("os") + text("x") + b"0q\x000h\x00" + text("system") + b"\x93" + COMMAND + b"R", "os.system"),
+        (named("pathlib", "os.system") + COMMAND + b"R", "pathlib.os.system"),
+        (named("builtins", "getattr") + named("os", "path") + text("x") + b"\x86R", "builtins.getattr"),
+        (named("operator", "attrgetter") + COMMAND + b"R", "operator.attrgetter"),
+        (named("importlib", "import_module") + COMMAND + b"R", "importlib.import_module"),
+        (named("inspect", "getattr_static") + COMMAND + b"R", "inspect.getattr_static"),
+        (named("functools", "partial") + COMMAND + b"R", "functools.partial"),
+        (named("functools", "reduce") + COMMAND + b"R", "functools.reduce"),
+        (named("linecache", "getline") + COMMAND + b"R", "linecache.getline"),
+        (named("sqlite3", "connect") + COMMAND + b"R", "sqlite3.connect"),
+        (named("tarfile", "open") + COMMAND + b"R", "tarfile.open"),
+        (b"(" + text("id") + b"ios\nsystem\n", "os.system"),
+        (b"(cos\nsystem\n" + text("id") + b"o", "os.system"),
+        (named("subprocess", "Popen") + COMMAND + b"}\x92", "subprocess.Popen"),
+        (b"(" + text("x") + b"1" + named("os", "system") + COMMAND + b"R", "os.system"),
+        (b"S'os'\nS'system'\n\x93" + COMMAND + b"R", "os.system"),
+    ],
+)  # fmt: skip
+def test_calls_are_found_in_every_form(code: bytes, name: str) -> None:
+    finding = finding_of(proto4(code), name)
+    assert (finding.code, finding.level) == ("pickle.call", "high")
+    assert "safe" not in finding.text
+    assert name in finding.text
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("torch._utils", "_rebuild_tensor_v2\u200b"), ("torch._utils", "_rebuild_tensor_v2.__globals__"),
+        ("torch", "_utils.os.system"), ("omegaconf", "os.system"), ("omegaconf.dictconfig", "os.System"),
+        ("omegaconf.dictconfig", "sys"), ("numpy.dtypes", "os"), ("numpy.dtypes", "os.Float32DType"),
+        ("torch.distributed.checkpoint.metadata", "os.system"), ("torch.distributed.checkpoint.metadata", "os.System"),
+        ("torch.distributed.checkpoint.filesystem", "_StorageInfo.__init__"), ("__torch__", "os.system"),
+        ("collections", "OrderedDict.fromkeys"), ("torch.nn.modules.linear", "math.Foo"), ("collections\n", "OrderedDict"),
+        ("torch.nn.modules.module", "os.Linear"), ("builtins", "list.append"), ("torch.nn.Module", "x\nLinear"),
+        ("torch.serialization", "os.path.Foo"), ("torch.jit", "CompilationUnit"), ("torch.fx", "GraphModule"),
+        ("torсh", "Size"), ("__builtin__", "set"), ("numpy", "float64.tofile"),
+    ],
+)  # fmt: skip
+def test_no_name_hides_behind_a_known_one(module: str, name: str) -> None:
+    assert worst(proto4(named(module, name) + b")R")) in ("notice", "high")
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("torch.fx", "GraphModule"),
+        ("torch.hub", "Path"),
+        ("torch._C", "PyTorchFileReader"),
+        ("torch.fx", "x.Graph"),
+    ],
+)
+def test_a_class_of_torch_that_is_no_layer_is_noticed_also_as_an_argument(module: str, name: str) -> None:
+    rebuild = named("torch._tensor", "_rebuild_from_type_v2")
+    assert worst(proto4(rebuild + b"(" + named(module, name) + b"NNNtR")) == "notice"
+
+
+def test_the_same_dotted_path_split_in_two_ways_is_two_names() -> None:
+    reading = scanned(
+        proto4(
+            named("torch._utils", "_rebuild_tensor_v2") + named("torch", "_utils._rebuild_tensor_v2") + b")R"
+        )
+    )
+    assert [use.kind for use in reading.globals] == ["core", "call"]
+
+
+@pytest.mark.parametrize(
+    ("code", "level"),
+    [
+        (b"csys\npath\nVx\na.", "high"),
+        (b"cos\nenviron\nVx\nNs.", "high"),
+        (b"ctorch\nTensor\nN}\x86b.", "high"),
+    ],
+)
+def test_a_change_of_something_that_exists_is_found(code: bytes, level: str) -> None:
+    (finding,) = [f for f in scanned(code).findings if f.code == "pickle.change"]
+    assert finding.level == level
+    assert finding.offset == len(code) - 2
+
+
+def test_a_planted_setstate_is_found() -> None:
+    made = (
+        named("argparse", "Namespace")
+        + b")\x81}"
+        + text("__setstate__")
+        + named("os", "system")
+        + b"sb"
+        + text("id")
+        + b"b"
+    )
+    assert finding_of(proto4(made), "os.system").level == "high"
+
+
+def test_a_global_that_is_only_named_is_found() -> None:
+    finding = finding_of(b"cos\nsystem\n.", "os.system")
+    assert finding.code == "pickle.name"
+    assert "names os.system" in finding.text
+
+
+def test_the_first_arguments_are_shown() -> None:
+    code = b"cos\nsystem\nq\0" + text("first") + b"\x85R0h\0" + text("second") + b"\x85R."
+    finding = finding_of(code, "os.system")
+    assert finding.details["arguments"] == "('first')"
+    (use,) = scanned(code).globals
+    assert use.count == 2
+
+
+def test_offsets_are_those_of_the_opcode() -> None:
+    for before in (b"", b"N0", text("x") + b"0"):
+        assert finding_of(before + b"cos\nsystem\n.", "os.system").offset == len(before)
+        code = b"\x80\x04" + before + text("os") + text("system")
+        assert finding_of(code + b"\x93.", "os.system").offset == len(code)
+        assert finding_of(b"(" + before + b"ios\nsystem\n.", "os.system").offset == len(before) + 1
+        assert scanned(before + b"\x82\x07.").globals[0].offset == len(before)
+
+
+EVIL = b"cos\nsystem\n(Vid\ntR."
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        b"C" + bytes([len(EVIL)]) + EVIL, b"U" + bytes([len(EVIL)]) + EVIL, text(EVIL.decode()),
+        b"c_codecs\nencode\n" + text(EVIL.decode()) + text("latin1") + b"\x86R",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("call", [("pickle", "loads"), ("torch.storage", "_load_from_bytes")])
+def test_a_pickle_inside_a_pickle_is_scanned(call: tuple[str, str], argument: bytes) -> None:
+    reading = scanned(proto4(named(*call) + argument + b"\x85R"))
+    assert {use.name for use in reading.globals} >= {".".join(call), "os.system"}
+
+
+def _of_module(module: str, name: str, package: str) -> bytes:
+    """A pickled object of a class that a module of that name defines, while it is pickled."""
+    made = type(name, (), {"__module__": module})
+    modules = {
+        ".".join(module.split(".")[: n + 1]): types.ModuleType(module) for n in range(module.count(".") + 1)
+    }
+    modules[module].__dict__[name] = made
+    kept = {key: sys.modules[key] for key in modules if key in sys.modules}
+    sys.modules.update(modules)
+    try:
+        value: Any = made()
+        value.learning_rate, value.output_dir = 1e-4, "out"
+        return pickle.dumps(value, 2)
+    finally:
+        for key in modules:
+            del sys.modules[key]
+        sys.modules.update(kept)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "package"),
+    [
+        ("transformers.training_args", "TrainingArguments", "transformers"),
+        ("ultralytics.nn.tasks", "DetectionModel", "ultralytics"),
+        ("mynet", "Net", "mynet"),
+    ],
+)
+def test_somebodys_class_is_a_notice_that_names_the_package(module: str, name: str, package: str) -> None:
+    data = _of_module(module, name, package)
+    finding = finding_of(data, f"{module}.{name}")
+    assert (finding.code, finding.level) == ("pickle.class", "notice")
+    assert package in finding.text
+    assert worst(data) == "notice"
+    assert [use.package for use in scanned(data).globals] == [package]
+
+
+def test_main_is_a_package_like_any_other() -> None:
+    assert worst(b"\x80\x02c__main__\nNet\n)\x81.") == "notice"
+
+
+@pytest.mark.parametrize(
+    "path", ["os.system", "posix.system", "subprocess.Popen", "builtins.eval", "pathlib.os.system"]
+)
+def test_notorious_names_say_what_they_do(path: str) -> None:
+    known = reputation(path)
+    assert known is not None
+    assert "safe" not in known
+
+
+# Nothing takes long, and nothing gets large
+
+
+def _timed(data: bytes, seconds: float) -> Reading:
+    start = time.perf_counter()
+    reading = scanned(data)
+    assert time.perf_counter() - start < seconds
+    assert len(reading.findings) <= 6 * MOST_FINDINGS
+    return reading
+
+
+def test_very_many_names_are_counted() -> None:
+    data = b"".join(b"cm%d\nf\n0" % number for number in range(60_000)) + b"cos\nsystem\n)R."
+    reading = _timed(data, 10)
+    assert any("59,0" in finding.text for finding in reading.findings)
+    assert any(finding.details.get("name") == "os.system" for finding in reading.findings)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"N." * 50_000, b"(" * 1_000_000 + b".", b"N" + b"2" * 1_000_000 + b".", b"Nq\0" * 300_000 + b".",
+        b")" + b"\x85" * 500_000 + b".", b")" + b"2\x86" * 300_000 + b"}2" + b"0N" * 10 + b"N.",
+        b"V" + b"x" * 3_000_000, b"c" + b"m" * 900_000 + b"\n" + b"n" * 900_000 + b"\n)R.",
+        b")q\0" + b"2\x86" * 30 + b"q\1}" + b"h\1Ns" * 100_000 + b".", b"cm\nf\n" + b")R" * 200_000 + b".",
+        b"(" + b"I1\n" * 300_000 + b"t.", b"C\1x" * 300_000 + b".",
+    ],
+    ids=range(12),
+)  # fmt: skip
+def test_time_grows_with_the_file_and_no_faster(data: bytes) -> None:
+    _timed(data, 10)
+
+
+def test_one_nested_pickle_is_looked_into_once() -> None:
+    inner = b"(" + b"N" * 60_000 + b"t."
+    data = b"B" + struct.pack("<I", len(inner)) + inner + b"\x85q\0"
+    data += b"".join(b"cm%d\nf\nh\0R" % number for number in range(3000)) + b"."
+    _timed(data, 10)
+
+
+def test_a_failed_stream_keeps_what_was_found() -> None:
+    reading = Reading()
+    data = b"cos\nsystem\n)R\xff"
+    with pytest.raises(FileError):
+        load(Source(lambda at, n: data[at : at + n], len(data), file="x"), reading)
+    assert [use.name for use in reading.globals] == ["os.system"]
