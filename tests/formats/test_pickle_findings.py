@@ -88,10 +88,10 @@ def test_calls_are_found_in_every_form(code: bytes, name: str) -> None:
         ("torch._utils", "_rebuild_tensor_v2\u200b"), ("torch._utils", "_rebuild_tensor_v2.__globals__"),
         ("torch", "_utils.os.system"), ("omegaconf", "os.system"), ("omegaconf.dictconfig", "os.System"),
         ("omegaconf.dictconfig", "sys"), ("numpy.dtypes", "os"), ("numpy.dtypes", "os.Float32DType"),
-        ("torch.distributed.checkpoint.metadata", "os.system"), ("torch.distributed.checkpoint.metadata", "os.System"),
+        ("torch.distributed.checkpoint.metadata", "os.system"), ("torch.distributed.checkpoint.metadata", "os.System"),  # noqa: E501
         ("torch.distributed.checkpoint.filesystem", "_StorageInfo.__init__"), ("__torch__", "os.system"),
-        ("collections", "OrderedDict.fromkeys"), ("torch.nn.modules.linear", "math.Foo"), ("collections\n", "OrderedDict"),
-        ("torch.nn.modules.module", "os.Linear"), ("builtins", "list.append"), ("torch.nn.Module", "x\nLinear"),
+        ("collections", "OrderedDict.fromkeys"), ("torch.nn.modules.linear", "math.Foo"), ("collections\n", "OrderedDict"),  # noqa: E501
+        ("torch.nn.modules.module", "os.Linear"), ("builtins", "list.append"), ("torch.nn.Module", "x\nLinear"),  # noqa: E501
         ("torch.serialization", "os.path.Foo"), ("torch.jit", "CompilationUnit"), ("torch.fx", "GraphModule"),
         ("torсh", "Size"), ("__builtin__", "set"), ("numpy", "float64.tofile"),
     ],

@@ -16,43 +16,41 @@ from modelglass.formats.pickles.feed import Feed
 from modelglass.formats.pickles.objects import Global, Record
 from modelglass.formats.pickles.uses import Uses
 
-_PUT = rb"(q.|r....)"
-_GET = rb"(h.|j....)"
+_PUT = rb"(?:q.|r....)"
+_GET = rb"(?:h.|j....)"
 _NUMBER = rb"(?:K.|M..|J....)"
 _SHAPE = rb"(\)|%b\x85|%b{2}\x86|%b{3}\x87|\(%b+t)" % ((_NUMBER,) * 4)
 
 _ENTRY = re.compile(
     b"".join(
         (
-            _PUT,  # of the key
-            _GET,  # the function
-            rb"\(\(",
-            _GET,  # the storage's id: a tag,
-            _GET,  # its class,
+            rb"(%b)" % _PUT,  # of the key
+            rb"(%b\(\(%b%b)" % (_GET, _GET, _GET),  # the function; the storage's id: a tag, its class,
             rb"X(.)\x00\x00\x00([0-9]+)",  # its number as text,
             _PUT,
-            _GET,  # a device,
-            b"(" + _NUMBER + b")",  # its length
+            rb"(%b)" % _GET,  # a device,
+            rb"(%b)" % _NUMBER,  # its length
             rb"t",
             _PUT,
             rb"Q",
-            b"(" + _NUMBER + b")",  # where the tensor begins in it
+            rb"(%b)" % _NUMBER,  # where the tensor begins in it
             _SHAPE,
-            _PUT + rb"?",  # an empty tuple is not stored
+            rb"(%b)?" % _PUT,  # an empty tuple is not stored
             _SHAPE,  # strides
-            _PUT + rb"?",
+            rb"(%b)?" % _PUT,
             rb"\x89",  # no gradient
-            _GET,  # no hooks: an empty OrderedDict
+            rb"(%b)" % _GET,  # no hooks: an empty OrderedDict
             rb"\)R",
             _PUT,
             rb"t",
             _PUT,
             rb"R",
-            _PUT,
+            rb"(%b)" % _PUT,
         )
     ),
     re.DOTALL,
 )
+_NAMES = re.compile(rb"(%b)\(\((%b)(%b)" % (_GET, _GET, _GET), re.DOTALL)
 _HOOKS = "collections.OrderedDict"
 _TEXT = 0x58  # the opcode of a text with a length of four bytes
 
@@ -67,7 +65,7 @@ class Records:
 
     def __init__(self, feed: Feed, memo: dict[int, Any], uses: Uses, limits: Limits) -> None:
         self._feed, self._memo, self._uses, self._limits = feed, memo, uses, limits
-        self._tuples: dict[bytes, tuple[int, ...]] = {}
+        self._tuples: dict[bytes, tuple[int, ...] | None] = {}
         self._named: dict[tuple[bytes, ...], tuple[Global, Global, str, Global] | None] = {}
         self._firsts: list[int] = []  # of each entry, the first of its numbers in the memo
         self._entries: list[tuple[str, Record]] = []
@@ -86,9 +84,12 @@ class Records:
             return
         self._memo[number] = stack[-1]
         feed.pos = after
+        before = len(self._entries)
         while feed.pos < feed.safe and self._entry(stack):
             if len(self._entries) > self._limits.tensors:
                 raise feed.source.over("tensors", self._limits.tensors, offset=feed.offset)
+        for path in (self.REBUILD, _HOOKS):
+            self._uses.called_again(path, len(self._entries) - before)
 
     def recall(self, number: int) -> Any:
         """What an entry put into the memo under that number; `KeyError` when none did."""
@@ -119,22 +120,23 @@ class Records:
         if found is None or found.end() > feed.safe:
             return False
         (
-            put_key, get_rebuild, get_tag, get_storage, digits, number, _, get_device, numel, _,
-            first, shape, put_shape, strides, put_strides, get_hooks, _, _, put_tensor,
+            put_key, names, digits, number, get_device, numel, first,
+            shape, put_shape, strides, put_strides, get_hooks, put_tensor,
         ) = found.groups()  # fmt: skip
-        named = self._names((get_rebuild, get_tag, get_storage, get_device, get_hooks))
+        named = self._names(names, get_device, get_hooks)
         sizes, steps = self._tuple(shape), self._tuple(strides)
         memoized = 6 + (put_shape is not None) + (put_strides is not None)
         first_number = len(self._memo) + self.memoized
         as_expected = (
-            named is not None
-            and len(number) == digits[0]
+            len(number) == digits[0]
             and _index(put_key) == first_number
             and _index(put_tensor) == first_number + memoized - 1
             and (put_shape is not None) == bool(sizes)
             and (put_strides is not None) == bool(steps)
+            and _integer(first) >= 0
+            and _integer(numel) >= 0
         )
-        if not as_expected or named is None:
+        if named is None or sizes is None or steps is None or not as_expected:
             return False
         try:
             key = data[start + 5 : end].decode("utf-8", "surrogatepass")
@@ -156,13 +158,13 @@ class Records:
         self._entries.append((key, tensor))
         self.memoized += count
         self.highest = first + count - 1
-        self._uses.called_again(self.REBUILD)
-        self._uses.called_again(_HOOKS)
 
-    def _names(self, codes: tuple[bytes, ...]) -> tuple[Global, Global, str, Global] | None:
+    def _names(self, *codes: bytes) -> tuple[Global, Global, str, Global] | None:
         """The function, class, device and hooks that an entry names, if they are what they should be."""
         if codes not in self._named:
-            rebuild, tag, storage, device, hooks = (self._memo.get(_index(code)) for code in codes)
+            found = _NAMES.match(codes[0])
+            gets = (*(found.groups() if found else ()), *codes[1:])
+            rebuild, tag, storage, device, hooks = (self._memo.get(_index(code)) for code in gets)
             known = (
                 isinstance(rebuild, Global)
                 and isinstance(storage, Global)
@@ -175,12 +177,13 @@ class Records:
             self._named[codes] = (rebuild, storage, device, hooks) if known else None  # type: ignore[assignment]
         return self._named[codes]
 
-    def _tuple(self, code: bytes) -> tuple[int, ...]:
-        """The numbers of a tuple; the same ones are the same object, because most shapes repeat."""
-        known = self._tuples.get(code)
-        if known is None:
-            known = self._tuples[code] = tuple(_numbers(code))
-        return known
+    def _tuple(self, code: bytes) -> tuple[int, ...] | None:
+        """The sizes in a tuple, or None when they are none; most repeat, and are the same object."""
+        if code not in self._tuples:
+            numbers = tuple(_numbers(code))
+            usual = len(numbers) <= self._limits.dims and min(numbers, default=0) >= 0
+            self._tuples[code] = numbers if usual else None
+        return self._tuples[code]
 
 
 def _index(code: bytes) -> int:

@@ -57,9 +57,9 @@ class Uses:
         if use.first_call is None:
             use.first_call = made
 
-    def called_again(self, path: str) -> None:
-        """The same call once more, by a name without dots that was called before."""
-        self._by_name[path].as_function += 1
+    def called_again(self, path: str, times: int) -> None:
+        """The same call so many times more, by a name without dots that was called before."""
+        self._by_name[path].as_function += times
 
     def changed(self, each: Global, offset: int) -> None:
         """The file sets the state or items of what it names."""

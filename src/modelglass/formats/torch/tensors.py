@@ -112,10 +112,12 @@ def tensor_of(value: Thing) -> Found:
 def _of_record(record: Record) -> Found:
     """The tensor of an entry of a state dict, whose form is known to be right."""
     dtype = _STORAGES.get(record.storage.path)
-    if dtype is None or record.numel < 0:
-        raise BadTensorError(f"{record.storage.path} of {record.numel:,} elements is no known storage")
+    if dtype is None:
+        raise BadTensorError(f"{record.storage.path} is no known storage")
+    if len(record.shape) != len(record.strides):
+        raise BadTensorError(f"strides {record.strides} do not fit the shape {record.shape}")
     storage = Storage(record.number, dtype, record.numel, record.device)
-    return _checked(storage, record.first, shape_of(record.shape), shape_of(record.strides), dtype)
+    return Found(storage=storage, shape=record.shape, dtype=dtype, first=record.first, strides=record.strides)
 
 
 def _arguments(value: Thing) -> tuple[Any, ...]:
