@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from modelglass.errors import CorruptFileError, FileError, NotAModelError
 from modelglass.formats import archives, npy, npz
-from modelglass.formats import zip as zips
 from modelglass.formats.places import Place
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source

@@ -265,9 +265,9 @@ def test_limits_stop_the_reading_and_are_named() -> None:
     assert len(_read(data, Limits(tensors=10)).tensors) == 10
     with pytest.raises(LimitError, match="header_nbytes"):
         _read(data, Limits(header_nbytes=50))
-    with pytest.raises(LimitError, match="dims = 64"):
+    with pytest.raises(CorruptFileError, match="dims = 64"):
         _read(_file({"a": _entry(0, 1, "U8", [1] * 65)}, 1))
-    with pytest.raises(LimitError, match="dims = 64"):
+    with pytest.raises(CorruptFileError, match="dims = 64"):
         _read(_file({"a": _entry(0, 1, "U8", [1] * 1_000_000)}, 1))
 
 

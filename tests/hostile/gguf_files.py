@@ -96,9 +96,10 @@ def _gguf(
     *,
     codes: set[str] | None = None,
     note: str = "",
+    seconds: float = 5,
 ) -> Case:
     build = file("model.gguf", content if callable(content) else lambda folder: content)
-    return case(id, name, build, exit_codes, codes=codes, note=note)
+    return case(id, name, build, exit_codes, codes=codes, note=note, seconds=seconds)
 
 
 CASES = [
@@ -173,5 +174,5 @@ CASES = [
         note="text, never rendered",
         codes={"code.chat-template"},
     ),
-    _gguf("96-many", "300,000 tensors", _many, {0}),
+    _gguf("96-many", "300,000 tensors", _many, {0}, seconds=20),
 ]

@@ -365,7 +365,8 @@ class _Header:
         if type(shape) is not list or not all(type(dim) is int and dim >= 0 for dim in shape):
             self._refuse(name, "shape", f"has the shape {_short(shape)}; it must list whole numbers")
         if len(shape) > self.reading.limits.dims:
-            raise self.source.over("dims", self.reading.limits.dims, offset=self._place(name))
+            most = self.reading.limits.dims
+            self._refuse(name, "shape", f"has {len(shape):,} dimensions, more than the limit dims = {most:,}")
         return tuple(shape)
 
     def _offsets(self, name: str, entry: Json) -> tuple[int, int]:

@@ -1,0 +1,3 @@
+
+import threading
+barrier = threading.Barrier(2)

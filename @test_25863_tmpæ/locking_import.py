@@ -1,0 +1,5 @@
+
+import locker
+locker.barrier.wait()
+class ToBeUnpickled(object):
+    pass
