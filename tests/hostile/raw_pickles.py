@@ -217,14 +217,14 @@ CASES = [
         "LONG of a million digits",
         lambda f: b"\x80\x02L" + b"9" * MILLION + b"L\n.",
         {3},
-        codes={"pickle.number"},
+        codes={"pickle.number", "pickle.text"},
     ),
     _raw(
         "52-int",
         "INT of a million digits",
         lambda f: b"\x80\x02I" + b"9" * MILLION + b"\n.",
         {3},
-        codes={"pickle.number"},
+        codes={"pickle.number", "pickle.text"},
     ),
     _raw(
         "54-tuples", "a million nested tuples", lambda f: pickled(NONE + b"\x85" * MILLION), {0}, seconds=20

@@ -117,16 +117,14 @@ def as_text(value: Any) -> str:
 
 
 def preview(value: Any, *, most: int = 200) -> str:
-    """A few words on a value, never more than `most` characters, never deep."""
-    parts: list[str] = []
-    room = most
+    """A few words on a value, never more than `most` characters, never after more than `most` steps."""
+    text = ""
     waiting: list[Any] = [value]
-    while waiting and room > 0:
-        part = _part(waiting.pop(), waiting)
-        parts.append(part[:room])
-        room -= len(part)
-    text = "".join(parts)
-    return text if not waiting and room >= 0 else text[:most] + "…"
+    for _ in range(most):
+        if not waiting or len(text) > most:
+            break
+        text += _part(waiting.pop(), waiting)
+    return text if not waiting and len(text) <= most else text[:most] + "…"
 
 
 class _Plain(str):

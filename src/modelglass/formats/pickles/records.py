@@ -103,8 +103,10 @@ class Records:
         return (*stored, args[5], args, tensor)[number - self._firsts[place]]
 
     def replaced(self, number: int) -> None:
-        """Something else was put into the memo under a number that it has already."""
+        """Something else is about to be put into the memo under a number that something has already."""
         self._named.clear()
+        if number in self._memo:
+            return
         try:
             self.recall(number)
         except KeyError:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from modelglass.errors import FileError
 from modelglass.formats import pickles
@@ -18,6 +19,9 @@ from modelglass.formats.source import OpenFile, Source
 from modelglass.formats.torch import archive as torch_archive
 from modelglass.formats.torch.tensors import BadTensorError, dtype_of, items_of, shape_of
 from modelglass.report import Part, Shape, Tensor
+
+if TYPE_CHECKING:
+    from modelglass.formats.places import Place
 
 METADATA = ".metadata"
 
@@ -50,6 +54,7 @@ def read(source: OpenFile, reading: Reading) -> None:
         tensor = _tensor(source, reading, as_text(key), entry)
         if tensor is not None:
             tensors.append(tensor)
+    reading.places = _Places(tensors, chunks, files)
     _divide(tensors, reading)
     _check(source, reading, chunks, files)
 
@@ -101,6 +106,39 @@ def _check_chunks(shape: Shape, chunks: Any) -> None:
         total += prod(sizes)
     if total != prod(shape):
         raise BadTensorError(f"its pieces have {total:,} elements, and it has {prod(shape):,}")
+
+
+class _Places(Mapping[str, "Place"]):
+    """Where the values of tensors in one piece are; the archive in a piece is read when that is asked for."""
+
+    def __init__(
+        self,
+        tensors: Sequence[Tensor],
+        chunks: Mapping[str, Sequence[_Chunk]],
+        files: Mapping[str, OpenFile | None],
+    ) -> None:
+        self._files = files
+        self._whole = {
+            tensor.name: chunks[tensor.name][0] for tensor in tensors if len(chunks.get(tensor.name, ())) == 1
+        }
+
+    def __getitem__(self, name: str) -> Place:
+        chunk = self._whole[name]
+        file = self._files[chunk.path]
+        if file is None:
+            raise KeyError(name)
+        piece = file.part(chunk.offset, chunk.length, name)
+        inner = Reading()
+        torch_archive.read(piece, zips.read(piece, inner), inner)
+        if len(inner.tensors) != 1:
+            raise KeyError(name)
+        return inner.places[inner.tensors[0].name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._whole)
+
+    def __len__(self) -> int:
+        return len(self._whole)
 
 
 def _chunks(source: Source, storage: Pairs | None) -> dict[str, list[_Chunk]]:

@@ -1,3 +1,0 @@
-
-import threading
-barrier = threading.Barrier(2)

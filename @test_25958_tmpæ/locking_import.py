@@ -1,5 +1,0 @@
-
-import locker
-locker.barrier.wait()
-class ToBeUnpickled(object):
-    pass
