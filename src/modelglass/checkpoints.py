@@ -22,7 +22,7 @@ from modelglass.formats.tree import modules
 from modelglass.report import Checkpoint, File, Model, Note, Report
 
 if TYPE_CHECKING:
-    from modelglass.report import Architecture, Counts, Finding, Json, Scan
+    from modelglass.report import Architecture, Counts, Finding, Json, Level, Scan, Severity
 
 LIMITS: Mapping[str, int] = {field.name: getattr(Limits(), field.name) for field in fields(Limits)}
 
@@ -66,9 +66,9 @@ def limits_of(chosen: Mapping[str, int] | None) -> Limits:
     for name, value in (chosen or {}).items():
         if name not in LIMITS:
             raise UsageError(f"there is no limit {name!r}", hint="limits are " + ", ".join(LIMITS))
-        if type(value) is not int or value < 0:
+        if type(value) is not int or value < 1:
             raise UsageError(
-                f"the limit {name} = {value!r} is no whole number", hint=f"it is {LIMITS[name]:,}"
+                f"the limit {name} = {value!r} is no whole number above 0", hint=f"it is {LIMITS[name]:,}"
             )
     return Limits(**(chosen or {}))
 
@@ -125,7 +125,13 @@ def _architecture(config: Json, model: Model, counts: Counts) -> Architecture | 
     return architecture(config, model, counts)
 
 
-_SEVERITY = {"info": "info", "notice": "warning", "high": "error", "invalid": "error", "limit": "warning"}
+_SEVERITY: dict[Level, Severity] = {
+    "info": "info",
+    "notice": "warning",
+    "high": "error",
+    "invalid": "error",
+    "limit": "warning",
+}
 
 
 def _notes(reading: Reading) -> Iterator[Note]:
@@ -136,8 +142,7 @@ def _notes(reading: Reading) -> Iterator[Note]:
 def _note(finding: Finding) -> Note:
     place = "" if finding.offset is None else f", at byte {finding.offset:,}"
     where = (f"{finding.member or finding.file}{place}",)
-    severity = _SEVERITY[finding.level]
-    return Note(code=finding.code, text=finding.text, severity=severity, where=where)  # type: ignore[arg-type]
+    return Note(code=finding.code, text=finding.text, severity=_SEVERITY[finding.level], where=where)
 
 
 def _remarks(counts: Counts, guessed: Sequence[str], unsure: Sequence[str]) -> Iterator[Note]:

@@ -14,6 +14,7 @@ from modelglass.formats.limits import Limits
 from modelglass.formats.reading import Reading
 from modelglass.formats.shards import read_index
 from modelglass.formats.source import OpenFile
+from modelglass.formats.strict_json import document
 from modelglass.report import Scan, ScannedFile, Tensor
 
 SHARDS = {
@@ -37,7 +38,7 @@ def _read(folder: Path, index: Any, limits: Limits | None = None) -> Reading:
     path.write_text(index if isinstance(index, str) else json.dumps(index))
     reading = Reading(limits=limits or Limits())
     with OpenFile(path) as source:
-        read_index(source, reading, safetensors.read)
+        read_index(source, document(source, reading.limits), reading, safetensors.read)
     return reading
 
 
@@ -151,7 +152,7 @@ def test_what_came_before_a_corrupt_shard_is_kept(folder: Path) -> None:
     path.write_text(json.dumps(_index()))
     reading = Reading()
     with OpenFile(path) as source, pytest.raises(FileError) as raised:
-        read_index(source, reading, safetensors.read)
+        read_index(source, document(source, reading.limits), reading, safetensors.read)
     assert raised.value.file == str(folder / "m-2.safetensors")
     assert [t.name for t in reading.tensors] == ["a", "b"]
     assert reading.format == "safetensors shards"
@@ -178,7 +179,7 @@ def test_one_refusal_decides_and_equal_storage_keys_of_two_shards_stay_apart(fol
     path.write_text(json.dumps({"weight_map": {"a": "m-1.safetensors", "c": "m-2.safetensors"}}))
     reading = Reading()
     with OpenFile(path) as source:
-        read_index(source, reading, read_shard)
+        read_index(source, document(source, reading.limits), reading, read_shard)
     assert (reading.format, reading.weights_only, reading.refusal) == ("torch shards", "refuses", "why")
     assert len({t.storage for t in reading.tensors}) == 2
     assert len(reading.findings) == 2

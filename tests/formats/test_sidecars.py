@@ -16,18 +16,22 @@ from hypothesis import strategies as st
 from modelglass.errors import CorruptFileError, FileError, LimitError
 from modelglass.formats.limits import Limits
 from modelglass.formats.reading import Reading
-from modelglass.formats.sidecars import code_references, read_json, read_yaml
+from modelglass.formats.sidecars import code_references, read_yaml
 from modelglass.formats.source import Source
+from modelglass.formats.strict_json import document
 
 
 def source_of(data: bytes) -> Source:
     return Source(lambda at, length: data[at : at + length], len(data), file="config")
 
 
-def of_json(document: Any) -> Reading:
+def read_json(source: Source, reading: Reading) -> None:
+    code_references(document(source, reading.limits), source, reading)
+
+
+def of_json(content: Any) -> Reading:
     reading = Reading()
-    read_json(source_of(json.dumps(document).encode()), reading)
-    assert reading.format == "json"
+    read_json(source_of(json.dumps(content).encode()), reading)
     return reading
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from modelglass.errors import InspectError
 
+STOPPED = 130  # as shells have it
 BROKEN = 3  # a bug of ours must not look like an answer (1) or wrong usage (2)
 
 
@@ -23,6 +24,9 @@ def exit_code(command: Callable[[], Any], *, debug: bool = False) -> Any:
             _traceback()
         _tell(f"error: {_harmless(str(error))}")
         return error.exit_code
+    except KeyboardInterrupt:
+        _tell("stopped")
+        return STOPPED
     except BrokenPipeError:
         # Whoever read the output has seen enough. Python must not complain again when it shuts down.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

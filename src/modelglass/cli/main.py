@@ -99,9 +99,8 @@ def _answer(command: click.Command, name: str, args: list[str]) -> Any:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except click.Abort:
-        click.echo("stopped", err=True)
-        return 130
+    except click.Abort as stop:
+        raise KeyboardInterrupt from stop
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ def main() -> None:
 
 
 def _is_file(arg: str) -> bool:
-    return not arg.startswith("-") and "::" not in arg and os.path.isfile(arg)
+    # A command is a bare word, so a file of such a name is left to those that know the commands.
+    return any(mark in arg for mark in "./\\") and "::" not in arg and os.path.isfile(arg)
 
 
 def _list(path: str) -> NoReturn:

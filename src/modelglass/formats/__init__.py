@@ -6,6 +6,7 @@ folder; what is read grows with the metadata that is there, never with what it c
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -58,9 +59,9 @@ FORMATS = (  # the first that fits is taken
 )
 
 
-def read(path: Path, reading: Reading, *, progress: Callable[[str], None] | None = None) -> None:
+def read(path: Path, reading: Reading) -> None:
     """Fill the reading from a file or a folder. What it opens stays open until the reading is closed."""
-    if path.is_dir():
+    if os.path.isdir(path):
         import_module("modelglass.formats.folders").read(path, reading)
         return
     source = OpenFile(path)
@@ -120,9 +121,8 @@ def _read_both(source: OpenFile, reading: Reading) -> None:
     try:
         import_module("modelglass.formats.archives").read(source, other)
     except FileError as error:
-        other.found(source, error.code, "invalid", error.text, offset=error.offset)
-    reading.findings += other.findings
-    reading.globals += other.globals
+        other.stopped(error)
+    reading.absorb(other)
 
 
 __all__ = ["FORMATS", "CorruptFileError", "LimitError", "Limits", "Reading", "read", "read_file"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from modelglass.errors import NotAModelError
+from modelglass.errors import FileError, NotAModelError
 from modelglass.formats import pickles
 from modelglass.formats import zip as zips
 from modelglass.formats.reading import Reading
@@ -17,9 +17,11 @@ EXPORTED = "archive_format"  # a member that only exported programs have
 def read(source: Source, reading: Reading) -> None:
     """Fill the reading from an archive; one that is no model is still searched for pickles."""
     archive = zips.read(source, reading)
-    if any(entry.name.rpartition("/")[2] == EXPORTED for entry in archive.entries):
-        import_module("modelglass.formats.torch.exported").read(source, archive, reading)
-    elif torch_archive.tops(archive):
+    exports = any(entry.name.rpartition("/")[2] == EXPORTED for entry in archive.entries)
+    saved = bool(torch_archive.tops(archive))
+    if exports:
+        _export(source, archive, reading, also_saved=saved)
+    elif saved:
         torch_archive.read(source, archive, reading)
     elif any(entry.name.endswith(".npy") for entry in archive.entries):
         import_module("modelglass.formats.npz").read(source, reading, archive)
@@ -34,6 +36,20 @@ def read(source: Source, reading: Reading) -> None:
             member=source.member,
             hint=hint,
         )
+
+
+def _export(source: Source, archive: zips.Archive, reading: Reading, *, also_saved: bool) -> None:
+    """An exported program. One that `torch.load` would take for its own as well has two readings."""
+    if also_saved:
+        text = f"it has both {EXPORTED} and data.pkl: loaders differ in what they take it for"
+        reading.found(source, "ambiguous", "invalid", text)
+        other = Reading(limits=reading.limits, thorough=reading.thorough)
+        try:
+            torch_archive.read(source, archive, other)
+        except FileError as error:
+            other.stopped(error)
+        reading.absorb(other)
+    import_module("modelglass.formats.torch.exported").read(source, archive, reading)
 
 
 def _scan_members(archive: zips.Archive, reading: Reading) -> None:

@@ -19,17 +19,17 @@ def config_beside(reading: Reading) -> Json:
     if first is None or not (first.path.parent / CONFIG).exists():
         return None
     from modelglass.formats.siblings import open_sibling
-    from modelglass.formats.strict_json import loads
+    from modelglass.formats.strict_json import document
 
     quiet = Reading(limits=reading.limits)
     source = open_sibling(first, CONFIG, quiet)
     reading.opened += quiet.opened
-    if source is None or source.nbytes > reading.limits.json_nbytes:
+    if source is None:
         return None
     try:
-        document = loads(source.read(0, source.nbytes, "the configuration"), source, reading.limits)
+        config = document(source, reading.limits)
     except FileError as error:
         text = f"the configuration beside it cannot be read: {error.text}"
         reading.found(source, "config.unreadable", "notice", text, offset=error.offset)
         return None
-    return document if isinstance(document, dict) else None
+    return config if isinstance(config, dict) else None

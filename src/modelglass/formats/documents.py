@@ -6,7 +6,7 @@ from modelglass.errors import NotAModelError
 from modelglass.formats import read_file, shards, sidecars
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import OpenFile
-from modelglass.formats.strict_json import loads
+from modelglass.formats.strict_json import document
 
 
 def read(source: OpenFile, reading: Reading) -> None:
@@ -15,14 +15,12 @@ def read(source: OpenFile, reading: Reading) -> None:
         reading.format = "yaml"
         sidecars.read_yaml(source, reading)
         raise _no_weights(source)
-    if source.nbytes > reading.limits.json_nbytes:
-        raise source.over("json_nbytes", reading.limits.json_nbytes)
-    document = loads(source.read(0, source.nbytes, "the document"), source, reading.limits)
-    if isinstance(document, dict) and "weight_map" in document:
-        shards.read_index(source, reading, _read_shard)
+    content = document(source, reading.limits)
+    if isinstance(content, dict) and "weight_map" in content:
+        shards.read_index(source, content, reading, _read_shard)
         return
     reading.format = "json"
-    sidecars.code_references(document, source, reading)
+    sidecars.code_references(content, source, reading)
     raise _no_weights(source)
 
 

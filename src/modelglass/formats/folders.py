@@ -8,12 +8,13 @@ from pathlib import Path
 from modelglass.errors import NotAModelError
 from modelglass.formats import read_file
 from modelglass.formats.reading import Reading
+from modelglass.formats.siblings import may_follow
 from modelglass.formats.source import OpenFile
 from modelglass.formats.torch import distributed
 
 # The likeliest first: files that models are published in are preferred to those that training leaves.
 _INDEXES = (".safetensors.index.json", ".bin.index.json", ".index.json")
-_WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".pt2", ".npz")
+WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".pt2", ".npz", ".npy", ".pkl")
 _TRAINING = (
     "training_args.",
     "optimizer.",
@@ -35,15 +36,22 @@ MOST_FILES = 100_000
 def read(folder: Path, reading: Reading) -> None:
     """Fill the reading from the model in a folder."""
     names = _names(folder)
-    if distributed.METADATA in names:
-        source = OpenFile(folder / distributed.METADATA)
-        reading.opened.append(source)
-        distributed.read(source, reading)
-        source.check_unchanged()
-        return
-    source = OpenFile(folder / _chosen(folder, names))
+    name = distributed.METADATA if distributed.METADATA in names else _chosen(folder, names)
+    read_found(folder / name, reading, within=folder)
+
+
+def read_found(path: Path, reading: Reading, *, within: Path | None = None) -> None:
+    """Fill the reading from a file; one that was found in a folder, not named, must not lead out of it."""
+    if within is not None and not may_follow(path, within):
+        text = "this is a link out of the folder, and is not followed"
+        raise NotAModelError(text, file=str(path), code="path.link", hint="pass the file itself")
+    source = OpenFile(path)
     reading.opened.append(source)
-    read_file(source, reading)
+    if path.name != distributed.METADATA:
+        read_file(source, reading)
+        return
+    distributed.read(source, reading)
+    source.check_unchanged()
 
 
 def _names(folder: Path) -> list[str]:
@@ -59,7 +67,7 @@ def _names(folder: Path) -> list[str]:
 
 def _chosen(folder: Path, names: list[str]) -> str:
     """The file that is the model; an index goes before its shards."""
-    for suffix in (*_INDEXES, *_WEIGHTS):
+    for suffix in (*_INDEXES, *WEIGHTS):
         found = [name for name in names if name.endswith(suffix) and not name.startswith(_TRAINING)]
         usual = next((name for stem in _STEMS if (name := stem + suffix) in found), None)
         if usual is not None or len(found) == 1:
@@ -82,7 +90,7 @@ def _chosen(folder: Path, names: list[str]) -> str:
 
 def _below(folder: Path, names: list[str]) -> str | None:
     """A hint when folders in this one have models, as those of pipelines do."""
-    endings = (*_INDEXES, *_WEIGHTS)
+    endings = (*_INDEXES, *WEIGHTS)
     found = []
     for name in names[:MOST_SEARCHED]:
         if (folder / name).is_dir() and not (folder / name).is_symlink():

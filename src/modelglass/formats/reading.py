@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from modelglass.errors import FileError, LimitError
 from modelglass.formats.limits import Limits
 from modelglass.formats.source import OpenFile, Source
 
 if TYPE_CHECKING:
     from modelglass.formats.places import Place
     from modelglass.report import Finding, GlobalUse, Json, Level, Op, Part, Tensor, Value, Verdict
+
+
+MOST_FINDINGS = 1000  # of one code and level; the rest is counted
 
 
 @dataclass(slots=True, kw_only=True)
@@ -23,6 +28,7 @@ class Reading:
 
     limits: Limits = field(default_factory=Limits)
     thorough: bool = False  # read also what only a scan needs
+    one_of_several: bool = False  # a shard, whose names are compared with those of an index
     format: str | None = None
     tensors: list[Tensor] = field(default_factory=list)
     places: Mapping[str, Place] = field(default_factory=dict)
@@ -38,6 +44,9 @@ class Reading:
     weights_only: Verdict | None = None
     refusal: str | None = None
     opened: list[OpenFile] = field(default_factory=list)  # files beside the first one; the reading owns them
+
+    beyond: Counter[tuple[str, Level]] = field(default_factory=Counter)  # findings that were only counted
+    _kept: Counter[tuple[str, Level]] = field(default_factory=Counter)
 
     def close(self) -> None:
         """Close what was opened for this reading; values can no longer be read from it."""
@@ -56,6 +65,10 @@ class Reading:
         **details: Any,
     ) -> None:
         """Keep a finding that does not stop the reading."""
+        self._kept[code, level] += 1
+        if self._kept[code, level] > MOST_FINDINGS:
+            self.beyond[code, level] += 1
+            return
         from modelglass.report import Finding
 
         self.findings.append(
@@ -69,3 +82,27 @@ class Reading:
                 details=details,
             )
         )
+
+    def stopped(self, error: FileError) -> None:
+        """Keep the error that ended the reading of a part, or of all of it."""
+        from modelglass.report import Finding
+
+        self.findings.append(
+            Finding(
+                code=error.code,
+                level="limit" if isinstance(error, LimitError) else "invalid",
+                text=error.text,
+                file=error.file,
+                member=error.member,
+                offset=error.offset,
+                details={"hint": error.hint},
+            )
+        )
+
+    def absorb(self, other: Reading) -> None:
+        """Take over what was found elsewhere, and what was opened for it; not its tensors."""
+        self.findings += other.findings
+        self.globals += other.globals
+        self.opened += other.opened
+        self.beyond += other.beyond
+        self._kept += other._kept

@@ -6,32 +6,13 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from modelglass.errors import FileError, LimitError
-from modelglass.formats import read_file
+from modelglass.errors import FileError
 from modelglass.formats.documents import DocumentError
-from modelglass.formats.folders import MOST_FILES
+from modelglass.formats.folders import MOST_FILES, WEIGHTS, read_found
 from modelglass.formats.limits import Limits
 from modelglass.formats.reading import Reading
-from modelglass.formats.source import OpenFile
 from modelglass.formats.torch import distributed
-from modelglass.report import Finding, Scan, ScannedFile
-
-# Codes of files that a folder may well hold beside a model.
-_ORDINARY = frozenset({"not-a-model", "empty"})
-_WEIGHTS = (
-    ".safetensors",
-    ".bin",
-    ".pt",
-    ".pth",
-    ".ckpt",
-    ".pkl",
-    ".gguf",
-    ".onnx",
-    ".npz",
-    ".npy",
-    ".pt2",
-    ".h5",
-)
+from modelglass.report import Finding, Level, Scan, ScannedFile
 
 Progress = Callable[[str], None]
 
@@ -40,7 +21,7 @@ def scan(paths: Sequence[Path], limits: Limits, progress: Progress) -> Scan:
     """What was found in each file. Files in a folder that do not claim to be models are passed over."""
     files: list[ScannedFile] = []
     for path in paths:
-        if path.is_dir():
+        if os.path.isdir(path):
             files += _scan_folder(path, limits, progress)
         else:
             progress(f"scanning {path.name}")
@@ -49,20 +30,51 @@ def scan(paths: Sequence[Path], limits: Limits, progress: Progress) -> Scan:
 
 
 def _scan_folder(folder: Path, limits: Limits, progress: Progress) -> list[ScannedFile]:
+    walk = _Walk(folder)
     found: list[ScannedFile] = []
-    for number, path in enumerate(path for path in _files(folder) if not _is_described(path)):
+    for number, path in enumerate(walk.files()):
         progress(f"scanning {path.name}, file {number + 1:,}")
-        scanned = _scan_file(path, limits)
-        passed_over = scanned.format is None and path.suffix.lower() not in _WEIGHTS
-        if not (passed_over and all(each.code in _ORDINARY for each in scanned.findings)):
+        scanned = _scan_file(path, limits, within=folder)
+        claims = path.suffix.lower() in WEIGHTS
+        if scanned.format is not None or claims or any(each.level == "high" for each in scanned.findings):
             found.append(scanned)
-    if not found:
-        text = "no file in this folder is a model"
-        nothing = Finding(code="not-a-model", level="invalid", text=text, file=str(folder))
+    if not found and not walk.troubles:
+        walk.add("not-a-model", "invalid", "no file in this folder is a model")
+    if walk.troubles:
         found.append(
-            ScannedFile(path=str(folder), format=None, nbytes=None, read_nbytes=0, findings=(nothing,))
+            ScannedFile(
+                path=str(folder), format=None, nbytes=None, read_nbytes=0, findings=tuple(walk.troubles)
+            )
         )
     return found
+
+
+class _Walk:
+    """The files below a folder, in order, and what kept some of them from being looked at."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.troubles: list[Finding] = []
+
+    def files(self) -> Iterator[Path]:
+        """Each file; links to folders are not followed, and pieces that others describe are left to these."""
+        count = 0
+        for parent, folders, names in os.walk(self._folder, onerror=self._failed):
+            folders.sort()
+            for name in sorted(names):
+                count += 1
+                if count > MOST_FILES:
+                    self.add("limit", "limit", f"more than {MOST_FILES:,} files; the rest is not looked at")
+                    return
+                if not _is_described(Path(parent, name)):
+                    yield Path(parent, name)
+
+    def add(self, code: str, level: Level, text: str, *, file: str | None = None) -> None:
+        self.troubles.append(Finding(code=code, level=level, text=text, file=file or str(self._folder)))
+
+    def _failed(self, error: OSError) -> None:
+        text = f"a folder cannot be read: {error.strerror}"
+        self.add("cannot-open", "invalid", text, file=str(error.filename))
 
 
 def _is_described(path: Path) -> bool:
@@ -70,58 +82,29 @@ def _is_described(path: Path) -> bool:
     return path.suffix == ".distcp" and (path.parent / distributed.METADATA).exists()
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """The files below a folder, in order; links to folders are not followed."""
-    count = 0
-    for parent, folders, names in os.walk(folder):
-        folders.sort()
-        for name in sorted(names):
-            count += 1
-            if count <= MOST_FILES:
-                yield Path(parent, name)
-
-
-def _scan_file(path: Path, limits: Limits) -> ScannedFile:
+def _scan_file(path: Path, limits: Limits, *, within: Path | None = None) -> ScannedFile:
     reading = Reading(limits=limits, thorough=True)
     try:
-        _read(path, reading)
+        read_found(path, reading, within=within)
     except DocumentError:
         pass  # it was searched, and that a document has no weights is not a finding
     except FileError as error:
-        reading.findings.append(_as_finding(error))
-    finally:
-        opened = list(reading.opened)
-        reading.close()
-    first = opened[0] if opened else None
+        reading.stopped(error)
+    opened = list(reading.opened)
+    reading.close()
     return ScannedFile(
         path=str(path),
         format=reading.format,
-        nbytes=None if first is None else first.nbytes,
-        read_nbytes=0 if first is None else min(first.meter.nbytes, first.nbytes),
+        nbytes=sum(each.nbytes for each in opened) if opened else None,
+        read_nbytes=sum(min(each.meter.nbytes, each.nbytes) for each in opened),
         weights_only=reading.weights_only,
         refusal=reading.refusal,
         globals=tuple(reading.globals),
-        findings=tuple(reading.findings),
+        findings=(*reading.findings, *_beyond(path, reading)),
     )
 
 
-def _read(path: Path, reading: Reading) -> None:
-    source = OpenFile(path)
-    reading.opened.append(source)
-    if path.name == distributed.METADATA:
-        distributed.read(source, reading)
-        source.check_unchanged()
-    else:
-        read_file(source, reading)
-
-
-def _as_finding(error: FileError) -> Finding:
-    return Finding(
-        code=error.code,
-        level="limit" if isinstance(error, LimitError) else "invalid",
-        text=error.text,
-        file=error.file,
-        member=error.member,
-        offset=error.offset,
-        details={"hint": error.hint},
-    )
+def _beyond(path: Path, reading: Reading) -> Iterator[Finding]:
+    """One finding for all of a kind that were too many to keep."""
+    for (code, level), count in reading.beyond.items():
+        yield Finding(code=code, level=level, text=f"and {count:,} more of this kind", file=str(path))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from modelglass.formats import strict_json
 from modelglass.formats.places import Place
 from modelglass.formats.reading import Reading
 from modelglass.formats.siblings import open_sibling
@@ -20,13 +19,14 @@ _REFUSED = 100  # shards that cannot be opened, after which going on tells nothi
 _NAMED = 10  # tensors that one finding names
 
 
-def read_index(source: OpenFile, reading: Reading, read_shard: Callable[[OpenFile, Reading], None]) -> None:
+def read_index(
+    source: OpenFile, index: Json, reading: Reading, read_shard: Callable[[OpenFile, Reading], None]
+) -> None:
     """Fill `reading` with what all shards of the index hold; `read_shard` reads one of them.
 
     `read_shard` gets a reading of its own, and must not take a shard for another index.
     """
     reading.format = "shards"
-    index = strict_json.loads(_all_bytes(source, reading), source, reading.limits)
     weight_map = _weight_map(source, index)
     formats, places, owners = set(), _Places(), _Owners(source)
     refused = 0
@@ -37,7 +37,7 @@ def read_index(source: OpenFile, reading: Reading, read_shard: Callable[[OpenFil
             if refused >= _REFUSED:
                 raise source.corrupt(f"{refused} of its shards cannot be opened", code="index.shards")
             continue
-        part = Reading(limits=reading.limits)
+        part = Reading(limits=reading.limits, thorough=reading.thorough, one_of_several=True)
         try:
             read_shard(shard, part)
             shard.check_unchanged()
@@ -93,12 +93,6 @@ class _Owners:
                 )
 
 
-def _all_bytes(source: OpenFile, reading: Reading) -> bytes:
-    if source.nbytes > reading.limits.json_nbytes:
-        raise source.over("json_nbytes", reading.limits.json_nbytes, offset=0)
-    return source.read(0, source.nbytes, "the index")
-
-
 def _weight_map(source: OpenFile, index: Json) -> dict[str, str]:
     weight_map = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(weight_map, dict) or not all(type(shard) is str for shard in weight_map.values()):
@@ -133,19 +127,16 @@ def _opened(source: OpenFile, name: str, reading: Reading) -> OpenFile | None:
 
 def _merge(source: OpenFile, shard: str, part: Reading, reading: Reading) -> None:
     """Add what was read of one shard, also when reading it ended with an error."""
+    reading.absorb(part)
+    for key, value in part.metadata.items():
+        reading.metadata.setdefault(key, value)
+    reading.modules |= part.modules
+    reading.parts += (each for each in part.parts if each.kind != "model")
+    if reading.weights_only != "refuses" and part.weights_only is not None:
+        reading.weights_only, reading.refusal = part.weights_only, part.refusal
     if len(reading.tensors) + len(part.tensors) > reading.limits.tensors:
         raise source.over("tensors", reading.limits.tensors)
     reading.tensors.extend(_told_apart(shard, tensor) for tensor in part.tensors)
-    for key, value in part.metadata.items():
-        reading.metadata.setdefault(key, value)
-    reading.findings.extend(part.findings)
-    reading.globals.extend(part.globals)
-    reading.inputs.extend(part.inputs)
-    reading.outputs.extend(part.outputs)
-    reading.ops.extend(part.ops)
-    reading.opened.extend(part.opened)
-    if reading.weights_only != "refuses" and part.weights_only is not None:
-        reading.weights_only, reading.refusal = part.weights_only, part.refusal
 
 
 def _told_apart(shard: str, tensor: Tensor) -> Tensor:

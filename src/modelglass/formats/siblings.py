@@ -13,7 +13,7 @@ import stat
 from pathlib import Path
 
 from modelglass.formats.reading import Reading
-from modelglass.formats.source import OpenFile, Source
+from modelglass.formats.source import OpenFile
 from modelglass.report import Level
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|(?:file|data|https?|ftp|s3|gs|hf):", re.IGNORECASE)
@@ -28,12 +28,12 @@ _FOLDER = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 
 
 class Sibling(OpenFile):
-    """A regular file that was opened step by step from the folder of the model."""
+    """A regular file that was opened step by step from the folder of the model. There may be thousands."""
 
     def __init__(self, descriptor: int, path: Path, *, name: str) -> None:
-        self.path, self._descriptor = path, descriptor
-        self._before = os.fstat(descriptor)
-        Source.__init__(self, self._at, self._before.st_size, file=name)
+        self.path = path
+        self._hold(descriptor, name)
+        self.rest()
 
 
 def open_sibling(source: OpenFile, relative: str, reading: Reading, level: Level = "high") -> OpenFile | None:
@@ -189,3 +189,12 @@ def _refuse(source: OpenFile, relative: str, reading: Reading, code: str, level:
         f"it names the file {relative[:200]!r}, which {reason}; it was not opened",
         path=relative[:1000],
     )
+
+
+def may_follow(path: Path, folder: Path) -> bool:
+    """Whether a file that was found in a folder is in it: itself, or what it links to, or in its cache."""
+    if not path.is_symlink():
+        return True
+    target, inside = os.path.realpath(path), os.path.realpath(folder)
+    blobs = _blobs(path.parent)
+    return target.startswith(inside + os.sep) or (blobs is not None and os.path.dirname(target) == blobs)

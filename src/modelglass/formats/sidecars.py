@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from modelglass.formats import strict_json
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
 from modelglass.report import Json, Level
@@ -20,13 +19,6 @@ EXPANDED = 1_000_000  # nodes that its aliases may stand for
 _SHOWN = 100  # findings of one code
 
 _Node: TypeAlias = tuple["_Node | None", str]  # the way to a value: where its container is, and its key
-
-
-def read_json(source: Source, reading: Reading) -> None:
-    """Find what code a JSON document names."""
-    reading.format = reading.format or "json"
-    data = _whole(source, reading)
-    code_references(strict_json.loads(data, source, reading.limits), source, reading)
 
 
 def code_references(document: Json, source: Source, reading: Reading) -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -109,45 +110,81 @@ class Source:
 
 
 class OpenFile(Source):
-    """A regular file on disk; close it, or use it in a `with` statement."""
+    """A regular file on disk; close it, or use it in a `with` statement.
 
-    def __init__(self, path: Path, *, follow: bool = True, name: str | None = None) -> None:
-        shown = str(path) if name is None else name
+    One that rests holds no descriptor, of which a process has few: it is opened for each read, and must then
+    still be the same file.
+    """
+
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._descriptor = _opened(path, shown, follow)
+        self._hold(_opened(path), str(path))
+
+    def _hold(self, descriptor: int, name: str) -> None:
+        self._descriptor: int | None = descriptor
         try:
-            self._before = os.fstat(self._descriptor)
+            self._before = os.fstat(descriptor)
             for test, kind in _KINDS:
                 if test(self._before.st_mode):
-                    raise NotAModelError(f"this is {kind}, not a file", file=shown, code="not-a-file")
+                    raise NotAModelError(f"this is {kind}, not a file", file=name, code="not-a-file")
         except BaseException:
-            os.close(self._descriptor)
+            self.close()
             raise
-        super().__init__(self._at, self._before.st_size, file=shown)
+        super().__init__(self._at, self._before.st_size, file=name)
 
     @property
     def links(self) -> int:
         """How many names the file has on its disk."""
         return self._before.st_nlink
 
+    def rest(self) -> None:
+        """Hold no descriptor between reads."""
+        self.close()
+
     def check_unchanged(self) -> None:
         """Nobody wrote to the file since it was opened."""
-        now = os.fstat(self._descriptor)
-        for part in ("st_size", "st_mtime_ns", "st_ctime_ns"):
+        with self._open() as descriptor:
+            now = os.fstat(descriptor)
+        for part in ("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns"):
             if getattr(now, part) != getattr(self._before, part):
                 raise self.corrupt("the file was changed while it was read", code="changed")
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    @contextmanager
+    def _open(self) -> Iterator[int]:
+        if self._descriptor is not None:
+            yield self._descriptor
+            return
+        descriptor = _opened(self.path)
+        try:
+            now = os.fstat(descriptor)
+            if (now.st_dev, now.st_ino) != (self._before.st_dev, self._before.st_ino):
+                raise self.corrupt("the file was exchanged for another while it was read", code="changed")
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
     def _at(self, offset: int, length: int) -> bytes:
         pieces = []
-        while length > 0:
-            piece = os.pread(self._descriptor, min(length, 1 << 30), offset)
-            if not piece:
-                break
-            pieces.append(piece)
-            offset, length = offset + len(piece), length - len(piece)
+        try:
+            with self._open() as descriptor:
+                while length > 0:
+                    piece = os.pread(descriptor, min(length, 1 << 30), offset)
+                    if not piece:
+                        break
+                    pieces.append(piece)
+                    offset, length = offset + len(piece), length - len(piece)
+        except OSError as cause:
+            raise self.corrupt(
+                f"it cannot be read: {cause.strerror}",
+                code="cannot-read",
+                offset=offset,
+                hint="check the disk",
+            ) from cause
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def __enter__(self) -> OpenFile:
@@ -162,13 +199,13 @@ class OpenFile(Source):
         self.close()
 
 
-def _opened(path: Path, shown: str, follow: bool) -> int:
+def _opened(path: Path) -> int:
     # Without O_NONBLOCK, opening a pipe waits for somebody to write to it.
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
     try:
         return os.open(path, flags)
     except (OSError, ValueError) as cause:
         reason = getattr(cause, "strerror", None) or str(cause)
         raise NotAModelError(
-            f"it cannot be opened: {reason}", file=shown, code="cannot-open", hint="check the path"
+            f"it cannot be opened: {reason}", file=str(path), code="cannot-open", hint="check the path"
         ) from cause

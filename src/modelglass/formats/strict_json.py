@@ -36,6 +36,13 @@ class _OddError(Exception):
         self.code, self.problem, self.token = code, problem, token
 
 
+def document(source: Source, limits: Limits) -> Json:
+    """All of a source, as one JSON document."""
+    if source.nbytes > limits.json_nbytes:
+        raise source.over("json_nbytes", limits.json_nbytes, offset=0)
+    return loads(source.read(0, source.nbytes, "the document"), source, limits)
+
+
 def loads(data: bytes, source: Source, limits: Limits, *, offset: int = 0) -> Json:
     """The value that `data` spells; `offset` is where `data` starts in `source`, for error messages."""
     if len(data) > limits.json_nbytes:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from modelglass.errors import CorruptFileError, FileError
+from modelglass.errors import CorruptFileError, FileError, LimitError
 from modelglass.formats.pickles.known import kind_of, package_of, reputation
 from modelglass.formats.pickles.machine import Machine
 from modelglass.formats.pickles.objects import Blob, Thing, preview
@@ -28,8 +27,8 @@ _ODD: dict[str, Level] = {
 MOST_ODDITIES = 20  # that are reported of one stream
 MOST_VALUES = 100  # of one call that are searched for a nested pickle
 MOST_DEPTH = 3  # of pickles inside pickles
-MOST_FINDINGS = 1000  # of one kind, in one checkpoint; the rest is counted
 MOST_GLOBALS = 10_000
+MOST_STREAMS = 10_000
 MOST_SHOWN = 300  # characters of a name in a sentence
 
 __all__ = ["load", "looks_like", "scan_stream"]
@@ -71,6 +70,10 @@ def scan_stream(source: Source, reading: Reading, *, offset: int = 0, depth: int
     first: Any = None
     count = 0
     while offset < source.nbytes or not count:
+        if count == MOST_STREAMS:
+            text = f"more than {MOST_STREAMS:,} pickles one after the other; the rest is not read"
+            reading.found(source, "pickle.streams", "limit", text, offset=offset)
+            break
         try:
             machine = load(source, reading, offset=offset, depth=depth)
         except CorruptFileError:
@@ -94,8 +97,6 @@ class _Keeper:
 
     def __init__(self, machine: Machine, source: Source, reading: Reading, depth: int) -> None:
         self._machine, self._source, self._reading, self._depth = machine, source, reading, depth
-        self._counts = Counter(finding.code for finding in reading.findings[-10 * MOST_FINDINGS :])
-        self._levels: dict[str, Level] = {}
         self._looked_into: set[int] = set()  # offsets of bytes, or the identity of texts
 
     def keep(self) -> None:
@@ -107,21 +108,18 @@ class _Keeper:
                 break
         for use in self._machine.uses:
             kind = kind_of(use)
-            if len(self._reading.globals) < MOST_GLOBALS:
-                self._reading.globals.append(_global_use(use, kind, self._source))
+            if len(self._reading.globals) == MOST_GLOBALS:
+                text = f"names more than {MOST_GLOBALS:,} functions and classes; the others are not listed"
+                self._reading.found(self._source, "pickle.globals", "limit", text, offset=use.offset)
+                break
+            self._reading.globals.append(_global_use(use, kind, self._source))
             self._judge(use, kind)
-            if kind not in ("core", "data") and use.first_call is not None:
-                self._look_inside(use.first_call)
-        for code, level in self._levels.items():
-            more = self._counts[code] - MOST_FINDINGS
-            self._reading.found(self._source, code, level, f"and {more:,} more of this kind", more=more)
+            if kind not in ("core", "data"):
+                for call in use.first_calls:
+                    self._look_inside(call)
 
     def _found(self, code: str, level: Level, text: str, offset: int, **details: Any) -> None:
-        self._counts[code] += 1
-        if self._counts[code] <= MOST_FINDINGS:
-            self._reading.found(self._source, code, level, text, offset=offset, **details)
-        else:
-            self._levels[code] = level
+        self._reading.found(self._source, code, level, text, offset=offset, **details)
 
     def _judge(self, use: Use, kind: GlobalKind) -> None:
         """A finding for what is neither tensors nor plain data."""
@@ -132,10 +130,7 @@ class _Keeper:
         if kind in ("core", "data"):
             return
         code = _CODES[kind] if use.calls or kind != "call" else "pickle.name"
-        if self._counts[code] >= MOST_FINDINGS:
-            self._found(code, "notice" if kind == "class" else "high", "", use.offset)
-            return
-        arguments = "" if use.first_call is None else preview(use.first_call.args)
+        arguments = _arguments(use)
         details: dict[str, Any] = {"name": name, "called": use.calls > 0, "arguments": arguments}
         if kind == "class":
             doing = "makes objects of" if use.calls else "names"
@@ -179,6 +174,8 @@ class _Keeper:
     def _scan(self, inner: Source) -> None:
         try:
             scan_stream(inner, self._reading, depth=self._depth + 1)
+        except LimitError as error:
+            self._reading.stopped(error)
         except FileError as error:
             text = f"bytes that begin as a pickle do not go on as one: {error.text}"
             self._reading.found(inner, "pickle.nested", "notice", text, offset=error.offset)
@@ -188,7 +185,6 @@ _CODES = {"class": "pickle.class", "call": "pickle.call", "dynamic": "pickle.dyn
 
 
 def _global_use(use: Use, kind: GlobalKind, source: Source) -> GlobalUse:
-    call = use.first_call
     return GlobalUse(
         name=use.path,
         kind=kind,
@@ -197,9 +193,15 @@ def _global_use(use: Use, kind: GlobalKind, source: Source) -> GlobalUse:
         offset=use.offset,
         count=use.calls or use.named,
         called=use.calls > 0,
-        arguments=None if call is None or kind == "core" else preview(call.args),
+        arguments=None if not use.calls or kind == "core" else _arguments(use),
         package=package_of(use),
     )
+
+
+def _arguments(use: Use) -> str:
+    """The arguments of the first few calls, those that differ."""
+    shown = dict.fromkeys(preview(call.args) for call in use.first_calls)
+    return "; ".join(shown)
 
 
 def _shown(name: str) -> str:

@@ -8,19 +8,20 @@ from typing import Any
 from modelglass.formats.pickles.objects import Global, Thing
 
 DYNAMIC = "<dynamic>"
+KEPT_CALLS = 4  # of each name, whose arguments are shown
 
 
 class Use:
     """One name, and how it is used."""
 
-    __slots__ = ("as_class", "as_function", "changed", "first_call", "module", "name", "named", "offset")
+    __slots__ = ("as_class", "as_function", "changed", "first_calls", "module", "name", "named", "offset")
 
     def __init__(self, module: str, name: str, offset: int) -> None:
         self.module, self.name, self.offset = module, name, offset
         self.named = 0
         self.as_function = 0  # calls that may be of a function
         self.as_class = 0  # calls that can only make an object
-        self.first_call: Thing | None = None
+        self.first_calls: list[Thing] = []
         self.changed: int | None = None  # where the file first sets the state or items of what is named
 
     @property
@@ -54,8 +55,8 @@ class Uses:
             use.as_class += 1
         else:
             use.as_function += 1
-        if use.first_call is None:
-            use.first_call = made
+        if len(use.first_calls) < KEPT_CALLS:
+            use.first_calls.append(made)
 
     def called_again(self, path: str, times: int) -> None:
         """The same call so many times more, by a name without dots that was called before."""

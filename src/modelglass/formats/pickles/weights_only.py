@@ -10,7 +10,6 @@ from typing import Any
 
 from modelglass.formats.pickles.objects import Global, Pairs, Thing, as_text
 
-TORCH = "2.13"
 BLOCKED_MODULES = frozenset({"sys", "os", "posix", "nt"})
 _OPCODES = frozenset(b"ae]\x8f)tNX.RQKMJGhqjrc}us(b\x80\x81\x85\x86\x87\x88\x89\x8aU")
 

@@ -9,7 +9,7 @@ from modelglass.formats import zip as zips
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
 from modelglass.formats.torch.checkpoint import fill
-from modelglass.formats.torch.memory import Memory
+from modelglass.formats.torch.memory import PACKED, Locate, Memory
 from modelglass.formats.torch.tensors import Storage
 
 _PICKLES = (".pkl", ".debug_pkl", ".pickle")
@@ -100,15 +100,16 @@ def _code(source: Source, archive: zips.Archive, folder: str, reading: Reading) 
         reading.found(source, "code.torchscript", "info", text, member=files[0], files=files[:50])
 
 
-def _locator(archive: zips.Archive, folder: str) -> Any:
+def _locator(archive: zips.Archive, folder: str) -> Locate:
     def locate(storage: Storage) -> tuple[Source, int, int] | None:
         if not storage.key.isalnum():  # torch itself only gives numbers
             return None
         entry = archive.find(_inside(folder, f"data/{storage.key}"))
         if entry is None:
             entry = archive.find(_inside(folder, f"constants/{storage.key}"))
-        if entry is None or entry.method != zips.STORED:
+        if entry is None:
             return None
-        return archive.source, entry.data_offset, entry.nbytes
+        stored = entry.method == zips.STORED
+        return archive.source, entry.data_offset if stored else PACKED, entry.nbytes
 
     return locate

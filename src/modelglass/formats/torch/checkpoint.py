@@ -44,6 +44,7 @@ MODEL_KEYS = (
 )
 PREFIXES = ("module.", "_orig_mod.")  # of wrappers for several devices, and of compiled models
 DEPTH_OF_TENSORS = 4  # how deep below a key a tensor may be for the key to hold a model
+MOST_PARTS = 1000
 SEARCHED = 1000  # things looked at to find one
 
 # How a key says what it holds: by the words it is made of, which may have an "s" at their end; those with a
@@ -75,8 +76,10 @@ _OVERHEAD = 700  # bytes that an archive takes for a tensor beside its values
 def fill(root: Any, memory: Memory, reading: Reading, source: Source) -> None:
     """Fill the reading with the model's tensors, and with the parts that are beside it."""
     key, model, beside = _divided(root)
-    found = contents_of(model)
-    _take_off_prefix(found, reading)
+    seen: set[int] = set()
+    found = contents_of(model, seen)
+    if not reading.one_of_several:
+        _take_off_prefix(found, reading)
     reading.tensors = memory.tensors(found.tensors)
     reading.modules = {path: (each.path, settings(each)) for path, each in found.modules.items()}
     _tell(found, reading, source)
@@ -87,8 +90,12 @@ def fill(root: Any, memory: Memory, reading: Reading, source: Source) -> None:
         reading.tensors = [replace(tensor, kind="buffer") for tensor in reading.tensors]
     elif key is not None or len(beside.flat):
         reading.parts.append(Part(kind="model", key=key or ""))
-    for name, value in _apart(beside):
-        part = _part(name, value, memory, reading)
+    for number, (name, value) in enumerate(_apart(beside)):
+        if number == MOST_PARTS:
+            text = f"more than {MOST_PARTS:,} entries are beside the model; the others are not listed"
+            reading.found(source, "torch.parts", "limit", text)
+            break
+        part = _part(name, value, memory, reading, seen)
         reading.parts.append(part)
         _look_for_code(part, source, reading)
     _know_buffers(reading)
@@ -211,9 +218,9 @@ def _tell(found: Contents, reading: Reading, source: Source) -> None:
         reading.found(source, "torch.shared", "info", text)
 
 
-def _part(key: str, value: Any, memory: Memory, reading: Reading) -> Part:
+def _part(key: str, value: Any, memory: Memory, reading: Reading, seen: set[int]) -> Part:
     kind = _kind(key, value)
-    held = contents_of(value).tensors if not isinstance(value, (str, bytes, int, float)) else []
+    held = contents_of(value, seen).tensors if not isinstance(value, (str, bytes, int, float)) else []
     inside = [(f"{key}.{name}" if key and name else key or name, thing, said) for name, thing, said in held]
     tensors = tuple(replace(tensor, kind="buffer") for tensor in memory.tensors(inside))
     if is_optimizer(value):

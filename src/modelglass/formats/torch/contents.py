@@ -13,6 +13,7 @@ from modelglass.report import Json
 _HELD = {"_parameters": "parameter", "_buffers": "buffer", "_modules": None}
 MOST_DEPTH = 200
 MOST_KEY = 4096  # characters of one key in a name
+MOST_NAME = 8192  # characters of a name, beyond which nothing is listed below it
 
 
 @dataclass(slots=True)
@@ -26,10 +27,13 @@ class Contents:
     too_deep: int = 0  # containers that hang too deep to be listed
 
 
-def contents_of(root: Any) -> Contents:
-    """Everything below an object, each container once: shared ones may be shared a million times over."""
+def contents_of(root: Any, seen: set[int] | None = None) -> Contents:
+    """Everything below an object, each container once: shared ones may be shared a million times over.
+
+    `seen` has the identities of containers that were listed before, and gets those that are listed now.
+    """
     found = Contents()
-    seen: set[int] = set()
+    seen = set() if seen is None else seen
     waiting: list[tuple[str, Any, str | None, int]] = [("", root, None, 0)]
     while waiting:
         path, value, kind, depth = waiting.pop()
@@ -42,7 +46,7 @@ def contents_of(root: Any) -> Contents:
             found.repeated += 1
             continue
         seen.add(id(value))
-        if depth == MOST_DEPTH:
+        if depth == MOST_DEPTH or len(path) > MOST_NAME:
             found.too_deep += 1
             continue
         below = [(*each, depth + 1) for each in _below(path, value, found)]
@@ -94,8 +98,9 @@ def _in_module(path: str, value: Thing, found: Contents) -> Iterator[tuple[str, 
     scripted = value.path.startswith("__torch__.")
     for key, held in value.state.items():
         name = as_text(key)
-        if name in _HELD and items_of(held) is not None:
-            for inner, item in items_of(held).items():  # type: ignore[union-attr]
+        inside = items_of(held) if name in _HELD else None
+        if inside is not None:
+            for inner, item in inside.items():
                 yield _joined(path, _key(inner)), item, _HELD[name]
         elif scripted and (is_tensor(held) or is_module(held)):
             yield _joined(path, name), held, None

@@ -194,12 +194,22 @@ def _check(
                 reading.found(file, "truncated", "invalid", text, offset=chunk.offset)
                 continue
             spans[chunk.path].append((chunk.offset, chunk.offset + chunk.length))
-            if reading.thorough:
-                _scan(file.part(chunk.offset, chunk.length, f"{name[:200]}@{chunk.offset}"), reading)
     for path, placed in spans.items():
         placed.sort()
         if any(before[1] > after[0] for before, after in pairwise(placed)):
             reading.found(source, "dcp.overlap", "invalid", f"pieces overlap in {path[:200]!r}")
+        file = files[path]
+        if reading.thorough and file is not None:
+            _scan_pieces(file, placed, reading)
+
+
+def _scan_pieces(file: OpenFile, placed: Sequence[tuple[int, int]], reading: Reading) -> None:
+    """Scan the archive in each piece, as far as no other piece had its bytes before."""
+    behind = 0
+    for start, end in placed:
+        if start >= behind and end > start:
+            _scan(file.part(start, end - start, f"piece at {start:,}"), reading)
+            behind = end
 
 
 def _scan(piece: Source, reading: Reading) -> None:
@@ -210,6 +220,5 @@ def _scan(piece: Source, reading: Reading) -> None:
         if torch_archive.tops(archive):
             torch_archive.read(piece, archive, inner)
     except FileError as error:
-        inner.found(piece, error.code, "invalid", error.text, offset=error.offset)
-    reading.findings += inner.findings
-    reading.globals += inner.globals
+        inner.stopped(error)
+    reading.absorb(inner)

@@ -6,17 +6,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from modelglass.errors import FileError
+from modelglass.formats import pickles
 from modelglass.formats import zip as zips
 from modelglass.formats.places import Place
 from modelglass.formats.reading import Reading
 from modelglass.formats.siblings import is_safe_relative
 from modelglass.formats.source import Source
-from modelglass.formats.strict_json import loads
+from modelglass.formats.strict_json import document
 from modelglass.formats.torch import archive as torch_archive
 from modelglass.formats.torch.memory import extent
 from modelglass.formats.torch.tensors import Found
 from modelglass.report import Json, Tensor
 from modelglass.report.dtypes import nbytes_of
+
+_PICKLES = (".pkl", ".pickle")
+_NATIVE = (".so", ".dll", ".dylib", ".cpp", ".cu", ".cubin", ".ptx", ".py")
 
 # The element types of torch's export schema, by number.
 _DTYPES = {
@@ -44,58 +48,61 @@ _DTYPES = {
 }
 
 
-def top(archive: zips.Archive) -> str | None:
-    """The folder that says that it holds an exported program, or None."""
-    names = (entry.name.rpartition("/") for entry in archive.entries)
-    return next((folder for folder, _, name in names if name == "archive_format"), None)
-
-
 def read(source: Source, archive: zips.Archive, reading: Reading) -> None:
-    """Fill the reading from the documents that describe the weights."""
+    """Fill the reading from the documents that describe the weights; other members are searched for code."""
     reading.format = "torch-export"
-    folder = top(archive) or ""
+    described: set[str] = set()
     for entry in archive.entries:
-        if entry.name.endswith("_weights_config.json") or entry.name.endswith("_constants_config.json"):
-            _weights(archive, entry, reading, buffers="constants" in entry.name)
-        elif entry.name.startswith(f"{folder}/models/") and entry.name.endswith(".json"):
-            reading.metadata |= _model_facts(_document(archive, entry, reading))
-        elif entry.name.endswith(".pt"):
-            _nested(archive, entry, reading)
+        if entry.name.endswith(("_weights_config.json", "_constants_config.json")):
+            described |= _weights(archive, entry, reading, buffers="constants" in entry.name)
+        elif "/models/" in entry.name and entry.name.endswith(".json"):
+            reading.metadata |= _model_facts(document(archive.member(entry, reading.limits), reading.limits))
+    for entry in archive.entries:
+        if entry.name not in described:
+            _look_into(archive, entry, reading)
 
 
-def _document(archive: zips.Archive, entry: zips.Entry, reading: Reading) -> Json:
-    member = archive.member(entry, reading.limits)
-    return loads(member.read(0, member.nbytes, "a document"), member, reading.limits)
-
-
-def _model_facts(document: Json) -> dict[str, Json]:
-    if not isinstance(document, dict):
-        return {}
-    return {
-        key: document[key] for key in ("opset_version", "schema_version", "torch_version") if key in document
-    }
-
-
-def _nested(archive: zips.Archive, entry: zips.Entry, reading: Reading) -> None:
-    """Sample inputs are a torch file inside, with a pickle of its own."""
-    member = archive.member(entry, reading.limits)
-    inner = Reading(limits=reading.limits, thorough=reading.thorough)
+def _look_into(archive: zips.Archive, entry: zips.Entry, reading: Reading) -> None:
+    """A member that is no weight may be a torch file, a pickle, or code."""
+    if entry.name.endswith(_NATIVE):
+        text = f"carries compiled code, which runs when the model does: {entry.name[:200]!r}"
+        reading.found(archive.source, "code.native", "notice", text, member=entry.name, offset=entry.offset)
+        return
     try:
-        torch_archive.read(member, zips.read(member, inner), inner)
-    except (FileError, IndexError) as error:
-        text = error.text if isinstance(error, FileError) else "it has no data.pkl"
-        reading.found(member, "torch.nested", "notice", f"the file inside cannot be read: {text}")
-    reading.findings += inner.findings
-    reading.globals += inner.globals
+        head = archive.start(entry, 64, reading.limits)
+        if head[:4] == b"PK\x03\x04":
+            _nested(archive.member(entry, reading.limits), reading)
+        elif entry.name.endswith(_PICKLES) or pickles.looks_like(head):
+            pickles.scan_stream(archive.member(entry, reading.limits), reading)
+    except FileError as error:
+        reading.stopped(error)
 
 
-def _weights(archive: zips.Archive, entry: zips.Entry, reading: Reading, *, buffers: bool) -> None:
+def _model_facts(model: Json) -> dict[str, Json]:
+    if not isinstance(model, dict):
+        return {}
+    return {key: model[key] for key in ("opset_version", "schema_version", "torch_version") if key in model}
+
+
+def _nested(member: Source, reading: Reading) -> None:
+    """Sample inputs are a torch file inside, with a pickle of its own."""
+    inner = Reading(limits=reading.limits, thorough=reading.thorough)
+    archive = zips.read(member, inner)
+    if torch_archive.tops(archive):
+        torch_archive.read(member, archive, inner)
+    reading.absorb(inner)
+
+
+def _weights(archive: zips.Archive, entry: zips.Entry, reading: Reading, *, buffers: bool) -> set[str]:
+    """Add the tensors that a document describes; the members that hold them."""
     member = archive.member(entry, reading.limits)
-    document = _document(archive, entry, reading)
-    config = document.get("config") if isinstance(document, dict) else None
+    described = document(archive.member(entry, reading.limits), reading.limits)
+    config = described.get("config") if isinstance(described, dict) else None
     if not isinstance(config, dict):
         raise member.corrupt("no weights are described", code="export.config", offset=0)
     places = dict(reading.places)
+    names = {tensor.name for tensor in reading.tensors}
+    members: set[str] = set()
     folder = entry.name.rpartition("/")[0]
     for name, each in config.items():
         try:
@@ -104,8 +111,10 @@ def _weights(archive: zips.Archive, entry: zips.Entry, reading: Reading, *, buff
         except (KeyError, TypeError, ValueError) as cause:
             text = f"the description of {name[:200]!r} cannot be read: {cause}"
             raise member.corrupt(text, code="export.config", offset=0) from cause
-        if name in places or any(tensor.name == name for tensor in reading.tensors[-1:]):
+        members.add(f"{folder}/{path}")
+        if name in names:
             raise member.corrupt(f"{name[:200]!r} is described twice", code="export.config", offset=0)
+        names.add(name)
         reading.tensors.append(
             Tensor(
                 name=name,
@@ -126,6 +135,7 @@ def _weights(archive: zips.Archive, entry: zips.Entry, reading: Reading, *, buff
                 first=found.first,
             )
     reading.places = places
+    return members
 
 
 def _described(each: Any) -> tuple[Found, str, bool]:

@@ -6,7 +6,7 @@ from struct import Struct
 from typing import Any
 
 from modelglass.formats import pickles
-from modelglass.formats.pickles.objects import Pairs, Persistent, as_text
+from modelglass.formats.pickles.objects import Pairs, Persistent, as_text, preview
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
 from modelglass.formats.torch.checkpoint import fill
@@ -32,7 +32,9 @@ def read(source: Source, reading: Reading) -> None:
     reading.weights_only = "accepts" if reading.refusal is None else "refuses"
     magic, protocol, system, root, keys = (machine.result for machine in machines)
     if (magic, protocol) != (MAGIC, _PROTOCOL):
-        raise source.corrupt(f"version {protocol!r} is not {_PROTOCOL}", code="torch.version", offset=0)
+        raise source.corrupt(
+            f"version {preview(protocol)} is not {_PROTOCOL}", code="torch.version", offset=0
+        )
     big_endian = isinstance(system, Pairs) and system.get("little_endian") is False
     records = _records(source, offset, keys, _storages(machines[3].ids))
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Named = Iterable[tuple[str, Thing, str | None]]
 # Where the bytes of a storage are: a source, where in it, and how many. None: the file does not have it.
+PACKED = -1  # as a place: compressed, and nowhere to be read
 Locate = Callable[[Storage], tuple[Source, int, int] | None]
 
 
@@ -70,6 +71,7 @@ class Memory:
         self._source, self._reading, self._locate = source, reading, locate
         self._big_endian = big_endian
         self._storages: dict[str, tuple[Storage, tuple[Source, int, int]] | None] = {}
+        self._count = 0  # of tensors, over all parts
         self._spans: dict[tuple[Shape, Shape], int] = {}
         self.places = Places()
 
@@ -86,7 +88,8 @@ class Memory:
                 continue
             names.add(name)
             placed.append(_Placed(name, found, _kind(found, kind)))
-            if len(placed) > self._reading.limits.tensors:
+            self._count += 1
+            if self._count > self._reading.limits.tensors:
                 raise self._source.over("tensors", self._reading.limits.tensors)
         _tie(placed)
         return [_tensor(each) for each in placed]
@@ -126,7 +129,8 @@ class Memory:
                 f"its storage {storage.key!r} has {room:,}"
             )
         found.big_endian = self._big_endian
-        self.places.add(name, found, memory)
+        if memory[1] != PACKED:
+            self.places.add(name, found, memory)
 
     def _span(self, found: Found) -> int:
         """Elements between its first and its last, computed once for all tensors that are alike."""

@@ -15,7 +15,6 @@ from modelglass.formats.torch.tensors import BadTensorError, storage_of
 from modelglass.report.dtypes import nbytes_of
 
 BLOCK = 512
-MEMBERS = ("sys_info", "pickle", "tensors", "storages")
 MOST_MEMBERS = 10_000
 _COUNT, _DIMS = Struct("<q"), Struct("<i4x")
 

@@ -145,7 +145,11 @@ def storage_of(value: Any) -> Storage:
 
 
 def _view(view: Any) -> tuple[str, int, int] | None:
-    return (as_text(view[0]), int(view[1]), int(view[2])) if type(view) is tuple and len(view) == 3 else None
+    if view is None:
+        return None
+    if type(view) is not tuple or len(view) != 3 or not all(type(part) is int for part in view[1:]):
+        raise BadTensorError("a view of a storage that is none")
+    return as_text(view[0]), view[1], view[2]
 
 
 def shape_of(value: Any) -> Shape:
@@ -220,13 +224,20 @@ def _quantized(storage: Any, first: Any, size: Any, strides: Any, *rest: Any, th
 
 def _sparse(layout: Any, data: Any, *rest: Any, thing: Thing) -> Found:
     name = as_text(layout.args[0]) if isinstance(layout, Thing) and layout.args else "sparse"
-    parts = tuple(tensor_of(part) for part in data if is_tensor(part))
+    parts = tuple(_dense(part) for part in data if is_tensor(part))
     shape = next(
         shape_of(part) for part in data if not is_tensor(part) and type(part) in (tuple, list, Thing)
     )
     return Found(
         storage=None, shape=shape, dtype=parts[-1].dtype, scheme=name.removeprefix("torch."), parts=parts
     )
+
+
+def _dense(part: Any) -> Found:
+    """A part of a sparse tensor, which is no sparse one: these could contain each other over and over."""
+    if part.path == "torch._utils._rebuild_sparse_tensor":
+        raise BadTensorError("a sparse tensor made of sparse tensors")
+    return tensor_of(part)
 
 
 def _meta(dtype: Any, size: Any, strides: Any, gradient: Any = None, *rest: Any, thing: Thing) -> Found:
