@@ -392,24 +392,33 @@ def _with_stats(
     return replace(report, stats=found, notes=(*report.notes, *notes))
 
 
-def render(report: Report, format: str = "text", **options: Any) -> str:
-    """The report as "text", "json" or "markdown".
+def render(report: Report | Scan, format: str = "text", **options: Any) -> str:
+    """The report as "text", "json" or "markdown"; a scan as "csv" and "sarif", too.
 
     >>> import torch
     >>> print(render(inspect(torch.nn.Linear(3, 8)), "text", width=60).splitlines()[2])
     (root)  Linear      32  100.0 %
     """
-    if not isinstance(report, Report):
-        raise UsageError(
-            f"this is a {type(report).__name__}, not a report", hint="render what mg.inspect returns"
-        )
-    renderer = RENDERERS.get(format)
+    renderers = _renderers_of(report)
+    renderer = renderers.get(format)
     if renderer is None:
-        raise UsageError(f"there is no format {format!r}", hint="formats are " + ", ".join(RENDERERS))
+        raise UsageError(f"there is no format {format!r}", hint="formats are " + ", ".join(renderers))
     return renderer(report, **options)
 
 
-def show(report: Report, **options: Any) -> None:
+def _renderers_of(result: Any) -> Mapping[str, Callable[..., str]]:
+    from modelglass.report import Scan
+
+    if isinstance(result, Report):
+        return RENDERERS
+    if isinstance(result, Scan):
+        return SCAN_RENDERERS
+    raise UsageError(
+        f"this is a {type(result).__name__}, not a report", hint="render what mg.inspect or mg.scan returns"
+    )
+
+
+def show(report: Report | Scan, **options: Any) -> None:
     """Print the report as text, coloured and as wide as the terminal."""
     terminal = sys.stdout.isatty()
     defaults = {"width": _terminal_width() if terminal else 100, "color": terminal}
@@ -451,6 +460,10 @@ def save(report: Report, path: str | os.PathLike[str]) -> None:
     """Write the report as JSON; the file is complete or not there."""
     from modelglass.report.codec import dumps
 
+    if not isinstance(report, Report):
+        raise UsageError(
+            f"this is a {type(report).__name__}, not a report", hint='mg.render(scan, "json") gives the JSON'
+        )
     write_whole(Path(path), dumps(report))
 
 

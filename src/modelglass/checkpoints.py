@@ -13,7 +13,7 @@ from modelglass.analyses.remarks import remarks_on_counts
 from modelglass.collector import without_gc
 from modelglass.errors import CorruptFileError, UsageError
 from modelglass.formats import read
-from modelglass.formats.configs import config_beside
+from modelglass.formats.configs import config_of
 from modelglass.formats.kinds import doubtful, told_apart
 from modelglass.formats.limits import Limits
 from modelglass.formats.packing import packed
@@ -87,7 +87,7 @@ def _refuse_invalid(reading: Reading) -> None:
 
 
 def _report(path: Path, reading: Reading) -> Report:
-    config = config_beside(reading)
+    config = config_of(reading)
     tensors, guessed = told_apart(packed(reading.tensors, config, reading.metadata))
     model = Model(
         name=path.name or str(path),
@@ -98,7 +98,7 @@ def _report(path: Path, reading: Reading) -> Report:
     )
     counts = count(model)
     found = _architecture(config, model, counts)
-    if found is not None and counts.active_params is None:  # a configuration says how many experts are chosen
+    if found is not None and found.active_params is not None:  # a configuration knows of fused experts, too
         counts = replace(counts, active_params=found.active_params)
     checkpoint = Checkpoint(
         format=reading.format or "file",
@@ -118,7 +118,7 @@ def _report(path: Path, reading: Reading) -> Report:
 
 
 def _architecture(config: Json, model: Model, counts: Counts) -> Architecture | None:
-    if not isinstance(config, dict):
+    if not isinstance(config, dict) or not counts.params:
         return None
     from modelglass.analyses.architecture import architecture
 

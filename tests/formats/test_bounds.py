@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import struct
+import tarfile
 import zipfile
 from pathlib import Path
 from time import process_time
@@ -183,7 +184,7 @@ def test_a_page_beside_a_model_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
     scan = mg.scan(tmp_path)
     assert scan.exit_code() == 0
-    assert [Path(file.path).name for file in scan.files] == ["model.bin"]
+    assert [file.format for file in scan.files] == ["torch", None]  # the last is the folder, with its links
 
 
 def test_odd_paths_are_no_bugs_of_ours() -> None:
@@ -233,3 +234,89 @@ def test_findings_beyond_many_are_counted() -> None:
         reading.found(source, "a.b", "notice", "text")
     assert len(reading.findings) == MOST_FINDINGS
     assert dict(reading.beyond) == {("a.b", "notice"): 5}
+
+
+STARTS = [
+    b"K\x010",
+    b"N0",
+    b"(1",
+    b"\x95\0\0\0\0\0\0\0\0",
+    b"MZ\x000",
+    b"BZh\0\0" + b"x" * 0x685A + b"0",
+    b"X\1\0\0\0a0",
+]
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_a_pickle_may_begin_with_anything(start: bytes, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.pickle").write_bytes(start + EVIL[2:])
+    assert "pickle.call" in codes(mg.scan(tmp_path))
+    assert "pickle.call" in codes(mg.scan(tmp_path / "model.pickle"))
+
+
+def test_a_file_of_another_format_that_is_also_a_pickle(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        archive.addfile(tarfile.TarInfo("cos\nsystem\n(S'true'\ntR."))
+    scan = mg.scan(tmp_path / "a.tar")
+    assert {"ambiguous", "pickle.call"} <= codes(scan)
+    assert scan.exit_code() == 3
+
+
+def test_ordinary_files_beside_a_model_give_no_alarm(tmp_path: Path) -> None:
+    torch.save({"w": torch.zeros(1)}, tmp_path / "model.bin")
+    texts = {
+        "chat_template.jinja": "{%- if x %}{{ x }}{%- endif %}",
+        "vocab.txt": "[PAD]\n[UNK]\n",
+        "README.md": "[![badge](x)](y)\n",
+        "LICENSE": "(c) 2024 somebody\n",
+        "trainer_state.json": '{"best_metric": NaN}',
+        "log.jsonl": '{"a": 1}\n{"a": 2}\n',
+        "notes.txt": "N.B. this is text\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "tokenizer.model").write_bytes(b"\n\x0e\n\x05<unk>\x15\0\0\0\0\x18\x02")
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(20))
+    scan = mg.scan(tmp_path)
+    assert [(f.code, f.level) for f in scan.findings if f.level != "info"] == []
+    assert "code.chat-template" in codes(scan)
+
+
+def test_what_is_not_understood_is_told_of(tmp_path: Path) -> None:
+    torch.save({"w": torch.zeros(1)}, tmp_path / "model.bin")
+    (tmp_path / "other.joblib").write_bytes(b"\x1f\x8b" + bytes(30))
+    scan = mg.scan(tmp_path)
+    assert scan.exit_code() == 1
+    assert "not-a-model" in codes(scan)
+
+
+def test_pieces_that_nobody_describes_are_scanned(tmp_path: Path) -> None:
+    import warnings
+
+    import torch.distributed.checkpoint as dcp
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dcp.save({"w": torch.zeros(2)}, checkpoint_id=tmp_path / "d")
+    assert mg.scan(tmp_path / "d").exit_code() == 0
+    (tmp_path / "d" / "__9_9.distcp").write_bytes(EVIL)
+    assert "pickle.call" in codes(mg.scan(tmp_path / "d"))
+
+
+def test_long_keys_that_repeat_take_no_memory(tmp_path: Path) -> None:
+    key = b"x" * 60_000
+    data = b"\x80\x02}(X" + struct.pack("<I", len(key)) + key + b"q\0N" + b"h\0N" * 20_000 + b"u."
+    (tmp_path / "a.pkl").write_bytes(data)
+    begun = process_time()
+    mg.inspect(tmp_path / "a.pkl")
+    assert process_time() - begun < SECONDS
+
+
+def test_scans_are_rendered_and_not_saved(tmp_path: Path) -> None:
+    (tmp_path / "a.pkl").write_bytes(EVIL)
+    scan = mg.scan(tmp_path / "a.pkl")
+    for format in ("text", "json", "markdown", "csv", "sarif"):
+        assert "os.system" in mg.render(scan, format).replace("\\", "")
+    with pytest.raises(mg.InspectError, match="not a report"):
+        mg.save(scan, tmp_path / "s.json")  # type: ignore[arg-type]

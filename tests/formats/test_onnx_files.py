@@ -512,8 +512,8 @@ def test_a_missing_file_is_told_once(tmp_path: Path) -> None:
     again.CopyFrom(model.graph.initializer[0])
     again.name = "v"
     reading = read_external(tmp_path, model)
-    assert [finding.code for finding in reading.findings].count("onnx.external-missing") == 1
-    assert codes(reading)["onnx.external-missing"] == "invalid"
+    assert [finding.code for finding in reading.findings] == ["path.missing"]
+    assert codes(reading)["path.missing"] == "high"
 
 
 def test_an_address_in_memory_is_told() -> None:

@@ -81,7 +81,7 @@ def test_an_ordinary_name_is_not_refused(relative: str) -> None:
 
 @pytest.mark.parametrize("relative", ["nothing", "nothing/w.data", "w.data/x"])
 def test_a_missing_file_is_said_to_be_missing(model: Path, relative: str) -> None:
-    assert _open(model, relative) == (None, [("path.missing", "invalid")])
+    assert _open(model, relative) == (None, [("path.missing", "high")])
 
 
 def test_a_name_that_is_too_long_gives_a_finding(model: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_link_out_of_the_cache_is_not_followed(cached: Path, target: str) -> N
 def test_a_blob_that_is_missing_or_a_link_is_not_followed(cached: Path, tmp_path: Path) -> None:
     blobs = cached.parents[2] / "blobs"
     (cached.parent / "gone").symlink_to("../../blobs/d3")
-    assert _open(cached, "gone") == (None, [("path.missing", "invalid")])
+    assert _open(cached, "gone") == (None, [("path.missing", "high")])
     (blobs / "d4").symlink_to(tmp_path / "secret")
     (cached.parent / "far").symlink_to("../../blobs/d4")
     assert _open(cached, "far") == (None, [("path.link", "high")])

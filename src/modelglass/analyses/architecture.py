@@ -241,13 +241,22 @@ def _with_cache(facts: Architecture, config: Config, text: Config, model: Model)
     )
 
 
+# Pairs of encoders, one for texts and one for pictures or sounds.
+_PAIRS = frozenset(
+    {
+        *("align", "altclip", "chinese_clip", "clap", "clip", "clipseg", "clvp", "groupvit"),
+        *("owlv2", "owlvit", "siglip", "siglip2", "xclip"),
+    }
+)
+
+
 def _why_unknown(facts: Architecture, config: Config, text: Config) -> str | None:
     kind = _text(text.get("model_type")) or facts.model_type
     if config.get("is_encoder_decoder") is True or text.get("is_encoder_decoder") is True:
         return "the decoder also keeps keys and values of the encoder's output, whose length is another"
     if text.get("cross_attention_layers") or text.get("add_cross_attention") is True:
         return "some layers keep keys and values of another input, whose length is another"
-    if kind in _ENCODERS and text.get("is_decoder") is not True:
+    if (kind in _ENCODERS or facts.model_type in _PAIRS) and text.get("is_decoder") is not True:
         return "an encoder keeps no keys and values"
     if text.get("use_cla") is True:
         return "layers share their keys and values in a way that is not known here"

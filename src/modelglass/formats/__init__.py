@@ -54,7 +54,6 @@ FORMATS = (  # the first that fits is taken
     Format("safetensors", _asking("safetensors"), "safetensors"),
     Format("pickle", _magic(b"\x80"), "torch.raw"),
     Format("json", lambda head, nbytes: head.lstrip()[:1] in (b"{", b"["), "documents"),
-    Format("pickle", _asking("torch.raw"), "torch.raw"),
     Format("onnx", _asking("onnx"), "onnx"),
 )
 
@@ -73,14 +72,17 @@ def read_file(source: OpenFile, reading: Reading) -> None:
     """Fill the reading from an open file, by the format that its first bytes show."""
     head = source.up_to(0, HEAD)
     odd = stranger(head)
-    if odd is not None:
-        code, text, hint = odd
-        raise NotAModelError(text, file=source.file, code=code, hint=hint)
-    format = format_of(head, source)
+    format = format_of(head, source) if odd is None else None
+    if format is None and head and _is_pickle(source, reading):
+        format = PICKLE
     if format is None:
-        raise _unknown(head, source)
+        raise _unknown(head, source, odd)
     if format.name != "zip" and _ends_as_zip(source):
-        _read_both(source, reading)
+        text = "the file begins as something else and ends as a zip archive: readers differ in what they see"
+        _read_also(source, reading, "archives", text)
+    if reading.thorough and format.module not in _PICKLED and _is_pickle(source, reading):
+        text = "the file is also a pickle that calls something: readers differ in what they see"
+        _read_also(source, reading, PICKLE.module, text)
     try:
         format.read(source, reading)
     finally:
@@ -89,22 +91,32 @@ def read_file(source: OpenFile, reading: Reading) -> None:
 
 def format_of(head: bytes, source: OpenFile) -> Format | None:
     """The format of a file, by its first bytes; by its suffix only where these say nothing."""
+    suffix = source.path.suffix.lower()
     found = next((each for each in FORMATS if each.fits(head, source.nbytes)), None)
-    if found is None and source.path.suffix in (".yaml", ".yml"):
-        return Format("yaml", lambda head, nbytes: True, "documents")
-    if found is None:  # one that is broken from its first byte on
-        module = _BY_SUFFIX.get(source.path.suffix)
-        return None if module is None or is_text(head) else Format(module, lambda head, nbytes: True, module)
+    if found is not None and found.name == "json" and suffix not in (".json", ""):
+        found = None  # lists, templates and logs begin with a bracket, too
+    if found is None and suffix in (".yaml", ".yml", ".jinja"):
+        return Format(suffix[1:], lambda head, nbytes: True, "documents")
+    if found is None and suffix in _BY_SUFFIX and not is_text(head):  # broken from its first byte on
+        return Format(suffix[1:], lambda head, nbytes: True, _BY_SUFFIX[suffix])
     return found
 
 
+PICKLE = Format("pickle", lambda head, nbytes: True, "torch.raw")
+_PICKLED = ("torch.raw", "torch.legacy")  # read as pickles anyway
 _BY_SUFFIX = {".safetensors": "safetensors", ".gguf": "gguf", ".onnx": "onnx", ".npy": "npy"}
 
 
-def _unknown(head: bytes, source: Source) -> NotAModelError:
-    what = "this is text, not a model" if is_text(head) else "this is no format that modelglass knows"
+def _is_pickle(source: Source, reading: Reading) -> bool:
+    return bool(import_module("modelglass.formats.pickles").also_a_pickle(source, reading.limits))
+
+
+def _unknown(head: bytes, source: Source, odd: tuple[str, str, str] | None) -> NotAModelError:
     hint = "models are safetensors, torch, GGUF, ONNX or NumPy files"
-    return NotAModelError(what, file=source.file, code="not-a-model", hint=hint)
+    if odd is None and is_text(head):
+        odd = "text", "this is text, not a model", hint
+    code, text, hint = odd or ("not-a-model", "this is no format that modelglass knows", hint)
+    return NotAModelError(text, file=source.file, code=code, hint=hint)
 
 
 def _ends_as_zip(source: Source) -> bool:
@@ -113,13 +125,12 @@ def _ends_as_zip(source: Source) -> bool:
     return tail[:4] == _END_OF_ZIP and tail[20:] == b"\0\0"
 
 
-def _read_both(source: OpenFile, reading: Reading) -> None:
+def _read_also(source: OpenFile, reading: Reading, module: str, text: str) -> None:
     """A file that two readers take for different things: say so, and look at the other reading, too."""
-    text = "the file begins as something else and ends as a zip archive: readers differ in what they see"
     reading.found(source, "ambiguous", "invalid", text)
     other = Reading(limits=reading.limits, thorough=reading.thorough)
     try:
-        import_module("modelglass.formats.archives").read(source, other)
+        import_module(f"modelglass.formats.{module}").read(source, other)
     except FileError as error:
         other.stopped(error)
     reading.absorb(other)

@@ -53,6 +53,26 @@ def _export(source: Source, archive: zips.Archive, reading: Reading, *, also_sav
 
 
 def _scan_members(archive: zips.Archive, reading: Reading) -> None:
+    """Search an archive that is no model for what may run: pickles, code in documents, archives inside."""
     for entry in archive.entries:
-        if entry.name.endswith((".pkl", ".pickle")):
-            pickles.scan_stream(archive.member(entry, reading.limits), reading)
+        if entry.name.endswith("/"):
+            continue
+        try:
+            _scan_member(archive, entry, reading)
+        except FileError as error:
+            reading.stopped(error)
+
+
+def _scan_member(archive: zips.Archive, entry: zips.Entry, reading: Reading) -> None:
+    head = archive.start(entry, 64, reading.limits)
+    if head[:4] == b"PK\x03\x04":
+        text = f"an archive inside the archive, which is not opened: {entry.name[:200]!r}"
+        reading.found(archive.source, "zip.nested", "notice", text, member=entry.name, offset=entry.offset)
+    elif entry.name.endswith(".json"):
+        member = archive.member(entry, reading.limits)
+        content = import_module("modelglass.formats.strict_json").document(
+            member, reading.limits, lenient=True
+        )
+        import_module("modelglass.formats.sidecars").code_references(content, member, reading)
+    elif entry.name.endswith((".pkl", ".pickle", ".joblib")) or pickles.looks_like(head):
+        pickles.scan_stream(archive.member(entry, reading.limits), reading)

@@ -13,6 +13,32 @@ if TYPE_CHECKING:
 CONFIG = "config.json"
 
 
+# What a GGUF file says of its architecture, under the names that configurations have for it.
+_GGUF = {
+    "block_count": "num_hidden_layers",
+    "embedding_length": "hidden_size",
+    "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads",
+    "attention.key_length": "head_dim",
+    "attention.sliding_window": "sliding_window",
+    "expert_count": "num_local_experts",
+    "expert_used_count": "num_experts_per_tok",
+    "context_length": "max_position_embeddings",
+    "vocab_size": "vocab_size",
+}
+
+
+def config_of(reading: Reading) -> Json:
+    """What is said about the architecture: beside the weights, or by a GGUF file itself; None: nothing."""
+    beside = config_beside(reading)
+    name = reading.metadata.get("general.architecture")
+    if beside is not None or reading.format != "gguf" or not isinstance(name, str):
+        return beside
+    said = {key: reading.metadata.get(f"{name}.{theirs}") for theirs, key in _GGUF.items()}
+    # Caches are kept in half precision unless somebody asks for another type.
+    return {"model_type": name, "torch_dtype": "float16", **{k: v for k, v in said.items() if v is not None}}
+
+
 def config_beside(reading: Reading) -> Json:
     """The configuration beside the weights; None when there is none, or it is not one."""
     first = reading.opened[0] if reading.opened else None

@@ -8,6 +8,8 @@ from modelglass.formats.reading import Reading
 from modelglass.formats.source import OpenFile
 from modelglass.formats.strict_json import document
 
+_STRICT = ("config.json", "model.safetensors.index.json")  # what loaders of models go by
+
 
 def read(source: OpenFile, reading: Reading) -> None:
     """Fill the reading from the shards of an index. Another document is only searched for code."""
@@ -15,7 +17,12 @@ def read(source: OpenFile, reading: Reading) -> None:
         reading.format = "yaml"
         sidecars.read_yaml(source, reading)
         raise _no_weights(source)
-    content = document(source, reading.limits)
+    if source.path.suffix == ".jinja":
+        reading.format = "template"
+        text = "a chat template, which programs render as code in a template language"
+        reading.found(source, "code.chat-template", "info", text)
+        raise _no_weights(source)
+    content = document(source, reading.limits, lenient=source.path.name not in _STRICT)
     if isinstance(content, dict) and "weight_map" in content:
         shards.read_index(source, content, reading, _read_shard)
         return

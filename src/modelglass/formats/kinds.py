@@ -23,6 +23,11 @@ BUFFERS = frozenset(
         "relative_coords_table",
         "masked_bias",
         "cos_cached",
+        "slope_rate",
+        "query_decay",
+        "key_decay",
+        "diagonal_decay",
+        "e_score_correction_bias",
         "sin_cached",
     }
 )

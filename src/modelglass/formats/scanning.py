@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from modelglass.errors import FileError
@@ -11,8 +12,10 @@ from modelglass.formats.documents import DocumentError
 from modelglass.formats.folders import MOST_FILES, WEIGHTS, read_found
 from modelglass.formats.limits import Limits
 from modelglass.formats.reading import Reading
-from modelglass.formats.torch import distributed
+from modelglass.formats.strangers import ORDINARY
 from modelglass.report import Finding, Level, Scan, ScannedFile
+
+_LOGS = ("events.out.tfevents.",)
 
 Progress = Callable[[str], None]
 
@@ -25,7 +28,7 @@ def scan(paths: Sequence[Path], limits: Limits, progress: Progress) -> Scan:
             files += _scan_folder(path, limits, progress)
         else:
             progress(f"scanning {path.name}")
-            files.append(_scan_file(path, limits))
+            files.append(_scan_file(path, Reading(limits=limits, thorough=True)))
     return Scan(files=tuple(files))
 
 
@@ -34,10 +37,11 @@ def _scan_folder(folder: Path, limits: Limits, progress: Progress) -> list[Scann
     found: list[ScannedFile] = []
     for number, path in enumerate(walk.files()):
         progress(f"scanning {path.name}, file {number + 1:,}")
-        scanned = _scan_file(path, limits, within=folder)
-        claims = path.suffix.lower() in WEIGHTS
-        if scanned.format is not None or claims or any(each.level == "high" for each in scanned.findings):
-            found.append(scanned)
+        reading = Reading(limits=limits, thorough=True)
+        scanned = _scan_file(path, reading, within=folder)
+        walk.described.update(os.path.realpath(name) for name in reading.names)
+        if not _is_ordinary(path, scanned):
+            found.append(_not_claiming(path, scanned))
     if not found and not walk.troubles:
         walk.add("not-a-model", "invalid", "no file in this folder is a model")
     if walk.troubles:
@@ -49,25 +53,47 @@ def _scan_folder(folder: Path, limits: Limits, progress: Progress) -> list[Scann
     return found
 
 
+def _is_ordinary(path: Path, scanned: ScannedFile) -> bool:
+    """Whether it is what folders hold beside a model, and does not claim to be one."""
+    if scanned.format is not None or path.suffix.lower() in WEIGHTS:
+        return False
+    return all(finding.code in ORDINARY for finding in scanned.findings) or path.name.startswith(_LOGS)
+
+
+def _not_claiming(path: Path, scanned: ScannedFile) -> ScannedFile:
+    """A file that is not understood, without a model's suffix, is told of, but not called a broken model."""
+    if scanned.format is not None or path.suffix.lower() in WEIGHTS:
+        return scanned
+    findings = (replace(f, level="notice") if f.level == "invalid" else f for f in scanned.findings)
+    return replace(scanned, findings=tuple(findings))
+
+
 class _Walk:
     """The files below a folder, in order, and what kept some of them from being looked at."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.troubles: list[Finding] = []
+        self.described: set[str] = set()  # files that were read as parts of others
 
     def files(self) -> Iterator[Path]:
         """Each file; links to folders are not followed, and pieces that others describe are left to these."""
         count = 0
         for parent, folders, names in os.walk(self._folder, onerror=self._failed):
             folders.sort()
+            for name in folders:
+                if os.path.islink(os.path.join(parent, name)):
+                    self.add("path.link", "info", "a link to a folder, not followed", file=f"{parent}/{name}")
             for name in sorted(names):
                 count += 1
                 if count > MOST_FILES:
                     self.add("limit", "limit", f"more than {MOST_FILES:,} files; the rest is not looked at")
                     return
-                if not _is_described(Path(parent, name)):
-                    yield Path(parent, name)
+                path = Path(parent, name)
+                if path.is_symlink() and not path.exists():
+                    self.add("path.link", "info", "a link to nowhere", file=str(path))
+                elif path.suffix != ".distcp" or os.path.realpath(path) not in self.described:
+                    yield path
 
     def add(self, code: str, level: Level, text: str, *, file: str | None = None) -> None:
         self.troubles.append(Finding(code=code, level=level, text=text, file=file or str(self._folder)))
@@ -77,13 +103,7 @@ class _Walk:
         self.add("cannot-open", "invalid", text, file=str(error.filename))
 
 
-def _is_described(path: Path) -> bool:
-    """Whether the pieces of a file are described elsewhere, and are scanned from there."""
-    return path.suffix == ".distcp" and (path.parent / distributed.METADATA).exists()
-
-
-def _scan_file(path: Path, limits: Limits, *, within: Path | None = None) -> ScannedFile:
-    reading = Reading(limits=limits, thorough=True)
+def _scan_file(path: Path, reading: Reading, *, within: Path | None = None) -> ScannedFile:
     try:
         read_found(path, reading, within=within)
     except DocumentError:
@@ -91,6 +111,7 @@ def _scan_file(path: Path, limits: Limits, *, within: Path | None = None) -> Sca
     except FileError as error:
         reading.stopped(error)
     opened = list(reading.opened)
+    reading.names = [str(each.path) for each in opened[1:]]
     reading.close()
     return ScannedFile(
         path=str(path),

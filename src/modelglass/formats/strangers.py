@@ -14,13 +14,14 @@ _MAGIC = (
     (b"Rar!\x1a\x07", "a RAR archive", "unpack it first"),
     (b"PYTORCH1", "a preview of torch's archive format that nobody reads any more", "save it again"),
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file, which modelglass does not read", "save the weights as safetensors"),
-    (b"%PDF", "a PDF document", "get the model's own file"),
-    (b"\x89PNG", "a picture", "get the model's own file"),
-    (b"\xff\xd8\xff", "a picture", "get the model's own file"),
     (b"\x7fELF", "a program", "get the model's own file"),
     (b"MZ", "a Windows program", "get the model's own file"),
     (b"TFL3", "a TensorFlow Lite model, which modelglass does not read", "convert it to ONNX"),
 )
+
+_DOCUMENTS = (b"%PDF", b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF")
+# What ordinary folders hold beside a model, by the code that they get here.
+ORDINARY = frozenset({"empty", "lfs-pointer", "html", "document", "tokenizer", "text"})
 
 
 def stranger(head: bytes) -> tuple[str, str, str] | None:
@@ -31,6 +32,10 @@ def stranger(head: bytes) -> tuple[str, str, str] | None:
         return "lfs-pointer", "this is a Git LFS pointer, not the model itself", "run: git lfs pull"
     if head[4:8] == b"TFL3":
         return "not-a-model", "this is a TensorFlow Lite model", "convert it to ONNX"
+    if head.startswith(_DOCUMENTS):
+        return "document", "this is a document or a picture, not a model", "get the model's own file"
+    if head[:1] == b"\n" and any(piece in head[:64] for piece in (b"<unk>", b"<pad>", b"<s>")):
+        return "tokenizer", "this is the vocabulary of a tokenizer, not a model", "pass the weights beside it"
     for magic, name, hint in _MAGIC:
         if head.startswith(magic):
             return "not-a-model", f"this is {name}", hint

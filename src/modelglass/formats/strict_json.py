@@ -36,14 +36,14 @@ class _OddError(Exception):
         self.code, self.problem, self.token = code, problem, token
 
 
-def document(source: Source, limits: Limits) -> Json:
-    """All of a source, as one JSON document."""
+def document(source: Source, limits: Limits, *, lenient: bool = False) -> Json:
+    """All of a source, as one JSON document; a lenient reading takes NaN and infinity, too."""
     if source.nbytes > limits.json_nbytes:
         raise source.over("json_nbytes", limits.json_nbytes, offset=0)
-    return loads(source.read(0, source.nbytes, "the document"), source, limits)
+    return loads(source.read(0, source.nbytes, "the document"), source, limits, lenient=lenient)
 
 
-def loads(data: bytes, source: Source, limits: Limits, *, offset: int = 0) -> Json:
+def loads(data: bytes, source: Source, limits: Limits, *, offset: int = 0, lenient: bool = False) -> Json:
     """The value that `data` spells; `offset` is where `data` starts in `source`, for error messages."""
     if len(data) > limits.json_nbytes:
         raise source.over("json_nbytes", limits.json_nbytes, offset=offset)
@@ -56,7 +56,7 @@ def loads(data: bytes, source: Source, limits: Limits, *, offset: int = 0) -> Js
         return json.loads(
             text,
             object_pairs_hook=_without_duplicates,
-            parse_constant=_constant,
+            parse_constant=str if lenient else _constant,
             parse_int=_integer if odd else None,
             parse_float=_float if odd else None,
         )

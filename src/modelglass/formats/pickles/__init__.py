@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from modelglass.errors import CorruptFileError, FileError, LimitError
+from modelglass.formats.limits import Limits
 from modelglass.formats.pickles.known import kind_of, package_of, reputation
 from modelglass.formats.pickles.machine import Machine
 from modelglass.formats.pickles.objects import Blob, Thing, preview
@@ -29,9 +31,11 @@ MOST_VALUES = 100  # of one call that are searched for a nested pickle
 MOST_DEPTH = 3  # of pickles inside pickles
 MOST_GLOBALS = 10_000
 MOST_STREAMS = 10_000
+PROBED = 20_000  # opcodes after which a file that is something else is no pickle
+PROBED_STREAMS = 100
 MOST_SHOWN = 300  # characters of a name in a sentence
 
-__all__ = ["load", "looks_like", "scan_stream"]
+__all__ = ["also_a_pickle", "load", "looks_like", "scan_stream"]
 
 
 def looks_like(head: bytes) -> bool:
@@ -42,6 +46,29 @@ def looks_like(head: bytes) -> bool:
         module, _, rest = head[1:].partition(b"\n")
         return module.replace(b".", b"").replace(b"_", b"").isalnum() and b"\n" in rest
     return head[:1] in (b"(", b"]", b"}", b")") and head[1:2] in _SECOND
+
+
+def also_a_pickle(source: Source, limits: Limits) -> bool:
+    """Whether a file of any kind does something as a pickle: it is one to its end, or calls what it names.
+
+    A loader of pickles does not ask what a file begins with, so nothing else can be believed.
+    """
+    few = replace(limits, pickle_opcodes=min(PROBED, limits.pickle_opcodes))
+    offset = 0
+    for _ in range(PROBED_STREAMS):
+        machine = Machine(source, few, offset=offset)
+        try:
+            machine.run()
+        except FileError:
+            return any(use.calls and _is_a_name(use) for use in machine.uses)
+        if any(map(_is_a_name, machine.uses)) or machine.feed.offset == source.nbytes:
+            return True
+        offset = machine.feed.offset
+    return True
+
+
+def _is_a_name(use: Use) -> bool:
+    return all(part.isidentifier() for part in use.path.split("."))
 
 
 def load(
@@ -106,13 +133,15 @@ class _Keeper:
             if _ODD[code] == "invalid":
                 self._found(code, _ODD[code], text, offset)
                 break
+        cut = False
         for use in self._machine.uses:
             kind = kind_of(use)
-            if len(self._reading.globals) == MOST_GLOBALS:
+            if len(self._reading.globals) < MOST_GLOBALS:
+                self._reading.globals.append(_global_use(use, kind, self._source))
+            elif not cut:
+                cut = True
                 text = f"names more than {MOST_GLOBALS:,} functions and classes; the others are not listed"
-                self._reading.found(self._source, "pickle.globals", "limit", text, offset=use.offset)
-                break
-            self._reading.globals.append(_global_use(use, kind, self._source))
+                self._found("pickle.globals", "limit", text, use.offset)
             self._judge(use, kind)
             if kind not in ("core", "data"):
                 for call in use.first_calls:
@@ -139,7 +168,14 @@ class _Keeper:
             return
         known = reputation(use.path)
         doing = f"calls {name}{arguments}" if use.calls else f"names {name}"
-        text = f"{doing}, which {known}" if known else f"{doing} when it is loaded"
+        unknown = "when it is loaded" if use.calls else "a function, for something to call"
+        text = (
+            f"{doing}, which {known}"
+            if known
+            else f"{doing}, {unknown}"
+            if not use.calls
+            else f"{doing} {unknown}"
+        )
         self._found(code, "high", text, use.offset, **details)
 
     def _look_inside(self, call: Thing) -> None:

@@ -69,6 +69,8 @@ _DATA = frozenset(
         "numpy.random._pickle.__bit_generator_ctor",
         "numpy.random._pickle.__generator_ctor",
         "numpy.random._pickle.__randomstate_ctor",
+        "numpy.random._mt19937.MT19937",
+        "numpy.random._pcg64.PCG64",
         "easydict.EasyDict",
         "yacs.config.CfgNode",
         "torch.torch_version.TorchVersion",
@@ -142,6 +144,10 @@ _NOTORIOUS = {
 }
 
 
+# Modules whose functions compute, and which whole modules refer to.
+_ARITHMETIC = frozenset({"torch", "torch._C", "torch._C._nn", "torch.nn.functional", "torch.nn.init"})
+
+
 def kind_of(use: Use) -> GlobalKind:
     """What the pickle can do with that name."""
     if use.module.startswith(DYNAMIC) or use.name == DYNAMIC:
@@ -156,8 +162,8 @@ def kind_of(use: Use) -> GlobalKind:
         return "data"
     if package in _STANDARD or package.startswith("<"):
         return "call"
-    if use.as_function and not _names_a_class(use.name):
-        return "call"
+    if not _names_a_class(use.name) and (use.as_function or use.module not in _ARITHMETIC):
+        return "call"  # a function that is only named is called by whatever it is handed to
     return "class"
 
 

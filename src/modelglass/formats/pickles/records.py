@@ -88,8 +88,9 @@ class Records:
         while feed.pos < feed.safe and self._entry(stack):
             if len(self._entries) > self._limits.tensors:
                 raise feed.source.over("tensors", self._limits.tensors, offset=feed.offset)
-        for path in (self.REBUILD, _HOOKS):
-            self._uses.called_again(path, len(self._entries) - before)
+        taken = len(self._entries) - before
+        for path in (self.REBUILD, _HOOKS) if taken else ():
+            self._uses.called_again(path, taken)
 
     def recall(self, number: int) -> Any:
         """What an entry put into the memo under that number; `KeyError` when none did."""

@@ -12,6 +12,7 @@ from modelglass.report import Json
 
 _HELD = {"_parameters": "parameter", "_buffers": "buffer", "_modules": None}
 MOST_DEPTH = 200
+MOST_DUPLICATES = 20
 MOST_KEY = 4096  # characters of one key in a name
 MOST_NAME = 8192  # characters of a name, beyond which nothing is listed below it
 
@@ -78,7 +79,11 @@ def _in_dict(path: str, items: Pairs, found: Contents) -> Iterator[tuple[str, An
     names: set[str] = set()
     for key, value in items.items():
         name = _key(key)
-        if name in names and not isinstance(value, (int, float, str, type(None))):
+        if (
+            name in names
+            and len(found.duplicates) < MOST_DUPLICATES
+            and not isinstance(value, (int, float, str, type(None)))
+        ):
             found.duplicates.append(_joined(path, name))
         names.add(name)
         yield _joined(path, name), value, None

@@ -9,11 +9,6 @@ from modelglass.formats.torch.checkpoint import fill
 from modelglass.formats.torch.memory import Memory
 
 
-def looks_like(head: bytes, nbytes: int) -> bool:
-    """Whether a file begins as a pickle does."""
-    return pickles.looks_like(head)
-
-
 def read(source: Source, reading: Reading) -> None:
     """Fill the reading with what the first pickle would build; all of them are scanned."""
     reading.format = "pickle"
