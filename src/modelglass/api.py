@@ -31,7 +31,7 @@ from modelglass.renderers.columns import COLUMNS, known_columns
 from modelglass.report import Report, RunMode
 
 if TYPE_CHECKING:
-    from modelglass.checkpoints import LIMITS
+    from modelglass.checkpoints import limits_of as checked_limits
     from modelglass.formats.reading import Reading
     from modelglass.frameworks.request import Observation, Progress, TensorSpec
     from modelglass.renderers.unique import COLUMNS as UNIQUE_COLUMNS
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 __all__ = [
     "COLUMNS",
     "FINDINGS",
-    "LIMITS",
     "RENDERERS",
     "SCAN_RENDERERS",
     "STATS_COLUMNS",
@@ -56,6 +55,7 @@ __all__ = [
     "ModelSummary",
     "TensorSpec",
     "UniqueChoice",
+    "checked_limits",
     "completed",
     "contained",
     "held",
@@ -107,7 +107,7 @@ SCAN_RENDERERS = {
 }
 _HOMES = {  # further names of other rooms, imported when they are asked for
     "FINDINGS": ("report", "FINDINGS"),
-    "LIMITS": ("checkpoints", "LIMITS"),
+    "checked_limits": ("checkpoints", "limits_of"),
     "STATS_COLUMNS": ("renderers.weights", "COLUMNS"),
     "STATS_SORTS": ("renderers.weights", "SORTS"),
     "TensorSpec": ("frameworks.request", "TensorSpec"),

@@ -51,7 +51,6 @@ def scanner(monkeypatch: pytest.MonkeyPatch) -> Scanner:
     made = Scanner()
     monkeypatch.setattr(api, "scan", made, raising=False)
     monkeypatch.setattr(api, "SCAN_RENDERERS", RENDERERS, raising=False)
-    monkeypatch.setattr(api, "LIMITS", {"tensors": 2_000_000, "dims": 64}, raising=False)
     return made
 
 
@@ -155,7 +154,7 @@ def test_limits(run: Run, scanner: Scanner) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("colour=5", "limits are tensors, dims"),
+        ("colour=5", "limits are pickle_opcodes"),
         ("tensors", "no whole number above 0"),
         ("tensors=", "no whole number above 0"),
         ("tensors=0", "no whole number above 0"),

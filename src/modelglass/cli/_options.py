@@ -70,11 +70,10 @@ limit_option = click.option(
 
 
 def chosen_limits(given: tuple[str, ...]) -> dict[str, int] | None:
-    """The limits that are given as NAME=VALUE; None when there are none."""
+    """The limits that are given as NAME=VALUE, checked; None when there are none."""
     chosen = {}
     for each in given:
         name, _, text = each.partition("=")
-        if not (text.isascii() and text.isdigit() and len(text) <= 18):
-            raise UsageError(f"--limit {each} is no NAME=VALUE", hint="write --limit tensors=100000")
-        chosen[name] = int(text)
+        chosen[name] = int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else 0
+    api.checked_limits(chosen)
     return chosen or None
