@@ -42,14 +42,14 @@ def count(model: Model) -> Counts:
     counted = {tensor.name: tensor for tensor in owners.values()}
     sizes = _Sizes()
     by_module = _by_module(model, counted, sizes)
-    total = sizes.tally(_sum(sizes.of(tensor) for tensor in counted.values()))
+    found = {name: sizes.of(tensor) for name, tensor in counted.items()}
+    total = sizes.tally(_sum(found.values()))
     by_dtype: Counter[str] = Counter()
     param_nbytes = 0
-    for tensor in counted.values():
+    for name, tensor in counted.items():
         if tensor.kind != "buffer":
-            size = sizes.of(tensor)
-            by_dtype[tensor.dtype] += size[0]
-            param_nbytes += size[3]
+            by_dtype[tensor.dtype] += found[name][0]
+            param_nbytes += found[name][3]
     return Counts(
         params=total.params,
         trainable=total.trainable,
@@ -62,7 +62,7 @@ def count(model: Model) -> Counts:
         active_params=_active(model, counted, total.params),
         tied=tied,
         uninitialised=tuple(t.name for t in counted.values() if t.shape is None),
-        unsized=tuple(t.name for t in counted.values() if t.shape is not None and sizes.unknown(t)),
+        unsized=sizes.unsized(counted.values()),
         by_module=by_module,
         bits_per_weight=_bits_per_weight(counted.values(), param_nbytes, total.logical_params),
     )
@@ -99,9 +99,11 @@ class _Sizes:
     def of(self, tensor: Tensor) -> Size:
         return self._known(tensor)[0]
 
-    def unknown(self, tensor: Tensor) -> bool:
-        """Whether nobody knows how many bytes it takes."""
-        return self._known(tensor)[1]
+    def unsized(self, tensors: Iterable[Tensor]) -> tuple[str, ...]:
+        """Those of which nobody knows how many bytes they take, for all their shape."""
+        if not any(unknown for _, unknown in self._sizes.values()):
+            return ()
+        return tuple(t.name for t in tensors if t.shape is not None and self._known(t)[1])
 
     def tally(self, size: Size) -> Tally:
         found = self._tallies.get(size)

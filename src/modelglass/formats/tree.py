@@ -28,9 +28,7 @@ def modules(tensors: Sequence[Tensor], known: Known) -> tuple[Module, ...]:
     for path in known:
         _make(path, held, children)
     flat = sum("." not in tensor.name for tensor in tensors) > FLAT and not known
-    depth = _depth(tensors) if len(tensors) > MOST_MODULES else MOST_DEPTH
-    for tensor in tensors:
-        owner = _owner(tensor.name, flat, depth)
+    for tensor, owner in zip(tensors, _owners(tensors, flat), strict=True):
         if owner not in held:
             _make(owner, held, children)
         held[owner].append(tensor.name)
@@ -55,12 +53,18 @@ def _downwards(children: Mapping[str, list[str]]) -> Iterator[str]:
         waiting += reversed(children[path])
 
 
-def _depth(tensors: Sequence[Tensor]) -> int:
-    """How deep the tree may go before it has too many modules."""
-    for depth in range(1, MOST_DEPTH):
-        if len({_owner(tensor.name, False, depth + 1) for tensor in tensors}) > MOST_MODULES:
-            return depth
-    return MOST_DEPTH
+def _owners(tensors: Sequence[Tensor], flat: bool) -> list[str]:
+    """The module that holds each tensor; of very many, one further up, so that there are fewer."""
+    owners = [_owner(tensor.name, flat, MOST_DEPTH) for tensor in tensors]
+    if len(tensors) <= MOST_MODULES or len(set(owners)) <= MOST_MODULES:
+        return owners
+    depth = min(MOST_DEPTH, max(tensor.name.count(".") for tensor in tensors)) - 1
+    while depth > 0:
+        owners = [_owner(tensor.name, False, depth) for tensor in tensors]
+        if len(set(owners)) <= MOST_MODULES:
+            break
+        depth //= 2
+    return owners
 
 
 def _owner(name: str, flat: bool, depth: int) -> str:
