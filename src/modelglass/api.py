@@ -155,17 +155,8 @@ def inspect(
     if run not in get_args(RunMode):
         raise UsageError(f"run={run!r} is not known", hint='use "fake", "real" or "none"')
     if isinstance(target, (str, os.PathLike)) and not targets.is_code_target(os.fspath(target)):
-        if os.fspath(target).endswith(".py"):
-            raise UnknownTargetError(
-                f"{os.fspath(target)!r} is Python code, and names no function in it",
-                hint=f"name code: {targets.FORMS}",
-            )
-        if inputs is not None or input_shape is not None or train:
-            raise UsageError(
-                f"{os.fspath(target)!r} is a file, which cannot be run with inputs",
-                hint=f"name code that builds the model: {targets.FORMS}",
-            )
-        return _inspect_file(Path(target), stats, limits, progress or _silently)
+        runs = inputs is not None or input_shape is not None or train
+        return _inspect_file(_file_target(target, runs), stats, limits, progress or _silently)
     from modelglass.analyses.formulas import costs_nothing
     from modelglass.frameworks.request import Request, requested_inputs
 
@@ -188,6 +179,21 @@ def inspect(
         if stats:
             report = _with_stats(report, adapter.values(native), stats, progress or _silently)
     return report
+
+
+def _file_target(target: str | os.PathLike[str], runs: bool) -> Path:
+    """The path of a file that is to be read; code without a function, and files to be run, are errors."""
+    name = os.fspath(target)
+    if name.endswith(".py"):
+        raise UnknownTargetError(
+            f"{name!r} is Python code, and names no function in it", hint=f"name code: {targets.FORMS}"
+        )
+    if runs:
+        raise UsageError(
+            f"{name!r} is a file, which cannot be run with inputs",
+            hint=f"name code that builds the model: {targets.FORMS}",
+        )
+    return Path(target)
 
 
 def _inspect_file(path: Path, stats: bool | str, limits: Mapping[str, int] | None, tell: Progress) -> Report:
@@ -336,6 +342,11 @@ def unique(report: Report) -> Unique:
     """
     from modelglass.analyses.unique import unique
 
+    if report.checkpoint is not None and not any(module.type for module in report.model.modules):
+        raise UnknownTargetError(
+            f"{report.model.name!r} does not say what its modules are, so none can be told apart",
+            hint=f"name code that builds the model: {targets.FORMS}",
+        )
     return unique(report.model)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from command_line import run
 from modelglass.cli import tt_model_analysis
@@ -266,3 +267,14 @@ def test_the_command_is_installed() -> None:
     ran = subprocess.run([command, *BOTH], capture_output=True, text=True, check=True)
     assert "Sequential/unique_modules.json" in ran.stdout
     assert "building" in ran.stderr, "what the user's code prints does not mix with the result"
+
+
+def test_a_file_that_does_not_name_its_modules(tmp_path: Path, capsys: Capture) -> None:
+    torch.save({"0.weight": torch.zeros(2, 2)}, tmp_path / "weights.pt")
+    code, out, err = run("unique", str(tmp_path / "weights.pt"), capsys=capsys)
+    assert (code, out) == (3, "")
+    assert "does not say what its modules are" in err
+    torch.save(torch.nn.Sequential(torch.nn.Linear(2, 2)), tmp_path / "module.pt")
+    code, out, err = run("unique", str(tmp_path / "module.pt"), capsys=capsys)
+    assert code == 0
+    assert "Linear" in out

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import gguf
-import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -21,25 +20,7 @@ from modelglass.formats.reading import Reading
 from modelglass.formats.source import OpenFile, Source
 from modelglass.formats.values import values
 from modelglass.report import Packing, Tensor, Values
-
-DTYPES = {
-    "float32": np.float32,
-    "float64": np.float64,
-    "float16": np.float16,
-    "bfloat16": ml_dtypes.bfloat16,
-    "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
-    "int8": np.int8,
-    "uint8": np.uint8,
-    "int16": np.int16,
-    "uint16": np.uint16,
-    "int32": np.int32,
-    "uint32": np.uint32,
-    "int64": np.int64,
-    "uint64": np.uint64,
-    "bool": np.bool_,
-    "complex64": np.complex64,
-    "complex128": np.complex128,
-}
+from sources import DTYPES
 
 
 def source_of_bytes(data: bytes) -> Source:

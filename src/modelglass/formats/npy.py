@@ -12,6 +12,7 @@ from typing import Any
 from modelglass.formats.places import Place
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
+from modelglass.formats.strides import column_major
 from modelglass.report import Shape, Tensor
 from modelglass.report.dtypes import BITS
 
@@ -150,7 +151,7 @@ def add(
             nbytes=expected,
             dtype=head.dtype,
             shape=head.shape,
-            strides=_fortran_strides(head.shape) if head.fortran and len(head.shape) > 1 else None,
+            strides=column_major(head.shape) if head.fortran and len(head.shape) > 1 else None,
             big_endian=head.big_endian,
         )
         if not isinstance(reading.places, dict):
@@ -184,14 +185,6 @@ def _scan_objects(source: Source, reading: Reading, head: Header) -> None:
 
 def _times(shape: Shape) -> str:
     return " × ".join(map(str, shape)) or "1"
-
-
-def _fortran_strides(shape: Shape) -> Shape:
-    strides, step = [], 1
-    for dim in shape:
-        strides.append(step)
-        step *= dim
-    return tuple(strides)
 
 
 # --- what a header says -------------------------------------------------------------------------------

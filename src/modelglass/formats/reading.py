@@ -45,12 +45,11 @@ class Reading:
     refusal: str | None = None
     opened: list[OpenFile] = field(default_factory=list)  # files beside the first one; the reading owns them
 
-    names: list[str] = field(default_factory=list)  # of files that were read as parts of this one
     beyond: Counter[tuple[str, Level]] = field(default_factory=Counter)  # findings that were only counted
     _kept: Counter[tuple[str, Level]] = field(default_factory=Counter)
 
     def close(self) -> None:
-        """Close what was opened for this reading; values can no longer be read from it."""
+        """Close what was opened for this reading."""
         while self.opened:
             self.opened.pop().close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +29,8 @@ def scan(paths: Sequence[Path], limits: Limits, progress: Progress) -> Scan:
             files += _scan_folder(path, limits, progress)
         else:
             progress(f"scanning {path.name}")
-            files.append(_scan_file(path, Reading(limits=limits, thorough=True)))
+            with closing(Reading(limits=limits, thorough=True)) as reading:
+                files.append(_scan_file(path, reading))
     return Scan(files=tuple(files))
 
 
@@ -37,9 +39,9 @@ def _scan_folder(folder: Path, limits: Limits, progress: Progress) -> list[Scann
     found: list[ScannedFile] = []
     for number, path in enumerate(walk.files()):
         progress(f"scanning {path.name}, file {number + 1:,}")
-        reading = Reading(limits=limits, thorough=True)
-        scanned = _scan_file(path, reading, within=folder)
-        walk.described.update(os.path.realpath(name) for name in reading.names)
+        with closing(Reading(limits=limits, thorough=True)) as reading:
+            scanned = _scan_file(path, reading, within=folder)
+            walk.described.update(os.path.realpath(each.path) for each in reading.opened[1:])
         if not _is_ordinary(path, scanned):
             found.append(_not_claiming(path, scanned))
     if not found and not walk.troubles:
@@ -110,9 +112,7 @@ def _scan_file(path: Path, reading: Reading, *, within: Path | None = None) -> S
         pass  # it was searched, and that a document has no weights is not a finding
     except FileError as error:
         reading.stopped(error)
-    opened = list(reading.opened)
-    reading.names = [str(each.path) for each in opened[1:]]
-    reading.close()
+    opened = reading.opened
     return ScannedFile(
         path=str(path),
         format=reading.format,

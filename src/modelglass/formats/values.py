@@ -13,7 +13,8 @@ from modelglass.formats.dequantize import dequantized, is_known
 from modelglass.formats.gguf_types import NAMED
 from modelglass.formats.places import Place
 from modelglass.formats.reading import Reading
-from modelglass.report import Shape, Values
+from modelglass.formats.strides import row_major
+from modelglass.report import Values
 from modelglass.report.dtypes import bits_of, is_complex
 
 Array = NDArray[Any]
@@ -87,7 +88,7 @@ def _plain(place: Place, itemsize: int) -> Values | str:
 
 def _axes(place: Place) -> Axes:
     """The axes of a view, as few as describe it: one, if its elements follow each other."""
-    strides = _row_major(place.shape) if place.strides is None else place.strides
+    strides = row_major(place.shape) if place.strides is None else place.strides
     axes: list[tuple[int, int]] = []
     for size, stride in zip(place.shape, strides, strict=True):
         if size == 1:
@@ -97,14 +98,6 @@ def _axes(place: Place) -> Axes:
         else:
             axes.append((size, stride))
     return tuple(axes)
-
-
-def _row_major(shape: Shape) -> Shape:
-    strides, below = [], 1
-    for size in reversed(shape):
-        strides.append(below)
-        below *= size
-    return tuple(reversed(strides))
 
 
 def _read_run(place: Place, itemsize: int, start: int, stop: int) -> Array:

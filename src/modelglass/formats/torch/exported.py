@@ -16,7 +16,7 @@ from modelglass.formats.strict_json import document
 from modelglass.formats.torch import archive as torch_archive
 from modelglass.formats.torch.memory import extent
 from modelglass.formats.torch.tensors import Found
-from modelglass.report import Json, Tensor
+from modelglass.report import Json, Tensor, TensorKind
 from modelglass.report.dtypes import nbytes_of
 
 _PICKLES = (".pkl", ".pickle")
@@ -96,7 +96,7 @@ def _nested(member: Source, reading: Reading) -> None:
 def _weights(archive: zips.Archive, entry: zips.Entry, reading: Reading, *, buffers: bool) -> set[str]:
     """Add the tensors that a document describes; the members that hold them."""
     member = archive.member(entry, reading.limits)
-    described = document(archive.member(entry, reading.limits), reading.limits)
+    described = document(member, reading.limits)
     config = described.get("config") if isinstance(described, dict) else None
     if not isinstance(config, dict):
         raise member.corrupt("no weights are described", code="export.config", offset=0)
@@ -115,27 +115,27 @@ def _weights(archive: zips.Archive, entry: zips.Entry, reading: Reading, *, buff
         if name in names:
             raise member.corrupt(f"{name[:200]!r} is described twice", code="export.config", offset=0)
         names.add(name)
+        kind: TensorKind = "parameter" if is_parameter and not buffers else "buffer"
+        storage = f"{folder}/{path}@{found.first}"
         reading.tensors.append(
-            Tensor(
-                name=name,
-                kind="parameter" if is_parameter and not buffers else "buffer",
-                shape=found.shape,
-                dtype=found.dtype,
-                storage=f"{folder}/{path}@{found.first}",
-            )
+            Tensor(name=name, kind=kind, shape=found.shape, dtype=found.dtype, storage=storage)
         )
         if record is not None:
-            places[name] = Place(
-                source=archive.source,
-                offset=record.data_offset,
-                nbytes=record.nbytes,
-                dtype=found.dtype,
-                shape=found.shape,
-                strides=found.strides,
-                first=found.first,
-            )
+            places[name] = _place(archive.source, record, found)
     reading.places = places
     return members
+
+
+def _place(source: Source, record: zips.Entry, found: Found) -> Place:
+    return Place(
+        source=source,
+        offset=record.data_offset,
+        nbytes=record.nbytes,
+        dtype=found.dtype,
+        shape=found.shape,
+        strides=found.strides,
+        first=found.first,
+    )
 
 
 def _described(each: Any) -> tuple[Found, str, bool]:

@@ -11,6 +11,7 @@ from modelglass.errors import FileError
 from modelglass.formats.pickles.objects import Thing
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
+from modelglass.formats.strides import row_major
 from modelglass.formats.torch.tensors import BadTensorError, Found, Storage, tensor_of
 from modelglass.report import Packing, Shape, Tensor, TensorKind
 from modelglass.report.dtypes import bits_of, nbytes_of
@@ -37,7 +38,7 @@ class Places(Mapping[str, "Place"]):
         found, source, offset, nbytes = self._found[name]
         from modelglass.formats.places import Place  # nobody who lists tensors asks for one
 
-        contiguous = found.strides is None or found.strides == _row_major(found.shape)
+        contiguous = found.strides is None or found.strides == row_major(found.shape)
         return Place(
             source=source,
             offset=offset,
@@ -167,16 +168,8 @@ def extent(found: Found) -> int:
     """Elements of its storage that the tensor reaches, counted from the storage's start."""
     if 0 in found.shape:
         return 0
-    strides = found.strides or _row_major(found.shape)
+    strides = found.strides or row_major(found.shape)
     return found.first + sum((size - 1) * step for size, step in zip(found.shape, strides, strict=True)) + 1
-
-
-def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
 
 
 def _kind(found: Found, said: str | None) -> TensorKind:
@@ -220,7 +213,7 @@ def _interleaved(one: Found, other: Found) -> bool:
     steps = [
         step
         for view in (one, other)
-        for size, step in zip(view.shape, view.strides or _row_major(view.shape), strict=True)
+        for size, step in zip(view.shape, view.strides or row_major(view.shape), strict=True)
         if size > 1
     ]
     common = gcd(*steps) if steps else 0

@@ -10,6 +10,7 @@ from typing import Any
 
 from modelglass.formats.pickles.objects import Blob, Elements, Global, Pairs, Persistent, Thing, as_text
 from modelglass.formats.places import Place
+from modelglass.formats.strides import row_major
 from modelglass.formats.torch.tensors import BadTensorError, Found, is_tensor, items_of, tensor_of
 from modelglass.report import Json, Shape
 
@@ -190,7 +191,7 @@ def _numbers(value: Thing, found: Found, place: Place | None) -> Json:
         return None
     layout, digits = _LAYOUTS[found.dtype]
     size = calcsize(layout)
-    strides = found.strides or _row_major(found.shape)
+    strides = found.strides or row_major(found.shape)
     order = ">" if found.big_endian or (place is not None and place.big_endian) else "<"
     array = _array_bytes(value)
     flat: list[Json] = []
@@ -244,11 +245,3 @@ def _nested(numbers: Iterator[Json], shape: Shape) -> Json:
     if not shape:
         return next(numbers)
     return [_nested(numbers, shape[1:]) for _ in range(shape[0])]
-
-
-def _row_major(shape: Shape) -> Shape:
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))

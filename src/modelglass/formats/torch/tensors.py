@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any, NamedTuple
 
 from modelglass.formats.pickles.objects import Blob, Global, Pairs, Persistent, Record, Thing, as_text
 from modelglass.formats.pickles.weights_only import DTYPES, TENSOR_CLASSES
+from modelglass.formats.strides import column_major
 from modelglass.report import Shape, TensorKind
 
 STORAGE_DTYPES = {
@@ -302,7 +302,7 @@ def _numpy(descr: Any, shape: Shape, data: Any, fortran: bool) -> Found:
         return Found(storage=None, shape=shape, dtype=code or "object", kind="buffer")
     strides = None
     if fortran:
-        strides = tuple(prod(shape[:axis]) for axis in range(len(shape)))
+        strides = column_major(shape)
     blob = data if type(data) is Blob else None
     return Found(
         storage=None,
