@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from modelglass.analyses.formulas import register_formula
     from modelglass.api import (
         ModelSummary,
+        fit,
         inspect,
         load,
         plot,
@@ -30,11 +31,12 @@ if TYPE_CHECKING:
     from modelglass.doors.unique_modules import extract_pytorch_ops, extract_unique_modules
     from modelglass.errors import InspectError
     from modelglass.frameworks.request import Inputs
-    from modelglass.report import Report, Scan
+    from modelglass.report import Fit, Report, Scan, WhatIf
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Fit": "modelglass.report",
     "Inputs": "modelglass.frameworks.request",
     "InspectError": "modelglass.errors",
     "LayerInfo": "modelglass.doors.dump_model_info",
@@ -42,9 +44,11 @@ _HOMES = {
     "ModelSummary": "modelglass.api",
     "Report": "modelglass.report",
     "Scan": "modelglass.report",
+    "WhatIf": "modelglass.report",
     "dump_model_info": "modelglass.doors.dump_model_info",
     "extract_pytorch_ops": "modelglass.doors.unique_modules",
     "extract_unique_modules": "modelglass.doors.unique_modules",
+    "fit": "modelglass.api",
     "inspect": "modelglass.api",
     "load": "modelglass.api",
     "model_info": "modelglass.doors.model_info",
@@ -60,6 +64,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Fit",
     "Inputs",
     "InspectError",
     "LayerInfo",
@@ -67,10 +72,12 @@ __all__ = [
     "ModelSummary",
     "Report",
     "Scan",
+    "WhatIf",
     "__version__",
     "dump_model_info",
     "extract_pytorch_ops",
     "extract_unique_modules",
+    "fit",
     "inspect",
     "load",
     "model_info",

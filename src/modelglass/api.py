@@ -33,17 +33,32 @@ from modelglass.report import Report, RunMode
 if TYPE_CHECKING:
     from modelglass.checkpoints import limits_of as checked_limits
     from modelglass.formats.reading import Reading
-    from modelglass.frameworks.request import Observation, Progress, TensorSpec
+    from modelglass.frameworks.request import Observation, Progress, Request, TensorSpec
     from modelglass.renderers.unique import COLUMNS as UNIQUE_COLUMNS
     from modelglass.renderers.unique import SORTS as UNIQUE_SORTS
     from modelglass.renderers.unique import Choice as UniqueChoice
     from modelglass.renderers.weights import COLUMNS as STATS_COLUMNS
     from modelglass.renderers.weights import SORTS as STATS_SORTS
-    from modelglass.report import FINDINGS, Reproducers, Scan, Tensor, Unique, UniqueOp, Values
+    from modelglass.report import (
+        FINDINGS,
+        Fit,
+        Lifetimes,
+        Memory,
+        Reproducers,
+        Run,
+        Scan,
+        Tensor,
+        Unique,
+        UniqueOp,
+        Values,
+        WhatIf,
+    )
 
 __all__ = [
     "COLUMNS",
     "FINDINGS",
+    "FIT_RENDERERS",
+    "MEMORY_RENDERERS",
     "RENDERERS",
     "SCAN_RENDERERS",
     "STATS_COLUMNS",
@@ -55,9 +70,11 @@ __all__ = [
     "ModelSummary",
     "TensorSpec",
     "UniqueChoice",
+    "WhatIf",
     "checked_limits",
     "completed",
     "contained",
+    "fit",
     "held",
     "inspect",
     "inspect_calls",
@@ -73,9 +90,12 @@ __all__ = [
     "seeded",
     "show",
     "summary",
+    "timeline_plotter",
     "unique",
 ]
 
+# What a step with another optimizer would take is looked at in the same run.
+OTHER_OPTIMIZERS = ("sgd", "adamw", "adam8bit", "adafactor")
 MADE_BY = "Made by modelglass"  # in every file that may be replaced without asking
 
 
@@ -98,6 +118,17 @@ UNIQUE_RENDERERS = {
     "csv": _deferred("unique", "render_csv"),
     "markdown": _deferred("unique", "render_markdown"),
 }
+MEMORY_RENDERERS = {
+    "text": _deferred("memory", "render"),
+    "json": _deferred("json", "render"),
+    "markdown": _deferred("memory", "render_markdown"),
+    "csv": _deferred("memory", "render_csv"),
+}
+FIT_RENDERERS = {
+    "text": _deferred("fit", "render"),
+    "json": _deferred("fit", "render_json"),
+    "markdown": _deferred("fit", "render_markdown"),
+}
 SCAN_RENDERERS = {
     "text": _deferred("scan", "render"),
     "json": _deferred("scan", "render_json"),
@@ -114,6 +145,7 @@ _HOMES = {  # further names of other rooms, imported when they are asked for
     "UNIQUE_COLUMNS": ("renderers.unique", "COLUMNS"),
     "UNIQUE_SORTS": ("renderers.unique", "SORTS"),
     "UniqueChoice": ("renderers.unique", "Choice"),
+    "WhatIf": ("report", "WhatIf"),
 }
 
 
@@ -134,6 +166,10 @@ def inspect(
     device: Any = None,
     run: RunMode = "fake",
     train: bool = False,
+    optimizer: Any = None,
+    loss: Callable[[Any], Any] | None = None,
+    calibrate: bool = False,
+    what_if: WhatIf | None = None,
     stats: bool | str = False,
     limits: Mapping[str, int] | None = None,
     progress: Progress | None = None,
@@ -158,27 +194,129 @@ def inspect(
         runs = inputs is not None or input_shape is not None or train
         return _inspect_file(_file_target(target, runs), stats, limits, progress or _silently)
     from modelglass.analyses.formulas import costs_nothing
+    from modelglass.analyses.what_if import needs_run
     from modelglass.frameworks.request import Request, requested_inputs
+    from modelglass.report import WhatIf
 
-    with _made(target, inputs, progress) as (native, given):
+    changed = what_if or WhatIf()
+    with (
+        _made(target, inputs, progress) as (native, given),
+        _optimizer(changed.optimizer or optimizer) as step,
+    ):
         request = Request(
             inputs=requested_inputs(given, input_shape, batch_size, dtype),
             mode=run,
             train=train,
+            optimizer=step,
+            loss=loss,
+            calibrate=calibrate,
+            what_if=needs_run(changed),
             device=None if device is None else str(device),
             progress=progress,
             is_free=costs_nothing,
         )
-        if train and not request.runs:
-            raise UsageError(
-                "a training step needs a run, and a run needs inputs",
-                hint="give inputs or their shapes, and a run that is fake or real",
-            )
+        _check_training(request)
         adapter = _adapter(native, target)
-        report = _report(adapter.observe(native, request))
+        report = _report(adapter.observe(native, request), changed)
         if stats:
             report = _with_stats(report, adapter.values(native), stats, progress or _silently)
     return report
+
+
+def _check_training(request: Request) -> None:
+    if request.train and not request.runs:
+        raise UsageError(
+            "a training step needs a run, and a run needs inputs",
+            hint="give inputs or their shapes, and a run that is fake or real",
+        )
+    if request.optimizer is not None and not request.train:
+        raise UsageError("an optimizer steps only in training", hint="add train=True, or leave it out")
+
+
+@contextmanager
+def _optimizer(given: Any) -> Iterator[Any]:
+    """The optimizer as an adapter takes it: code that the user names is loaded, not called."""
+    if isinstance(given, str) and ":" in given:
+        with targets.naming(given) as factory:
+            yield factory
+    else:
+        yield given
+
+
+def fit(
+    target: Any,
+    inputs: Any = None,
+    *,
+    device_nbytes: int,
+    input_shape: Sequence[Any] | None = None,
+    batch_size: int = 1,
+    dtype: Any = None,
+    device: Any = None,
+    train: bool = False,
+    optimizer: Any = "adamw",
+    loss: Callable[[Any], Any] | None = None,
+    calibrate: bool = False,
+    what_if: WhatIf | None = None,
+    options: bool = True,
+    progress: Progress | None = None,
+) -> Fit:
+    """Whether a pass or, with `train=True`, a training step fits into so many bytes.
+
+    The answer has the largest batch and sequence that fit, found by running on fake tensors, and what else
+    would make it fit when it does not. `what_if` is a change that all of it is about.
+
+    >>> import torch
+    >>> found = fit(torch.nn.Linear(1024, 1024), torch.ones(1, 1024), device_nbytes=8 * 2**20)
+    >>> found.fits, found.largest_batch
+    (True, 511)
+    """
+    from modelglass.frameworks.request import Request, requested_inputs
+    from modelglass.planning import Planner
+    from modelglass.report import WhatIf
+
+    with _made(target, inputs, progress) as (native, given), _optimizer(optimizer if train else None) as step:
+        request = Request(
+            inputs=requested_inputs(given, input_shape, batch_size, dtype),
+            train=train,
+            optimizer=step,
+            other_optimizers=OTHER_OPTIMIZERS if step is not None else (),
+            loss=loss,
+            calibrate=calibrate,
+            device=None if device is None else str(device),
+            memory_only=True,
+        )
+        if not request.runs:
+            raise UsageError("whether a model fits depends on its inputs", hint="give inputs or their shapes")
+        adapter = _adapter(native, target)
+        first = _observed(adapter, native, request)
+        batch, seq_len = adapter.sizes(native, request)
+
+        def observe(changed: WhatIf) -> Lifetimes:
+            run = (
+                first
+                if changed == WhatIf()
+                else _observed(adapter, native, replace(request, what_if=changed))
+            )
+            assert run.lifetimes is not None  # it reached its end
+            return run.lifetimes
+
+        planner = Planner(
+            observe,
+            first.model,
+            train=train,
+            optimizer=first.optimizer,
+            batch_size=batch,
+            seq_len=seq_len,
+            progress=progress,
+        )
+        return planner.fit(device_nbytes, base=what_if or WhatIf(), options=options)
+
+
+def _observed(adapter: ModuleType, native: Any, request: Request) -> Observation:
+    """A run that reached its end."""
+    observation: Observation = adapter.observe(native, request)
+    _check_completed(observation.run)
+    return observation
 
 
 def _file_target(target: str | os.PathLike[str], runs: bool) -> Path:
@@ -302,7 +440,7 @@ def _adapter(native: Any, target: Any) -> ModuleType:
     return adapter
 
 
-def _report(observation: Observation) -> Report:
+def _report(observation: Observation, what_if: WhatIf) -> Report:
     from modelglass.analyses.cost import cost, priced
     from modelglass.analyses.counts import count
     from modelglass.analyses.remarks import remarks
@@ -315,13 +453,40 @@ def _report(observation: Observation) -> Report:
         run=observation.run,
         counts=counts,
         cost=costs,
+        memory=_memory(observation, what_if),
         notes=(*observation.notes, *remarks(counts, costs)),
+    )
+
+
+def _memory(observation: Observation, what_if: WhatIf) -> Memory | None:
+    """What the run took in memory, with the parts of a change that need no run of their own."""
+    from modelglass.analyses.kv_cache import kv_cache
+    from modelglass.analyses.memory import memory
+    from modelglass.analyses.what_if import applied, is_estimate
+
+    lifetimes = observation.lifetimes
+    if lifetimes is None:
+        return None
+    found = memory(applied(lifetimes, what_if, observation.model), optimizer=observation.optimizer)
+    cache = observation.kv_cache
+    if cache is None and observation.config is not None and observation.cache_dtype is not None:
+        cache = kv_cache(observation.config, observation.cache_dtype)
+    return replace(
+        found,
+        method="estimate" if is_estimate(what_if) else found.method,
+        kv_cache=cache,
+        what_if=what_if if what_if != type(what_if)() else None,
     )
 
 
 def completed(report: Report) -> Report:
     """The report of a run that reached its end; one that did not is an error here."""
-    failure = report.run.failure
+    _check_completed(report.run)
+    return report
+
+
+def _check_completed(run: Run) -> None:
+    failure = run.failure
     if failure is not None:
         where = failure.module or "(root)"
         met = ", ".join(f"{value.name} {value_text(value)}" for value in failure.inputs)
@@ -329,7 +494,6 @@ def completed(report: Report) -> Report:
             f"{where} raised {failure.error}: {failure.message}",
             hint=f"it was given {met}" if met else "check the inputs",
         )
-    return report
 
 
 def unique(report: Report) -> Unique:
@@ -403,7 +567,7 @@ def _with_stats(
     return replace(report, stats=found, notes=(*report.notes, *notes))
 
 
-def render(report: Report | Scan, format: str = "text", **options: Any) -> str:
+def render(report: Report | Scan | Fit, format: str = "text", **options: Any) -> str:
     """The report as "text", "json" or "markdown"; a scan as "csv" and "sarif", too.
 
     >>> import torch
@@ -418,18 +582,21 @@ def render(report: Report | Scan, format: str = "text", **options: Any) -> str:
 
 
 def _renderers_of(result: Any) -> Mapping[str, Callable[..., str]]:
-    from modelglass.report import Scan
+    from modelglass.report import Fit, Scan
 
     if isinstance(result, Report):
         return RENDERERS
+    if isinstance(result, Fit):
+        return FIT_RENDERERS
     if isinstance(result, Scan):
         return SCAN_RENDERERS
     raise UsageError(
-        f"this is a {type(result).__name__}, not a report", hint="render what mg.inspect or mg.scan returns"
+        f"this is a {type(result).__name__}, not a report",
+        hint="render what mg.inspect, mg.fit or mg.scan returns",
     )
 
 
-def show(report: Report | Scan, **options: Any) -> None:
+def show(report: Report | Scan | Fit, **options: Any) -> None:
     """Print the report as text, coloured and as wide as the terminal."""
     terminal = sys.stdout.isatty()
     defaults = {"width": _terminal_width() if terminal else 100, "color": terminal}
@@ -445,15 +612,26 @@ def plot(report: Report, path: str | os.PathLike[str]) -> None:
     plotter(path)(report)
 
 
+def timeline_plotter(path: str | os.PathLike[str]) -> Callable[[Report], None]:
+    """How to draw memory over a run to that file; what stands in the way is found now."""
+    with _needing("matplotlib", "drawing", extra="plots"):
+        from modelglass.renderers import timeline
+    return _plotter(timeline, path)
+
+
 def plotter(path: str | os.PathLike[str]) -> Callable[[Report], None]:
     """How to draw a report to that file; what stands in the way is found now, not after weights are read."""
     with _needing("matplotlib", "drawing", extra="plots"):
         from modelglass.renderers import plots
+    return _plotter(plots, path)
+
+
+def _plotter(renderer: ModuleType, path: str | os.PathLike[str]) -> Callable[[Report], None]:
     target = Path(path)
-    format = plots.known_format(target.suffix.removeprefix(".").lower() or "png")
+    format = renderer.known_format(target.suffix.removeprefix(".").lower() or "png")
     if not target.parent.is_dir():
         raise UsageError(f"cannot write {str(target)!r}: there is no such folder", hint="choose another file")
-    return lambda report: write_whole(target, plots.render(report, format=format))
+    return lambda report: write_whole(target, renderer.render(report, format=format))
 
 
 @contextmanager

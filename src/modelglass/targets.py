@@ -45,6 +45,13 @@ def calling(text: str) -> Iterator[Any]:
 
     Imports next to it keep working inside the block; afterwards the process has forgotten them.
     """
+    with naming(text) as found:
+        yield _made_by(found, text)
+
+
+@contextmanager
+def naming(text: str) -> Iterator[Any]:
+    """The named object itself, not called; what it imports is there inside the block."""
     place, _, name = text.partition("::") if "::" in text else text.rpartition(":")
     if not place or not name:
         raise UsageError(f"{text!r} does not name a function", hint=f"write {FORMS}")
@@ -52,7 +59,7 @@ def calling(text: str) -> Iterator[Any]:
     folder = Path(place).resolve().parent if from_file else Path.cwd()
     with _importing_from(folder):
         module = _load_file(Path(place)) if from_file else _load_module(place)
-        yield _made_by(_member(module, name, place), text)
+        yield _member(module, name, place)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ Exit codes: 0 done; 1 done, with findings; 2 wrong usage; 3 the target could not
 """
 
 
-COMMANDS = ("inspect", "stats", "scan", "unique", "info", "completion")
+COMMANDS = ("inspect", "memory", "fit", "stats", "scan", "unique", "info", "completion")
 
 
 class _Commands(click.Group):

@@ -8,7 +8,7 @@ from operator import index
 from typing import Any
 
 from modelglass.errors import UsageError
-from modelglass.report import Model, Note, Run, RunMode, Shape
+from modelglass.report import KvCache, Lifetimes, Model, Note, Run, RunMode, Shape, WhatIf
 
 Progress = Callable[[str], None]
 
@@ -117,9 +117,15 @@ class Request:
     inputs: Inputs | tuple[TensorSpec, ...] | None = None
     mode: RunMode = "fake"
     train: bool = False
+    optimizer: Any = None  # a name or a function of the parameters; None: no optimizer steps
+    other_optimizers: tuple[str, ...] = ()  # whose steps are looked at, too, each for itself
+    loss: Callable[[Any], Any] | None = None  # of the output; None: the model's own, or the sum of outputs
+    calibrate: bool = False  # measure what kernels take for themselves
+    what_if: WhatIf = field(default_factory=WhatIf)
     device: str | None = None  # where inputs are made; None: where the model is
     progress: Progress | None = None
     calls_only: bool = False  # observe no operators, at half the price
+    memory_only: bool = False  # the same, and follow memory
     # Kernels, by name, that nobody wants to know more about: they contract nothing.
     is_free: Callable[[str], bool] = field(default=lambda name: False)
 
@@ -135,3 +141,8 @@ class Observation:
     model: Model
     run: Run
     notes: tuple[Note, ...] = ()
+    lifetimes: Lifetimes | None = None  # None: nothing ran to its end
+    optimizer: str | None = None  # of `lifetimes.tails`, the one that was asked for
+    kv_cache: KvCache | None = None  # as the run's output showed it
+    config: Mapping[str, Any] | None = None  # what the model says of itself, as its makers keep it
+    cache_dtype: str | None = None  # of what attention would keep

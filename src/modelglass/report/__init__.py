@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from modelglass.report.checkpoint import Checkpoint, File
     from modelglass.report.cost import Cost, ModuleCost
     from modelglass.report.execution import Call, Failure, Kernel, Op, Phase, Value
+    from modelglass.report.fit import Fit, Option, Sharding, WhatIf
+    from modelglass.report.lifetimes import Category, Lifetimes, MemoryPhase, Step, Storage, Tail
+    from modelglass.report.memory import CATEGORIES, KvCache, LiveTensor, Memory, Method, Moment
     from modelglass.report.model import Json, Model, Module, Packing, Shape, Tensor, TensorKind
     from modelglass.report.parts import Part, PartKind
     from modelglass.report.report import Counts, ModuleCounts, Note, Report, Run, RunMode, Severity, Tally
@@ -33,6 +36,9 @@ _HOMES = {
     "checkpoint": ("Checkpoint", "File"),
     "cost": ("Cost", "ModuleCost"),
     "execution": ("Call", "Failure", "Kernel", "Op", "Phase", "Value"),
+    "fit": ("Fit", "Option", "Sharding", "WhatIf"),
+    "lifetimes": ("Category", "Lifetimes", "MemoryPhase", "Step", "Storage", "Tail"),
+    "memory": ("CATEGORIES", "KvCache", "LiveTensor", "Memory", "Method", "Moment"),
     "model": ("Json", "Model", "Module", "Packing", "Shape", "Tensor", "TensorKind"),
     "parts": ("Part", "PartKind"),
     "report": ("Counts", "ModuleCounts", "Note", "Report", "Run", "RunMode", "Severity", "Tally"),
@@ -44,10 +50,12 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "CATEGORIES",
     "FINDINGS",
     "LEVELS",
     "Architecture",
     "Call",
+    "Category",
     "Checkpoint",
     "Cost",
     "Counts",
@@ -55,18 +63,27 @@ __all__ = [
     "Failure",
     "File",
     "Finding",
+    "Fit",
     "GlobalKind",
     "GlobalUse",
     "Histogram",
     "Json",
     "Kernel",
+    "KvCache",
     "Level",
+    "Lifetimes",
+    "LiveTensor",
+    "Memory",
+    "MemoryPhase",
+    "Method",
     "Model",
     "Module",
     "ModuleCost",
     "ModuleCounts",
+    "Moment",
     "Note",
     "Op",
+    "Option",
     "Packing",
     "Part",
     "PartKind",
@@ -79,6 +96,10 @@ __all__ = [
     "ScannedFile",
     "Severity",
     "Shape",
+    "Sharding",
+    "Step",
+    "Storage",
+    "Tail",
     "Tally",
     "Tensor",
     "TensorKind",
@@ -89,6 +110,7 @@ __all__ = [
     "Value",
     "Values",
     "Verdict",
+    "WhatIf",
 ]
 
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:  # what not every report has is loaded by those that do
     from modelglass.report.checkpoint import Checkpoint
     from modelglass.report.cost import Cost
     from modelglass.report.execution import Failure, Value
+    from modelglass.report.memory import Memory
     from modelglass.report.model import Model, Tensor
     from modelglass.report.stats import TensorStats
 
@@ -98,6 +99,7 @@ class Report:
     run: Run = field(default_factory=lambda: Run(mode="none"))
     counts: Counts | None = None
     cost: Cost | None = None
+    memory: Memory | None = None  # None: nothing ran to its end
     # By tensor name, None for a tensor without values to read. As a whole None when nobody asked.
     stats: Mapping[str, TensorStats | None] | None = None
     notes: tuple[Note, ...] = ()

@@ -31,7 +31,7 @@ def make(native: nn.Module, specs: tuple[TensorSpec, ...], device: str | None, *
 
 
 def _tensor(native: nn.Module, spec: TensorSpec, device: torch.device, *, fake: bool) -> torch.Tensor:
-    dtype = _natural_dtype(native) if spec.dtype is None else _dtype(spec.dtype)
+    dtype = _natural_dtype(native) if spec.dtype is None else dtype_named(spec.dtype)
     try:
         if fake and device.type == "cpu":
             return torch.empty(spec.shape, dtype=dtype, device="meta")
@@ -57,14 +57,15 @@ def _values(native: nn.Module, shape: Shape, dtype: torch.dtype) -> torch.Tensor
 
 def _device(native: nn.Module, asked: str | None) -> torch.device:
     if asked is None:
-        return _device_of(native)
+        return device_of(native)
     try:
         return torch.device(asked)
     except RuntimeError as cause:
         raise UsageError(f"there is no device {asked!r}", hint="for example cpu or cuda:0") from cause
 
 
-def _dtype(name: str) -> torch.dtype:
+def dtype_named(name: str) -> torch.dtype:
+    """The element type of that name."""
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):
         raise UsageError(
@@ -73,7 +74,8 @@ def _dtype(name: str) -> torch.dtype:
     return dtype
 
 
-def _device_of(native: nn.Module) -> torch.device:
+def device_of(native: nn.Module) -> torch.device:
+    """Where the model is; the CPU stands in for `meta`."""
     first = next(chain(native.parameters(), native.buffers()), None)
     return torch.device("cpu") if first is None or first.is_meta else first.device
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -72,7 +73,9 @@ def _operator_level(on_op: OnOp) -> TorchDispatchMode:
         def __torch_dispatch__(
             self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
         ) -> Any:
-            return on_op(func, args, kwargs or {})
+            # torch's Python versions of composite operators would run other kernels than its real ones do.
+            with torch._C._DisablePythonDispatcher():
+                return on_op(func, args, kwargs or {})
 
     return OperatorLevel()
 
@@ -102,7 +105,7 @@ class _KernelLevel(_Level):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        if _is_composite(func) and not any(map(_is_nested, args)):
+        if _is_composite(func, _device_key(args)) and not any(map(_is_nested, args)):
             # Without autograd (inference mode) composites arrive whole; what they are made of is what runs.
             with self:
                 result = func.decompose(*args, **(kwargs or {}))
@@ -116,13 +119,21 @@ def _is_nested(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.is_nested
 
 
-_composite: dict[Any, bool] = {}
+@cache
+def _is_composite(func: Any, device: str) -> bool:
+    """Whether the operator is made of others; some are, but not on a device that has a kernel for them."""
+    if not isinstance(func, torch._ops.OpOverload) or func.namespace == "prim":
+        return False
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), device)
+    return bool(func._can_decompose()) and not has_kernel
 
 
-def _is_composite(func: Any) -> bool:
-    known = _composite.get(func)
-    if known is None:
-        own = isinstance(func, torch._ops.OpOverload) and func.namespace != "prim"
-        known = own and func._can_decompose()
-        _composite[func] = known
-    return known
+def _device_key(args: tuple[Any, ...]) -> str:
+    """The dispatch key of the device that the first tensor is on."""
+    for value in args:
+        if isinstance(value, torch.Tensor):
+            return _KEYS.get(value.device.type, "CPU")
+    return "CPU"
+
+
+_KEYS = {"cuda": "CUDA", "mps": "MPS", "xpu": "XPU", "meta": "Meta"}

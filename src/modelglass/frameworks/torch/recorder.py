@@ -77,12 +77,15 @@ class Recorder:
         self._types: dict[str, str] = {}
         self._in_backward = False
         self._paused = False
+        self._node_number: int | None = None  # of the autograd node at work
+        self._our_nodes = range(0)  # numbers of the autograd nodes that are not the model's
         # Autograd numbers its nodes in order of creation; these marks say which call was on top since when.
         self._node_marks: list[int] = []
         self._mark_frames: list[_Frame | None] = []
         self.needs_values: Exception | None = None  # an operator that fake tensors could not run
-        self._failed_call: tuple[BaseException, _Frame] | None = None
-        self._failed_op: tuple[BaseException, _Pending] | None = None
+        # By the error's id: keeping an error would keep alive all that its traceback reaches.
+        self._failed_call: tuple[int, _Frame] | None = None
+        self._failed_op: tuple[int, _Pending] | None = None
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -92,6 +95,19 @@ class Recorder:
             yield
         finally:
             self._paused = False
+
+    @contextmanager
+    def ours(self) -> Iterator[None]:
+        """What is computed inside, and its gradient later on, is not the model's work."""
+        first = torch._C._autograd._get_sequence_nr()
+        with self.paused():
+            yield
+        self._our_nodes = range(first, torch._C._autograd._get_sequence_nr())
+
+    def place(self) -> tuple[str, Phase, int | None]:
+        """The module and the phase of what runs now, and the number of the autograd node at work."""
+        frame, phase = self._owner()
+        return "" if frame is None else frame.path, phase, self._node_number
 
     @contextmanager
     def backward(self) -> Iterator[None]:
@@ -126,10 +142,11 @@ class Recorder:
                 output = run(*args, **kwargs)
                 frame.outputs = self._describer.flatten(output)
                 frame.completed = True
+                self._failed_call = None  # whatever was raised inside was caught
                 return output
             except BaseException as error:
-                if self._failed_call is None or self._failed_call[0] is not error:
-                    self._failed_call = error, frame  # the innermost call it passed through
+                if self._failed_call is None or self._failed_call[0] != id(error):
+                    self._failed_call = id(error), frame  # the innermost call it passed through
                 raise
             finally:
                 self._leave()
@@ -147,7 +164,8 @@ class Recorder:
             phase="recompute" if self._in_backward else "forward",
             parent=None if top is None else top.index,
         )
-        self._frames.append(frame)
+        if not self._paused:
+            self._frames.append(frame)
         self._stack.append(frame)
         self._mark(frame)
         return frame
@@ -162,7 +180,7 @@ class Recorder:
 
     def on_op(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operator and write it down."""
-        if self._paused or self._current is not None:
+        if self._paused or self._current is not None or self._is_ours():
             return func(*args, **kwargs)
         pending = self._begin(func, args, kwargs)
         self._current = pending
@@ -171,7 +189,7 @@ class Recorder:
         except BaseException as error:
             if isinstance(error, CANNOT_FAKE):
                 self.needs_values = error
-            self._failed_op = error, pending
+            self._failed_op = id(error), pending
             self._ops.remove(pending)  # it did not run; the model may catch the error and go on
             raise
         finally:
@@ -181,7 +199,7 @@ class Recorder:
 
     def on_kernel(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a kernel; write it down when it may contract."""
-        if self._paused:
+        if self._paused or self._is_ours():
             return func(*args, **kwargs)
         self._note(func, args, kwargs)
         if not self._is_recorded(func):
@@ -209,6 +227,13 @@ class Recorder:
             self.needs_values = error
             raise
 
+    def _is_ours(self) -> bool:
+        """Whether what runs is the gradient of our loss."""
+        if not self._in_backward or self._stack:
+            return False
+        node = torch._C._current_autograd_node()
+        return node is not None and node._sequence_nr() in self._our_nodes
+
     def _note(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Remember that a kernel ran in the call that is going on, and what it was given."""
         if self._stack and is_work(func):
@@ -235,16 +260,18 @@ class Recorder:
 
     def _owner(self) -> tuple[_Frame | None, Phase]:
         """The call an operator belongs to; in backward, the one that made the autograd node at work."""
+        self._node_number = None
         if self._stack:
             return self._stack[-1], "recompute" if self._in_backward else "forward"
         if not self._in_backward:
             return None, "forward"
-        # Checkpointing runs a function again with gradients on; backward proper runs without.
-        phase: Phase = "recompute" if torch.is_grad_enabled() else "backward"
         node = torch._C._current_autograd_node()
         if node is None:
-            return None, phase
-        at = bisect_right(self._node_marks, node._sequence_nr()) - 1
+            return None, "backward"
+        # Checkpointing runs a function again with gradients on; backward proper runs without.
+        phase: Phase = "recompute" if torch.is_grad_enabled() else "backward"
+        self._node_number = node._sequence_nr()
+        at = bisect_right(self._node_marks, self._node_number) - 1
         return (self._mark_frames[at] if at >= 0 else None), phase
 
     def calls(self) -> tuple[Call, ...]:
@@ -284,8 +311,8 @@ class Recorder:
         """Where `error`, which ended the run, came from."""
         call = self._failed_call
         op = self._failed_op
-        frame = call[1] if call is not None and call[0] is error else None
-        pending = op[1] if op is not None and op[0] in _chain(error) else None
+        frame = call[1] if call is not None and call[0] == id(error) else None
+        pending = op[1] if op is not None and op[0] in map(id, _chain(error)) else None
         path = "" if frame is None else frame.path
         return Failure(
             module=path,

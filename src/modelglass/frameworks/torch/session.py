@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -20,15 +21,21 @@ from modelglass.errors import InputsError
 from modelglass.frameworks.request import Inputs, Observation, Request
 from modelglass.frameworks.torch import structure
 from modelglass.frameworks.torch.borrow import borrowed
+from modelglass.frameworks.torch.cache import cache_dtype, config_of, observed_cache
+from modelglass.frameworks.torch.calibration import Probe
 from modelglass.frameworks.torch.describe import Describer, memory_of, tensors_in, unobserved
 from modelglass.frameworks.torch.fake_mode import FakeMode
-from modelglass.frameworks.torch.inputs import make
+from modelglass.frameworks.torch.inputs import dtype_named, make
+from modelglass.frameworks.torch.ledger import Ledger, held_tensors, named_tensors
 from modelglass.frameworks.torch.levels import refuses_operator_level, watching, watching_kernels
+from modelglass.frameworks.torch.optimizers import factory
+from modelglass.frameworks.torch.passes import Pass, checkpoint_modules
 from modelglass.frameworks.torch.process import untouched_process
 from modelglass.frameworks.torch.recorder import CANNOT_FAKE, Recorder
-from modelglass.frameworks.torch.twins import CannotFakeError, FakeTwins, real_twin
+from modelglass.frameworks.torch.resize import dimensions, resized
+from modelglass.frameworks.torch.twins import CannotFakeError, Cast, FakeTwins, real_twin
 from modelglass.frameworks.torch.values import values as read_values
-from modelglass.report import Call, Note, Op, Run, Value
+from modelglass.report import Call, KvCache, Lifetimes, Note, Op, Run, Value
 from modelglass.report.values import Values
 
 
@@ -43,14 +50,29 @@ def observe(native: Any, request: Request) -> Observation:
     model, notes = structure.read(native)
     if not request.runs:
         return Observation(model=model, run=Run(mode="none"), notes=notes)
+    optimizer = None if request.optimizer is None else factory(request.optimizer)[0]
     outcome, more = _attempt(native, request)
     model = replace(model, calls=outcome.calls, ops=outcome.ops)
-    return Observation(model=model, run=outcome.run, notes=(*notes, *more))
+    return Observation(
+        model=model,
+        run=outcome.run,
+        notes=(*notes, *more),
+        lifetimes=outcome.lifetimes,
+        optimizer=optimizer,
+        kv_cache=outcome.kv_cache,
+        config=config_of(native),
+        cache_dtype=cache_dtype(native),
+    )
 
 
 def values(native: Any) -> Mapping[str, Values | str]:
     """How to read the values of each tensor by name, or a few words on why that cannot be."""
     return read_values(_module(native))
+
+
+def sizes(native: Any, request: Request) -> tuple[int | None, int | None]:
+    """The batch size and the sequence length that the inputs show, None for what they do not."""
+    return dimensions(_sized_inputs(_module(native), request, fake=True))
 
 
 def _module(native: Any) -> nn.Module:
@@ -66,6 +88,9 @@ class _Outcome:
     run: Run
     error: BaseException | None = None
     trained: bool = True
+    lifetimes: Lifetimes | None = None
+    optimizer_problems: tuple[str, ...] = ()
+    kv_cache: KvCache | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +100,7 @@ class _How:
     fake: bool
     gradients: bool
     functions: bool = False
+    saving: bool = True  # autograd tells what it saves, which function transforms do not allow
 
 
 def _attempt(native: nn.Module, request: Request) -> tuple[_Outcome, tuple[Note, ...]]:
@@ -113,9 +139,7 @@ def _reason(outcome: _Outcome) -> str:
 
 
 def _run(native: nn.Module, request: Request, *, fake: bool) -> _Outcome:
-    inputs = request.inputs
-    if not isinstance(inputs, Inputs):
-        inputs = make(native, inputs or (), request.device, fake=fake)
+    inputs = _sized_inputs(native, request, fake=fake)
     how = _How(fake=fake, gradients=request.train)
     outcome = _run_once(native, inputs, request, how)
     if refuses_operator_level(outcome.error):
@@ -124,7 +148,18 @@ def _run(native: nn.Module, request: Request, *, fake: bool) -> _Outcome:
     if "does not require grad" in str(outcome.error) and not how.gradients:
         # The model differentiates on its own, as force fields do.
         outcome = _run_once(native, inputs, request, replace(how, gradients=True))
+    if "saved tensor hooks" in str(outcome.error):
+        outcome = _run_once(native, inputs, request, replace(how, saving=False))
     return outcome
+
+
+def _sized_inputs(native: nn.Module, request: Request, *, fake: bool) -> Inputs:
+    """The inputs, or such as the specs say, with the batch size and sequence length that are asked for."""
+    inputs = request.inputs
+    if not isinstance(inputs, Inputs):
+        inputs = make(native, inputs or (), request.device, fake=fake)
+    sizes = request.what_if.batch_size, request.what_if.seq_len
+    return inputs if sizes == (None, None) else resized(inputs, *sizes)
 
 
 def _run_once(native: nn.Module, inputs: Inputs, request: Request, how: _How) -> _Outcome:
@@ -138,7 +173,8 @@ def _run_once(native: nn.Module, inputs: Inputs, request: Request, how: _How) ->
             if how.gradients:  # twins made in inference mode could not train
                 stack.enter_context(torch.inference_mode(False))
             roots = native, inputs.args, dict(inputs.kwargs)
-            substitute = real_twin if mode is None else FakeTwins(mode)
+            cast = _cast(native, inputs, request)
+            substitute = partial(real_twin, cast=cast) if mode is None else FakeTwins(mode, cast)
             lent = stack.enter_context(borrowed(substitute, *roots))
             stack.enter_context(_conditions(mode, gradients=how.gradients))
             session.watch(*lent)
@@ -154,35 +190,51 @@ class _Session:
         self._request = request
         self._how = how
         self._recorder = Recorder(Describer(), request)
+        self._ledger = Ledger(self._recorder.place)
         self._given: tuple[Value, ...] = ()
         self._returned: tuple[Value, ...] = ()
-        self._trained = True
+        self._pass: Pass | None = None
+        self._kv_cache: KvCache | None = None
         self.error: BaseException | None = None
 
     def watch(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Call the model, and go backward when asked."""
-        self._recorder = Recorder(Describer(_names_by_storage(model)), self._request)
+        """Take the pass or step that is asked for."""
+        request = self._request
+        self._recorder = Recorder(Describer(_names_by_storage(model)), request)
+        self._ledger = Ledger(
+            self._recorder.place,
+            Probe(request.progress) if request.calibrate else None,
+            saving=request.train and self._how.saving,
+        )
+        self._ledger.base("parameters", named_tensors(model, "_parameters"))
+        self._ledger.base("buffers", named_tensors(model, "_buffers"))
+        self._ledger.base("inputs", held_tensors(args, kwargs))
         self._given = Describer().arguments(args, kwargs)
+        checkpoint_modules(model, request.what_if.checkpoint)
         for path, module in structure.walk(model):
             self._recorder.wrap(path, module)
+        self._pass = Pass(model, request, self._recorder, self._ledger)
         try:
-            recorder = self._recorder
-            levels = (
-                watching_kernels(recorder.on_kernel_alone)
-                if self._request.calls_only
-                else watching(recorder.on_op, recorder.on_kernel, functions=self._how.functions)
-            )
-            with levels:
-                output = model(*args, **kwargs)
-                with self._recorder.paused():
-                    self._returned = Describer().flatten(output)
-                if self._request.train:
-                    self._trained = _backward(output, self._recorder)
+            with self._levels():
+                self._pass.take(args, kwargs, self._on_output)
         except (Exception, SystemExit) as error:
             # Whatever the user's forward raises is an answer: it belongs in the report.
             self.error = error
         if self._how.fake and self.error is None:
             self.error = self._recorder.needs_values  # the model caught it and went another way
+
+    def _levels(self) -> AbstractContextManager[Any]:
+        recorder, ledger = self._recorder, self._ledger
+        if self._request.calls_only:
+            return watching_kernels(recorder.on_kernel_alone)
+        if self._request.memory_only:
+            return watching_kernels(partial(ledger.on_kernel, run=recorder.on_kernel_alone))
+        follow = partial(ledger.on_kernel, run=recorder.on_kernel)
+        return watching(recorder.on_op, follow, functions=self._how.functions)
+
+    def _on_output(self, output: Any) -> None:
+        self._returned = Describer().flatten(output)
+        self._kv_cache = observed_cache(output)
 
     def outcome(self) -> _Outcome:
         run = Run(
@@ -193,7 +245,17 @@ class _Session:
             failure=None if self.error is None else self._recorder.failure(self.error),
         )
         recorder = self._recorder
-        return _Outcome(recorder.calls(), recorder.ops(), run, self.error, self._trained)
+        followed = self.error is None and not self._request.calls_only
+        return _Outcome(
+            recorder.calls(),
+            recorder.ops(),
+            run,
+            error=self.error,
+            lifetimes=self._ledger.lifetimes() if followed else None,
+            trained=self._pass is None or self._pass.trained,
+            kv_cache=self._kv_cache,
+            optimizer_problems=() if self._pass is None else tuple(self._pass.optimizer_problems),
+        )
 
 
 @contextmanager
@@ -222,19 +284,12 @@ def _conditions(mode: FakeTensorMode | None, *, gradients: bool) -> Iterator[Non
         yield
 
 
-def _backward(output: Any, recorder: Recorder) -> bool:
-    """Backpropagate from the model's own loss, or from every output at once; False: nothing trains."""
-    loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
-    sources = [loss] if isinstance(loss, torch.Tensor) else list(tensors_in(output))
-    sources = [tensor for tensor in sources if tensor.requires_grad]
-    if not sources:
-        return False
-    with recorder.paused():
-        seeds = [torch.ones_like(tensor) for tensor in sources]
-    with recorder.backward():
-        # The seeds stand for a loss that sums the outputs; such a sum would not be the model's own work.
-        torch.autograd.backward(sources, seeds)
-    return True
+def _cast(native: nn.Module, inputs: Inputs, request: Request) -> Cast:
+    """Which tensors run in another type: what `model.to(dtype)` would cast, and the inputs."""
+    if request.what_if.weights is None:
+        return Cast()
+    given = (tensor for _, tensor in held_tensors(inputs.args, dict(inputs.kwargs)))
+    return Cast(dtype_named(request.what_if.weights), chain(native.parameters(), native.buffers(), given))
 
 
 def _names_by_storage(model: nn.Module) -> dict[int | None, str]:
@@ -248,6 +303,8 @@ def _names_by_storage(model: nn.Module) -> dict[int | None, str]:
 
 
 def _valueless(native: nn.Module, request: Request) -> bool:
+    if (request.what_if.batch_size, request.what_if.seq_len) != (None, None):
+        return True  # resized inputs are made without values
     given = request.inputs if isinstance(request.inputs, Inputs) else Inputs()
     tensors = chain(native.parameters(), native.buffers(), tensors_in(given.args), tensors_in(given.kwargs))
     return any(tensor.is_meta or isinstance(tensor, FakeTensor) for tensor in tensors)
@@ -269,6 +326,8 @@ def _notes(native: nn.Module, outcome: _Outcome, request: Request) -> Iterator[N
             severity="warning",
             text="no output depends on a trainable parameter, so there was no backward pass",
         )
+    for problem in outcome.optimizer_problems:
+        yield Note(code="optimizer-failed", severity="warning", text=problem)
     if request.train and not native.training:
         yield Note(
             code="train-in-eval-mode",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any
 
@@ -17,6 +18,20 @@ class CannotFakeError(Exception):
     """A tensor of a kind that has no fake form."""
 
 
+class Cast:
+    """Which tensors get twins of another element type: what `model.to(dtype)` casts, and inputs."""
+
+    def __init__(self, dtype: torch.dtype | None = None, tensors: Iterable[torch.Tensor] = ()) -> None:
+        self._dtype = dtype
+        self._cast = {id(tensor) for tensor in tensors} if dtype is not None else set()
+
+    def dtype_of(self, tensor: torch.Tensor) -> torch.dtype:
+        """The element type of the tensor's twin."""
+        if self._dtype is not None and id(tensor) in self._cast and tensor.is_floating_point():
+            return self._dtype
+        return tensor.dtype
+
+
 class FakeTwins:
     """Tensors of the same shape, type, device and memory layout, with no memory behind them.
 
@@ -24,8 +39,9 @@ class FakeTwins:
     twin is on the CPU, so that the kernels seen are a real device's.
     """
 
-    def __init__(self, mode: FakeTensorMode) -> None:
+    def __init__(self, mode: FakeTensorMode, cast: Cast | None = None) -> None:
         self._mode = mode
+        self._cast = cast or Cast()
         self._storages: dict[int, torch.UntypedStorage] = {}
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -37,8 +53,9 @@ class FakeTwins:
             raise CannotFakeError("the cost of sparse tensors is in their values")
         if type(tensor) not in PLAIN or not _is_dense(tensor):
             return self._unusual(tensor)
-        bare = torch.empty(0, dtype=tensor.dtype, device="meta").set_(
-            self._storage(tensor), tensor.storage_offset(), tensor.shape, tensor.stride()
+        dtype = self._cast.dtype_of(tensor)
+        bare = torch.empty(0, dtype=dtype, device="meta").set_(
+            self._storage(tensor, dtype), tensor.storage_offset(), tensor.shape, tensor.stride()
         )
         if tensor.requires_grad:
             bare.requires_grad_()
@@ -56,11 +73,12 @@ class FakeTwins:
         except Exception as cause:
             raise CannotFakeError(f"{type(tensor).__name__}: {cause}") from cause
 
-    def _storage(self, tensor: torch.Tensor) -> torch.UntypedStorage:
+    def _storage(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.UntypedStorage:
         original = tensor.untyped_storage()
         key = original._cdata
         if key not in self._storages:
-            self._storages[key] = torch.UntypedStorage(original.nbytes(), device="meta")
+            nbytes = original.nbytes() // tensor.dtype.itemsize * dtype.itemsize
+            self._storages[key] = torch.UntypedStorage(nbytes, device="meta")
         return self._storages[key]
 
     def _adopt(self, tensor: FakeTensor) -> torch.Tensor:
@@ -72,13 +90,13 @@ class FakeTwins:
         return _like(tensor, bare)
 
 
-def real_twin(tensor: torch.Tensor) -> torch.Tensor:
+def real_twin(tensor: torch.Tensor, cast: Cast) -> torch.Tensor:
     """A copy in memory of its own, so that nothing a run writes reaches the user's tensor."""
     if is_lazy(tensor):
         return _lazy_twin(tensor)
     if type(tensor) not in PLAIN and tensor.is_leaf:
         return deepcopy(tensor)
-    return _like(tensor, tensor.detach().clone())
+    return _like(tensor, tensor.detach().clone().to(cast.dtype_of(tensor)))
 
 
 def _lazy_twin(tensor: Any) -> torch.Tensor:

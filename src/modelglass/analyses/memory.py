@@ -1,0 +1,114 @@
+"""What a run takes in memory, from the lifetimes of all the memory it took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from modelglass.report import CATEGORIES, Lifetimes, LiveTensor, Memory, Moment, Step, Storage
+
+SHOWN_LARGEST = 20  # tensors at the peak
+_PLACE = {category: index for index, category in enumerate(CATEGORIES)}
+_SCRATCH = _PLACE["scratch"]
+_GIVEN = ("parameters", "buffers", "inputs")
+
+
+def memory(lifetimes: Lifetimes, *, optimizer: str | None = None) -> Memory:
+    """The memory of a pass, or of a training step with that optimizer."""
+    stepped = optimizer is not None and optimizer in lifetimes.tails
+    whole = lifetimes.with_optimizer(optimizer) if optimizer is not None and stepped else lifetimes
+    moments = _moments(whole.steps, whole.storages)
+    at = max(range(len(moments)), key=lambda index: sum(moments[index]), default=None)
+    held = _held_before(whole.storages) if at is None else moments[at]
+    trains = whole.forward_steps < len(whole.steps)
+    saved = _saved(whole) if trains else None
+    return Memory(
+        peak_nbytes=sum(held),
+        method="measured" if whole.calibrated else "exact",
+        at=at,
+        by_category={category: held[place] for category, place in _PLACE.items() if held[place]},
+        base_nbytes=sum(each.nbytes for each in whole.storages if each.category in _GIVEN),
+        timeline=tuple(
+            Moment(op=step.op, module=step.module, phase=step.phase, held=tuple(held))
+            for step, held in zip(whole.steps, moments, strict=True)
+        ),
+        largest=_largest(whole, at),
+        calibrated=whole.calibrated,
+        optimizer=optimizer if stepped else None,
+        later_peak_nbytes=_later_peak(whole) if stepped else None,
+        saved_nbytes=None if saved is None else sum(saved.values()),
+        saved_by_module=saved,
+    )
+
+
+def _moments(steps: Sequence[Step], storages: Iterable[Storage]) -> list[list[int]]:
+    """What is held while each step runs, by category."""
+    changes: list[list[tuple[int, int]]] = [[] for _ in range(len(steps) + 1)]
+    for each in storages:
+        place = _PLACE[each.category]
+        changes[each.born or 0].append((place, each.nbytes))
+        if each.died is not None:
+            changes[each.died + 1].append((place, -each.nbytes))
+    held = [0] * len(CATEGORIES)
+    moments = []
+    for step, changed in zip(steps, changes, strict=False):
+        for place, nbytes in changed:
+            held[place] += nbytes
+        moment = held.copy()
+        moment[_SCRATCH] = step.scratch_nbytes or 0
+        moments.append(moment)
+    return moments
+
+
+def _held_before(storages: Iterable[Storage]) -> list[int]:
+    held = [0] * len(CATEGORIES)
+    for each in storages:
+        if each.born is None:
+            held[_PLACE[each.category]] += each.nbytes
+    return held
+
+
+def _later_peak(whole: Lifetimes) -> int:
+    """The peak of every step after the first, which finds the optimizer's state made."""
+    kept = (
+        replace(each, born=None) if each.category == "optimizer_state" and each.died is None else each
+        for each in whole.storages
+    )
+    return max(map(sum, _moments(whole.steps, kept)), default=0)
+
+
+def _saved(whole: Lifetimes) -> Mapping[str, int]:
+    """By module, the bytes it holds for backward when forward ends: no weights, each memory once."""
+    end = whole.forward_steps
+    found: dict[str, int] = {}
+    for each in whole.storages:
+        made = each.born is None or each.born < end
+        alive = each.died is None or each.died >= end
+        if each.saved_by is not None and made and alive and each.category not in ("parameters", "buffers"):
+            found[each.saved_by] = found.get(each.saved_by, 0) + each.nbytes
+    return found
+
+
+def _largest(whole: Lifetimes, at: int | None) -> tuple[LiveTensor, ...]:
+    """The largest pieces of memory that are held at a moment, with who made them."""
+    alive = [each for each in whole.storages if at is None or _lives(each, at)]
+    alive.sort(key=lambda each: each.nbytes, reverse=True)
+    return tuple(_live_tensor(each, whole.steps) for each in alive[:SHOWN_LARGEST])
+
+
+def _lives(storage: Storage, at: int) -> bool:
+    return (storage.born or 0) <= at and (storage.died is None or storage.died >= at)
+
+
+def _live_tensor(storage: Storage, steps: Sequence[Step]) -> LiveTensor:
+    maker = None if storage.born is None else steps[storage.born]
+    return LiveTensor(
+        nbytes=storage.nbytes,
+        category=storage.category,
+        shape=storage.shape,
+        dtype=storage.dtype,
+        name=storage.name,
+        op=None if maker is None else maker.op,
+        module=None if maker is None else maker.module,
+        phase=None if maker is None else maker.phase,
+    )

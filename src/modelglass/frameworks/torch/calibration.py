@@ -1,0 +1,252 @@
+"""What kernels take for themselves while they run, found by running each distinct one once for real.
+
+Such scratch is invisible to fake tensors. Arguments are rebuilt with the shapes, strides and shared memory
+that they had; their values are zeros, because what a kernel allocates follows from shapes. The figures are
+those of torch's own profiler.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, TypeAlias
+
+import torch
+
+from modelglass.frameworks.torch.describe import unobserved
+from modelglass.frameworks.torch.process import untouched_process
+
+Question: TypeAlias = tuple[Any, ...]  # a kernel and all that its scratch depends on
+Answer: TypeAlias = "Taken | str"  # what a kernel took, or a few words on why nobody knows
+
+BATCH = 200  # kernels in one profile, whose events are kept until it ends
+SHARE_OF_FREE = 0.5  # of the machine's free memory that one kernel may take
+_MARK = "modelglass kernel "
+_REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)  # of made-up values
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The most bytes that a kernel took at once, and those behind each of its results."""
+
+    peak_nbytes: int
+    results: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Spec:
+    """A tensor argument: its layout, and which of the call's storages it is in."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+    device: str
+    storage: int
+    storage_nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A kernel's result whose bytes only that kernel can make."""
+
+    question: Question
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Items:
+    """A list or tuple of arguments."""
+
+    kind: type
+    items: tuple[Any, ...]
+
+
+class Probe:
+    """Collects the distinct kernels of a run, and measures them afterwards."""
+
+    def __init__(self, progress: Callable[[str], None] | None = None) -> None:
+        self._progress = progress
+        self._questions: dict[Question, None] = {}
+        self._opaque: dict[int, tuple[Question, int]] = {}  # storage -> the result of a kernel it is
+
+    def made(self, question: Question, result: Any) -> None:
+        """Remember which kernel made bytes that no one else can: a workspace for its gradient."""
+        for index, tensor in enumerate(results_of(result)):
+            if tensor.dtype is torch.uint8:
+                self._opaque[tensor.untyped_storage()._cdata] = question, index
+
+    def question(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Question | None:
+        """What a kernel is asked, before it runs; None for one that cannot be asked again."""
+        storages: dict[int, int] = {}
+        workspaces = _workspace_places(func)
+        try:
+            question = (
+                func,
+                tuple(
+                    self._workspace(arg) if place in workspaces else self._frozen(arg, storages)
+                    for place, arg in enumerate(args)
+                ),
+                tuple((key, self._frozen(value, storages)) for key, value in kwargs.items()),
+                torch.is_grad_enabled(),  # some kernels keep a workspace for their gradient
+            )
+            self._questions.setdefault(question)
+        except (TypeError, RuntimeError, NotImplementedError):  # unhashable, or memory that does not show
+            return None
+        return question
+
+    def answers(self) -> dict[Question, Answer]:
+        """Run every kernel once, and say of each what it took."""
+        found: dict[Question, Answer] = {}
+        questions = list(self._questions)
+        if torch._C._autograd._profiler_enabled():
+            return dict.fromkeys(questions, "another profiler is running")
+        with unobserved(), untouched_process():
+            for start in range(0, len(questions), BATCH):
+                if self._progress is not None:
+                    self._progress(f"measuring kernels: {start:,} of {len(questions):,}")
+                found |= _measured(questions[start : start + BATCH])
+        return found
+
+    def _workspace(self, value: torch.Tensor) -> _Made:
+        made = self._opaque.get(value.untyped_storage()._cdata)
+        if made is None:
+            raise TypeError("a workspace that no kernel of this run made")
+        return _Made(*made)
+
+    def _frozen(self, value: Any, storages: dict[int, int]) -> Any:
+        """An argument in a form that can be compared and kept, without the memory behind it."""
+        if isinstance(value, torch.Tensor):
+            storage = value.untyped_storage()
+            place = storages.setdefault(storage._cdata, len(storages))
+            return _Spec(
+                tuple(value.shape),
+                value.stride(),
+                int(value.storage_offset()),
+                value.dtype,
+                value.device.type,
+                place,
+                storage.nbytes(),
+            )
+        if isinstance(value, (list, tuple)):
+            return _Items(type(value), tuple(self._frozen(item, storages) for item in value))
+        return type(value), value  # 1, 1.0 and True are equal, and are not the same
+
+
+def _measured(questions: Sequence[Question]) -> dict[Question, Answer]:
+    sizes: dict[Question, tuple[int, ...] | str] = {}
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profile:
+        for index, question in enumerate(questions):
+            sizes[question] = _run(question, f"{_MARK}{index}")
+    assert profile.profiler is not None
+    results = profile.profiler.kineto_results
+    peaks = {} if results is None else _peaks(results.events())
+    return {
+        question: size if isinstance(size, str) else Taken(peaks.get(f"{_MARK}{index}", 0), size)
+        for index, (question, size) in enumerate(sizes.items())
+    }
+
+
+def _run(question: Question, mark: str) -> tuple[int, ...] | str:
+    """Run one kernel under the mark: the bytes behind its results, or a few words when it cannot be."""
+    specs = list(_specs(question))
+    if any(spec.device != "cpu" for spec in specs):
+        return "only kernels of the CPU can be measured"
+    given = sum({spec.storage: spec.storage_nbytes for spec in specs}.values())
+    if 2 * given > SHARE_OF_FREE * _free_nbytes():
+        return "it does not fit into this machine's memory"
+    problem = ""
+    for fill in (0, 1):  # few kernels mind values at all; those that do mostly want something positive
+        try:
+            call = _thawed_call(question, fill)
+            with torch.profiler.record_function(mark):
+                result = call()
+            return tuple(tensor.untyped_storage().nbytes() for tensor in results_of(result))
+        except _REFUSALS as error:
+            problem = f"it does not run on made-up values ({str(error).splitlines()[0][:100]})"
+    return problem
+
+
+@cache
+def _workspace_places(func: Any) -> frozenset[int]:
+    """The positions at which a kernel takes what another one left for it."""
+    if not isinstance(func, torch._ops.OpOverload):
+        return frozenset()
+    names = [arg.name for arg in func._schema.arguments]
+    return frozenset(at for at, name in enumerate(names) if name in ("workspace", "reserve"))
+
+
+def results_of(result: Any) -> Iterator[torch.Tensor]:
+    """Every tensor among a kernel's results, in order."""
+    if isinstance(result, torch.Tensor):
+        yield result
+    elif isinstance(result, (list, tuple)):
+        for item in result:
+            yield from results_of(item)
+
+
+def _thawed_call(question: Question, fill: int) -> Callable[[], Any]:
+    """The kernel, ready to run on arguments made anew."""
+    func, args, kwargs, gradients = question
+    storages: dict[int, torch.UntypedStorage] = {}
+    given = [_thawed(arg, storages, fill) for arg in args]
+    named = {key: _thawed(value, storages, fill) for key, value in kwargs}
+    return torch.set_grad_enabled(gradients)(partial(func, *given, **named))
+
+
+def _specs(value: Any) -> Iterator[_Spec]:
+    if isinstance(value, _Spec):
+        yield value
+    elif isinstance(value, (_Items, tuple)):
+        for item in value.items if isinstance(value, _Items) else value:
+            yield from _specs(item)
+
+
+def _thawed(value: Any, storages: dict[int, torch.UntypedStorage], fill: int) -> Any:
+    """The argument again, in new memory that is shared as it was."""
+    if isinstance(value, _Made):
+        return list(results_of(_thawed_call(value.question, fill)()))[value.index]
+    if isinstance(value, _Spec):
+        if value.storage not in storages:
+            count = value.storage_nbytes // value.dtype.itemsize
+            storages[value.storage] = torch.full((count,), fill, dtype=value.dtype).untyped_storage()
+        return torch.empty(0, dtype=value.dtype).set_(
+            storages[value.storage], value.offset, value.shape, value.stride
+        )
+    if isinstance(value, _Items):
+        return value.kind(_thawed(item, storages, fill) for item in value.items)
+    return value[1]
+
+
+def _peaks(events: Sequence[Any]) -> dict[str, int]:
+    """By mark, the most memory taken at once between its beginning and its end."""
+    marks = sorted(
+        (event.start_ns(), event.end_ns(), event.name()) for event in events if event.name().startswith(_MARK)
+    )
+    changes = sorted(
+        ((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"),
+        key=lambda change: change[0],
+    )
+    peaks: dict[str, int] = {}
+    at = 0
+    for start, end, name in marks:
+        while at < len(changes) and changes[at][0] < start:
+            at += 1
+        taken = peak = 0
+        while at < len(changes) and changes[at][0] <= end:
+            taken += changes[at][1]
+            peak = max(peak, taken)
+            at += 1
+        peaks[name] = peak  # of two runs under one mark, the second, which went well
+    return peaks
+
+
+def _free_nbytes() -> int:
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):  # a system that does not say
+        return 1 << 62

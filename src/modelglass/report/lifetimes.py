@@ -1,0 +1,86 @@
+"""When each piece of memory was taken and given back during a run: all that memory figures follow from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from modelglass.report.model import Shape
+
+MemoryPhase: TypeAlias = Literal["forward", "loss", "backward", "recompute", "optimizer"]
+Category: TypeAlias = Literal[
+    "parameters", "buffers", "inputs", "gradients", "optimizer_state", "activations", "temporaries"
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One kernel that ran: its name, the module and phase it belongs to.
+
+    `scratch_nbytes` is what it took for itself while it ran, beyond its results; None: nobody measured it.
+    """
+
+    op: str
+    module: str
+    phase: MemoryPhase
+    scratch_nbytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """One piece of memory, from the step that made it to the last step during which it lived.
+
+    `born` is None when it was there before the first step, `died` when it is there after the last. `name` is
+    the parameter, buffer or input it holds, or whose gradient or optimizer state it is. `saved_by` is the
+    module whose backward pass needs it; an input or a parameter can be needed, too.
+    """
+
+    nbytes: int
+    category: Category
+    born: int | None = None
+    died: int | None = None
+    shape: Shape | None = None
+    dtype: str | None = None
+    name: str | None = None
+    saved_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tail:
+    """What one optimizer does after the backward pass; its storages count steps from the run's first one.
+
+    `freed` are storages of the run itself that it gives back: their place in `Lifetimes.storages`, and the
+    last step during which they live.
+    """
+
+    steps: tuple[Step, ...]
+    storages: tuple[Storage, ...]
+    freed: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifetimes:
+    """The steps of a run in order, and every piece of memory that lived during it.
+
+    `forward_steps` are those before the loss; without training, all. The optimizer's part is kept apart, so
+    that one run answers for several optimizers. `missing` are kernels whose scratch could not be measured,
+    each with the reason.
+    """
+
+    steps: tuple[Step, ...]  # forward, loss and backward
+    storages: tuple[Storage, ...]
+    forward_steps: int
+    tails: Mapping[str, Tail] = field(default_factory=dict)  # by the optimizer's name
+    calibrated: bool = False
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+    def with_optimizer(self, name: str) -> Lifetimes:
+        """The whole step with that optimizer."""
+        tail = self.tails[name]
+        kept = list(self.storages)
+        for index, step in tail.freed.items():
+            kept[index] = replace(kept[index], died=step)
+        return replace(
+            self, steps=self.steps + tail.steps, storages=(*kept, *tail.storages), tails={name: tail}
+        )

@@ -1,0 +1,115 @@
+"""What a run takes in memory, moment by moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from modelglass.report.fit import WhatIf
+    from modelglass.report.lifetimes import Category, MemoryPhase
+    from modelglass.report.model import Shape
+
+# What memory is held for, in the order in which figures are listed; `Moment.held` follows it.
+CATEGORIES = (
+    "parameters",
+    "buffers",
+    "inputs",
+    "gradients",
+    "optimizer_state",
+    "activations",  # saved for the backward pass
+    "temporaries",  # every other tensor of the run, outputs included
+    "scratch",  # what a kernel takes for itself while it runs
+)
+
+Method: TypeAlias = Literal["exact", "measured", "estimate"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """What is held while one kernel runs, in bytes, by category in the order of `CATEGORIES`."""
+
+    op: str
+    module: str
+    phase: MemoryPhase
+    held: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(self.held)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveTensor:
+    """A piece of memory that is held at the peak.
+
+    `op` in `module` and `phase` made it; None: it was there before.
+    """
+
+    nbytes: int
+    category: Category
+    shape: Shape | None = None
+    dtype: str | None = None
+    name: str | None = None
+    op: str | None = None
+    module: str | None = None
+    phase: MemoryPhase | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvCache:
+    """What attention keeps of each token while text is generated.
+
+    One sequence of `tokens` takes `fixed_nbytes + nbytes_per_token * tokens`, and layers that look back only
+    over a window stop growing there: `windows` has their bytes per token by the length of the window.
+    """
+
+    nbytes_per_token: int  # of layers that keep every token
+    windows: Mapping[int, int]  # window length -> bytes per token of the layers that have it
+    fixed_nbytes: int  # whatever the length: states of recurrent layers
+    method: Method
+    source: str  # "config" or "observed cache"
+
+    def nbytes(self, tokens: int, sequences: int = 1) -> int:
+        """Bytes for so many sequences of so many tokens."""
+        windowed = sum(each * min(tokens, window) for window, each in self.windows.items())
+        return sequences * (self.fixed_nbytes + self.nbytes_per_token * tokens + windowed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """The memory of one pass or one training step, from the first kernel to the last.
+
+    The training step is a first one: gradients and optimizer state come into being in it. In each later step
+    the optimizer's state is there from the start, so that its peak, `later_peak_nbytes`, may be another one.
+    """
+
+    peak_nbytes: int
+    method: Method  # of the peak
+    at: int | None  # the moment of the peak in `timeline`; None: nothing ran
+    by_category: Mapping[str, int]  # at the peak, which is their sum
+    base_nbytes: int  # parameters, buffers and inputs
+    timeline: tuple[Moment, ...]
+    largest: tuple[LiveTensor, ...]  # of what is held at the peak, largest first
+    calibrated: bool = False  # kernels' own scratch was measured and is included
+    optimizer: str | None = None
+    later_peak_nbytes: int | None = None  # None: there is no optimizer
+    saved_nbytes: int | None = None  # held for backward when forward ends; None: no backward, or not known
+    saved_by_module: Mapping[str, int] | None = None  # of it, what each module itself saved
+    kv_cache: KvCache | None = None
+    what_if: WhatIf | None = None  # None: the model and inputs as they are
+
+    def __post_init__(self) -> None:
+        if sum(self.by_category.values()) != self.peak_nbytes:
+            raise ValueError("the categories do not add up to the peak")
+
+    @property
+    def needed_nbytes(self) -> int:
+        """The most that any step takes."""
+        return max(self.peak_nbytes, self.later_peak_nbytes or 0)
+
+    @property
+    def peak(self) -> Moment | None:
+        """Where the peak is."""
+        return None if self.at is None else self.timeline[self.at]
