@@ -24,6 +24,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "files": ({"errors"}, set()),
     "targets": ({"errors"}, set()),
     "checkpoints": ({"collector", "errors", "report", "formats", "analyses"}, set()),
+    "planning": ({"errors", "report", "analyses"}, set()),
     "api": (
         {
             "errors",
@@ -33,6 +34,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
             "analyses",
             "renderers",
             "checkpoints",
+            "planning",
             "files",
             "targets",
             "api",

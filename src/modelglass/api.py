@@ -443,8 +443,9 @@ def _adapter(native: Any, target: Any) -> ModuleType:
 def _report(observation: Observation, what_if: WhatIf) -> Report:
     from modelglass.analyses.cost import cost, priced
     from modelglass.analyses.counts import count
-    from modelglass.analyses.remarks import remarks
+    from modelglass.analyses.remarks import remarks, remarks_on_memory
 
+    lifetimes = observation.lifetimes
     model = priced(observation.model)
     counts = count(model)
     costs = cost(model)
@@ -454,7 +455,11 @@ def _report(observation: Observation, what_if: WhatIf) -> Report:
         counts=counts,
         cost=costs,
         memory=_memory(observation, what_if),
-        notes=(*observation.notes, *remarks(counts, costs)),
+        notes=(
+            *observation.notes,
+            *remarks(counts, costs),
+            *(remarks_on_memory(lifetimes) if lifetimes is not None else ()),
+        ),
     )
 
 

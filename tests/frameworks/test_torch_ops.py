@@ -13,7 +13,7 @@ from torch import nn
 
 import modelglass as mg
 from modelglass.frameworks.torch import levels
-from models import SMALL, Apply, ids, transformers_model
+from models import Apply
 
 
 def conv_net() -> nn.Module:
@@ -64,14 +64,6 @@ EXPORTED: dict[str, tuple[Any, Any]] = {
             nn.AdaptiveAvgPool2d(3),
         ),
         lambda: (torch.randn(1, 3, 4, 4),),
-    ),
-    "bert": (
-        lambda: transformers_model("Bert", "Model", **SMALL),
-        lambda: {"input_ids": ids(), "attention_mask": torch.ones_like(ids())},
-    ),
-    "llama": (
-        lambda: transformers_model("Llama", **SMALL, use_cache=False),
-        lambda: {"input_ids": ids()},
     ),
     "vit": (
         lambda: timm_model("vit_tiny_patch16_224", img_size=32, patch_size=8, depth=2),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from modelglass.report import CATEGORIES, Lifetimes, LiveTensor, Memory, Moment, Step, Storage
 
 SHOWN_LARGEST = 20  # tensors at the peak
+EXCLUDED = ("the allocator's rounding and reserve", "the device's context")
 _PLACE = {category: index for index, category in enumerate(CATEGORIES)}
 _SCRATCH = _PLACE["scratch"]
 _GIVEN = ("parameters", "buffers", "inputs")
@@ -33,12 +34,20 @@ def memory(lifetimes: Lifetimes, *, optimizer: str | None = None) -> Memory:
             for step, held in zip(whole.steps, moments, strict=True)
         ),
         largest=_largest(whole, at),
+        excludes=(*_unmeasured(whole), *EXCLUDED),
         calibrated=whole.calibrated,
         optimizer=optimizer if stepped else None,
         later_peak_nbytes=_later_peak(whole) if stepped else None,
         saved_nbytes=None if saved is None else sum(saved.values()),
         saved_by_module=saved,
     )
+
+
+def _unmeasured(whole: Lifetimes) -> Iterator[str]:
+    if not whole.calibrated:
+        yield "kernels' own scratch (calibration measures it)"
+    elif whole.missing:
+        yield f"the scratch of {', '.join(sorted(whole.missing))}"
 
 
 def _moments(steps: Sequence[Step], storages: Iterable[Storage]) -> list[list[int]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from modelglass.report import Note
 
 if TYPE_CHECKING:
-    from modelglass.report import Cost, Counts
+    from modelglass.report import Cost, Counts, Lifetimes
 
 
 def remarks(counts: Counts, cost: Cost) -> Iterator[Note]:
@@ -25,6 +25,18 @@ def remarks(counts: Counts, cost: Cost) -> Iterator[Note]:
         yield Note(
             code="other-arithmetic",
             text=f"not counted as multiply-accumulates: {_listed(cost.other_ops)}",
+        )
+
+
+def remarks_on_memory(lifetimes: Lifetimes) -> Iterator[Note]:
+    """A note on kernels whose scratch was asked for and could not be measured."""
+    if lifetimes.missing:
+        yield Note(
+            code="scratch-unknown",
+            severity="warning",
+            text="what these kernels take for themselves could not be measured, and is not included",
+            where=tuple(lifetimes.missing),
+            details=tuple(lifetimes.missing.values()),
         )
 
 

@@ -9,7 +9,7 @@ from modelglass.renderers._file import file_rows, more_rows
 from modelglass.renderers._units import known, short, size, value_text
 
 if TYPE_CHECKING:
-    from modelglass.report import Cost, Counts, Failure, Report, Run, Value
+    from modelglass.report import Cost, Counts, Failure, Memory, Report, Run, Value
 
 _RUNS = {
     "fake": "fake tensors, nothing computed",
@@ -31,6 +31,8 @@ def totals(report: Report) -> list[tuple[str, str]]:
         return rows
     if report.cost is not None and report.run.mode != "none":
         rows.extend(_cost(report.cost, report.run))
+    if report.memory is not None:
+        rows.extend(_memory(report.memory))
     rows.extend(_run(report.run))
     return rows
 
@@ -74,6 +76,11 @@ def _cost(cost: Cost, run: Run) -> Iterator[tuple[str, str]]:
     yield "FLOPs", at_least + _counted(cost.flops, "FLOP")
     until = "" if run.failure is None else ", up to the failure"
     yield "coverage", f"{100 * cost.coverage:.0f} % of contractions have a formula{until}"
+
+
+def _memory(memory: Memory) -> Iterator[tuple[str, str]]:
+    what = "kernels' own scratch included" if memory.calibrated else "live tensors, without kernels' scratch"
+    yield "peak memory", f"{size(memory.peak_nbytes)} ({what})"
 
 
 def _counted(number: int, unit: str) -> str:

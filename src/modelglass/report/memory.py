@@ -93,6 +93,7 @@ class Memory:
     timeline: tuple[Moment, ...]
     largest: tuple[LiveTensor, ...]  # of what is held at the peak, largest first
     calibrated: bool = False  # kernels' own scratch was measured and is included
+    excludes: tuple[str, ...] = ()  # what a device takes beyond these figures, in a few words each
     optimizer: str | None = None
     later_peak_nbytes: int | None = None  # None: there is no optimizer
     saved_nbytes: int | None = None  # held for backward when forward ends; None: no backward, or not known

@@ -124,19 +124,24 @@ def _members(value: Any) -> dict[str, Any]:
 def _add_cache(cache: Any, tally: _Tally) -> None:
     members = _members(cache)
     if "self_attention_cache" in members:
-        _add_cache(members["self_attention_cache"], tally)
+        _add_layers(members["self_attention_cache"], tally)
         for tensor in _kept_of_source(members.get("cross_attention_cache")):
             tally.add_fixed(tensor)
     elif isinstance(cache, (tuple, list)):
         for layer in cache:
             _add_pair(layer, tally)
     else:
-        layers = _listed(members.get("layers"))
-        lengths = (_members(layer).get("max_cache_len") for layer in layers)
-        longest = max((length for length in lengths if type(length) is int), default=0)
-        for layer in layers:
-            _add_members(_members(layer), _window(layer, longest, tally), tally)
-        _add_members({name: value for name, value in members.items() if name != "layers"}, None, tally)
+        _add_layers(cache, tally)
+
+
+def _add_layers(cache: Any, tally: _Tally) -> None:
+    members = _members(cache)
+    layers = _listed(members.get("layers"))
+    lengths = (_members(layer).get("max_cache_len") for layer in layers)
+    longest = max((length for length in lengths if type(length) is int), default=0)
+    for layer in layers:
+        _add_members(_members(layer), _window(layer, longest, tally), tally)
+    _add_members({name: value for name, value in members.items() if name != "layers"}, None, tally)
 
 
 def _listed(value: Any) -> list[Any]:
@@ -179,9 +184,9 @@ def _add_pair(layer: Any, tally: _Tally) -> None:
 
 
 def _kept_of_source(cache: Any) -> Iterator[torch.Tensor]:
-    for layer in _listed(_members(cache).get("layers")):
-        members = _members(layer)
-        yield from (part for name in _GROWING for part in _tensors_in(members.get(name)))
+    for part in (cache, *_listed(_members(cache).get("layers"))):
+        members = _members(part)
+        yield from (tensor for name in _GROWING for tensor in _tensors_in(members.get(name)))
 
 
 def _tensors_in(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:

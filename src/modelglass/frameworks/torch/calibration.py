@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TypeAlias
@@ -103,7 +104,7 @@ class Probe:
         questions = list(self._questions)
         if torch._C._autograd._profiler_enabled():
             return dict.fromkeys(questions, "another profiler is running")
-        with unobserved(), untouched_process():
+        with unobserved(), untouched_process(), _quiet_profiler():
             for start in range(0, len(questions), BATCH):
                 if self._progress is not None:
                     self._progress(f"measuring kernels: {start:,} of {len(questions):,}")
@@ -133,6 +134,20 @@ class Probe:
         if isinstance(value, (list, tuple)):
             return _Items(type(value), tuple(self._frozen(item, storages) for item in value))
         return type(value), value  # 1, 1.0 and True are equal, and are not the same
+
+
+@contextmanager
+def _quiet_profiler() -> Iterator[None]:
+    """The profiler's library writes to stderr unless this variable, read at its first use, says not to."""
+    name = "KINETO_LOG_LEVEL"
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = "6"  # above every level it has
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
 
 
 def _measured(questions: Sequence[Question]) -> dict[Question, Answer]:

@@ -16,6 +16,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 
 from modelglass.frameworks.torch.describe import memory_of
+from modelglass.frameworks.torch.known import NOTHING, Known
 
 REMEMBERED = 20_000  # answers, a few hundred bytes each; beyond that the memory starts afresh
 
@@ -39,6 +40,7 @@ class FakeMode(FakeTensorMode):
     def __init__(self) -> None:
         with _torch_functions_kept():
             super().__init__(allow_non_fake_inputs=True)
+        self._known = Known()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -46,6 +48,14 @@ class FakeMode(FakeTensorMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        told = self._known.asked(func, args)
+        if told is not NOTHING:
+            return told
+        result = self._result(func, types, args, kwargs)
+        self._known.follow(func, args, kwargs, result)
+        return result
+
+    def _result(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         question = self._question(func, args, kwargs)
         if question is None:
             return self._ask(func, types, args, kwargs)

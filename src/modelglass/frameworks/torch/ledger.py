@@ -8,7 +8,7 @@ names, what a checkpoint throws away and makes again.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -18,15 +18,15 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from modelglass.frameworks.torch import structure
+from modelglass.frameworks.torch import in_place, structure
 from modelglass.frameworks.torch.calibration import Answer, Probe, Question, Taken, results_of
-from modelglass.frameworks.torch.describe import dtype_name, shape_of
+from modelglass.frameworks.torch.describe import dtype_name, memory_of, shape_of
 from modelglass.frameworks.torch.digest import is_work
 from modelglass.frameworks.torch.naming import kernel_name, overload_name
+from modelglass.frameworks.torch.recorder import Place
 from modelglass.report import Category, Lifetimes, MemoryPhase, Step, Storage, Tail
 
-# The module and phase of the kernel that is about to run, and the autograd node it runs for.
-Owner: TypeAlias = Callable[[], tuple[str, MemoryPhase, int | None]]
+Owner: TypeAlias = Callable[[], Place]  # of the kernel that is about to run
 Run: TypeAlias = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 _GIVEN = ("parameters", "buffers", "inputs")
 Named: TypeAlias = Iterable[tuple[str, torch.Tensor]]
@@ -71,6 +71,7 @@ class _Ran:
     question: Question | None
     made: list[_Record | None] = field(default_factory=list)  # by result; None: in memory that was there
     numbers_nbytes: int = 0
+    reuses: Sequence[_Record | None] = ()  # in whose memory a real run would put the result
 
     @property
     def made_nbytes(self) -> int:
@@ -96,7 +97,7 @@ class Ledger:
         self._saving = saving
         self._run = self._part = _Part()
         self._tails: dict[str, _Part] = {}
-        self._live: dict[int, _Record] = {}
+        self._live: dict[int | None, _Record] = {}
         self._phase: MemoryPhase | None = None
         self._forward_steps: int | None = None
         self._node: int | None = None  # the autograd node at work
@@ -126,17 +127,18 @@ class Ledger:
             return run(func, args, kwargs)
         if self._before:
             return self._met_before(run(func, args, kwargs))
-        module, phase, node = ("", self._phase, None) if self._phase is not None else self._owner()
-        if node != self._node:
+        place = self._owner() if self._phase is None else Place("", self._phase)
+        if place.node != self._node:
             self._release(self._node)
-            self._node = node
+            self._node = place.node
         question = None if self._probe is None else self._probe.question(func, args, kwargs)
-        step = _Ran(func, module, phase, question)
+        step = _Ran(func, place.module, place.phase, question)
+        step.reuses = [self._live.get(memory_of(tensor)) for tensor in in_place.written(func, args, place)]
         at = self._now()
         self._part.steps.append(step)
         result = run(func, args, kwargs)
         if _makes(func):
-            for tensor in results_of(result):
+            for tensor in in_place.results(func, result, place):
                 self._meet(tensor, at, step)
             self._count_numbers(func, args, result, at, step)
             if self._probe is not None and question is not None:
@@ -227,6 +229,9 @@ class Ledger:
         return before + len(self._part.steps)
 
     def _end(self, part: _Part) -> None:
+        before = 0 if part is self._run else len(self._run.steps)
+        for at, step in enumerate(part.steps, before):
+            _reuse(step, at)
         part.storages = tuple(record.storage() for record in part.records)
 
     def _met_before(self, result: Any) -> Any:
@@ -308,10 +313,21 @@ class Ledger:
         for piece in _pieces(tensor):
             record = self._live.get(piece.untyped_storage()._cdata)
             if record is not None and record.saved_by is None:
-                record.saved_by = self._owner()[0]
+                record.saved_by = self._owner().module
                 if record.category == "temporaries":
                     record.category = "activations"
         return tensor
+
+
+def _reuse(step: _Ran, at: int) -> None:
+    """Let the result take the place of what was written to, if nothing else held that any longer."""
+    made = step.made[0] if step.reuses and step.made else None
+    if made is None:
+        return
+    for record in step.reuses:
+        if record is not None and record.died == at and record.nbytes == made.nbytes:
+            record.died = at - 1
+            return
 
 
 def _steps(part: _Part, answers: Mapping[Question, Answer]) -> tuple[Step, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -23,7 +23,7 @@ from modelglass.frameworks.torch.arguments import arguments
 from modelglass.frameworks.torch.describe import Describer
 from modelglass.frameworks.torch.digest import Ran, digest, is_work, ran
 from modelglass.frameworks.torch.naming import kernel_name, overload_name, public_name
-from modelglass.report import Call, Failure, Kernel, Op, Phase, Value
+from modelglass.report import Call, Failure, Kernel, MemoryPhase, Op, Phase, Value
 
 # What fake tensors raise when only values could tell; a model that catches it would go on wrongly.
 CANNOT_FAKE = (
@@ -60,6 +60,15 @@ class _Pending:
     inputs: tuple[Value, ...]
     kernels: list[Kernel] = field(default_factory=list)
     outputs: tuple[Value, ...] = ()
+
+
+class Place(NamedTuple):
+    """Where a kernel belongs: its module, its phase, the autograd node and the operator that run it."""
+
+    module: str
+    phase: MemoryPhase
+    node: int | None = None  # autograd's number of it
+    operator: Any = None
 
 
 class Recorder:
@@ -104,10 +113,11 @@ class Recorder:
             yield
         self._our_nodes = range(first, torch._C._autograd._get_sequence_nr())
 
-    def place(self) -> tuple[str, Phase, int | None]:
-        """The module and the phase of what runs now, and the number of the autograd node at work."""
+    def place(self) -> Place:
+        """Where what runs now belongs."""
         frame, phase = self._owner()
-        return "" if frame is None else frame.path, phase, self._node_number
+        operator = None if self._current is None else self._current.func
+        return Place("" if frame is None else frame.path, phase, self._node_number, operator)
 
     @contextmanager
     def backward(self) -> Iterator[None]:
@@ -196,6 +206,16 @@ class Recorder:
             self._current = None
         pending.outputs = self._describer.flatten(result)
         return result
+
+    def on_op_alone(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operator of which nobody wants to know more than that its kernels belong to it."""
+        if self._paused or self._current is not None:
+            return func(*args, **kwargs)
+        self._current = _Pending(func, None, "forward", {}, ())
+        try:
+            return func(*args, **kwargs)
+        finally:
+            self._current = None
 
     def on_kernel(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a kernel; write it down when it may contract."""

@@ -26,6 +26,7 @@ from modelglass.frameworks.torch.calibration import Probe
 from modelglass.frameworks.torch.describe import Describer, memory_of, tensors_in, unobserved
 from modelglass.frameworks.torch.fake_mode import FakeMode
 from modelglass.frameworks.torch.inputs import dtype_named, make
+from modelglass.frameworks.torch.known import shown
 from modelglass.frameworks.torch.ledger import Ledger, held_tensors, named_tensors
 from modelglass.frameworks.torch.levels import refuses_operator_level, watching, watching_kernels
 from modelglass.frameworks.torch.optimizers import factory
@@ -227,10 +228,10 @@ class _Session:
         recorder, ledger = self._recorder, self._ledger
         if self._request.calls_only:
             return watching_kernels(recorder.on_kernel_alone)
+        on_op, on_kernel = recorder.on_op, recorder.on_kernel
         if self._request.memory_only:
-            return watching_kernels(partial(ledger.on_kernel, run=recorder.on_kernel_alone))
-        follow = partial(ledger.on_kernel, run=recorder.on_kernel)
-        return watching(recorder.on_op, follow, functions=self._how.functions)
+            on_op, on_kernel = recorder.on_op_alone, recorder.on_kernel_alone
+        return watching(on_op, partial(ledger.on_kernel, run=on_kernel), functions=self._how.functions)
 
     def _on_output(self, output: Any) -> None:
         self._returned = Describer().flatten(output)
@@ -280,6 +281,7 @@ def _conditions(mode: FakeTensorMode | None, *, gradients: bool) -> Iterator[Non
         if torch.get_default_device().type == "meta":  # where twins are not
             stack.enter_context(torch.device("cpu"))
         if mode is not None:
+            stack.enter_context(shown())
             stack.enter_context(mode)
         yield
 

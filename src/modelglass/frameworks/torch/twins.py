@@ -11,6 +11,8 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.parameter import is_lazy
 
+from modelglass.frameworks.torch.known import is_knowable, tell
+
 PLAIN = (torch.Tensor, nn.Parameter, nn.Buffer)
 
 
@@ -43,6 +45,7 @@ class FakeTwins:
         self._mode = mode
         self._cast = cast or Cast()
         self._storages: dict[int, torch.UntypedStorage] = {}
+        self._copies: dict[int, torch.UntypedStorage] = {}
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         if isinstance(tensor, FakeTensor):
@@ -64,7 +67,18 @@ class FakeTwins:
         # What nn.Parameter and nn.Buffer would set, without the operator they would run for it.
         twin._is_param = isinstance(tensor, nn.Parameter)
         twin._is_buffer = isinstance(tensor, nn.Buffer)
+        if is_knowable(tensor) and tensor.device.type == "cpu":
+            tell(twin, self._values(tensor))
         return _with_extras(tensor, twin)
+
+    def _values(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor's values in memory of our own, shared as theirs is: the run may write to it."""
+        original = tensor.untyped_storage()
+        key = original._cdata
+        if key not in self._copies:
+            self._copies[key] = original.clone()
+        place = tensor.storage_offset(), tensor.shape, tensor.stride()
+        return torch.empty(0, dtype=tensor.dtype).set_(self._copies[key], *place)
 
     def _unusual(self, tensor: torch.Tensor) -> torch.Tensor:
         """Quantized, nested, wrapped: torch itself knows how, or does not."""

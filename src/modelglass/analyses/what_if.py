@@ -1,0 +1,369 @@
+"""What a change makes of the memory of a run, where arithmetic on the run is enough: an estimate.
+
+Weights in few bits, and work that several devices share. All figures are those of one device, whose inputs
+are the ones of the run. Each formula is a line of a docstring here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from math import prod
+
+from modelglass.analyses.tree import held
+from modelglass.errors import UsageError
+from modelglass.report.fit import WhatIf
+from modelglass.report.lifetimes import Lifetimes, Step, Storage, Tail
+from modelglass.report.model import Model, Module
+
+QUANTIZED = ("int8", "int4")
+SCALE_NBYTES = 4  # float32
+BLOCK = 64  # elements that share a scale in 4 bits
+
+_NUMBERED = re.compile(r"(.*?)\d+")
+
+
+@dataclass(frozen=True)
+class Units:
+    """The parts of a model that are handled as a whole.
+
+    `blocks` are the paths of repeated blocks, `patterns` match them. `matrices` are the names of the weights
+    of linear and embedding layers; `linear` has, of those that few bits can hold, the output features.
+    """
+
+    blocks: frozenset[str]
+    patterns: tuple[str, ...]
+    matrices: frozenset[str]
+    linear: Mapping[str, int]
+
+    def block_of(self, path: str | None) -> str | None:
+        """The block that a module or tensor is in."""
+        while path:
+            if path in self.blocks:
+                return path
+            path = path.rpartition(".")[0]
+        return None
+
+
+def applied(lifetimes: Lifetimes, what_if: WhatIf, model: Model) -> Lifetimes:
+    """The run as it would be with those changes that need no other run."""
+    if not is_estimate(what_if):
+        return lifetimes
+    units = units_of(model)
+    if what_if.weights in QUANTIZED:
+        lifetimes = quantized(lifetimes, what_if.weights, units)
+    if what_if.sharding is not None:
+        lifetimes = sharded(lifetimes, what_if.sharding, what_if.devices, units)
+    return lifetimes
+
+
+def needs_run(what_if: WhatIf) -> WhatIf:
+    """The part of the changes that only a run can answer for."""
+    weights = None if what_if.weights in QUANTIZED else what_if.weights
+    return replace(what_if, optimizer=None, weights=weights, sharding=None, devices=1)
+
+
+def is_estimate(what_if: WhatIf) -> bool:
+    """Whether some of the changes are worked out by arithmetic."""
+    return what_if.weights in QUANTIZED or (what_if.sharding is not None and what_if.devices != 1)
+
+
+def quantized(lifetimes: Lifetimes, weights: str, units: Units) -> Lifetimes:
+    """The weights of linear layers in few bits, everything else as it was.
+
+    int8: a byte per element, and a float32 scale per output feature.
+    int4: half a byte per element, rounded up, and a float32 scale per 64 elements, rounded up.
+
+    Layers outside the repeated blocks (the output layer) and tied weights keep their type. Not included
+    is what kernels take for themselves: inputs in 8 bits, weights brought back to floats.
+    """
+    if weights not in QUANTIZED:
+        raise UsageError(f"weights cannot be {weights!r} here", hint="use " + " or ".join(QUANTIZED))
+    trained = sorted(each.name or "" for each in lifetimes.storages if _is_gradient_of(each, units.linear))
+    if trained:
+        raise UsageError(
+            f"weights in {weights} cannot train, and {trained[0]} does",
+            hint="freeze them (as adapters do), or choose other weights",
+        )
+
+    def few_bits(storage: Storage) -> Storage:
+        features = units.linear.get(storage.name or "")
+        if features is None or storage.category != "parameters" or not _is_floating(storage):
+            return storage
+        nbytes = _few_bits_nbytes(prod(storage.shape or ()), features, weights)
+        return replace(storage, nbytes=nbytes, dtype="int8" if weights == "int8" else "uint8")
+
+    return replace(lifetimes, storages=tuple(map(few_bits, lifetimes.storages)))
+
+
+def sharded(lifetimes: Lifetimes, sharding: str, devices: int, units: Units) -> Lifetimes:
+    """What one of several devices holds. Not included are buffers of the communication itself.
+
+    ddp:    all of it, and a second copy of the gradients: the buckets that are sent.
+    fsdp2:  parameters whole; gradients and optimizer state / devices, a block's gradients whole until its
+            backward pass ends.
+    fsdp3:  as fsdp2 with parameters / devices, too, and gathered: the block at work, the next one, and all
+            that is in no block from the first kernel to the last of backward.
+    tensor: weights of linear and embedding layers, their gradients and state, and what is saved for backward
+            inside of blocks / devices.
+
+    A shard is rounded up to whole rows of its tensor, in tensor parallelism to whole bytes.
+    """
+    if sharding not in _SHARDED:
+        raise UsageError(f"there is no sharding {sharding!r}", hint="use " + ", ".join(_SHARDED))
+    if devices < 1:
+        raise UsageError(f"{devices} devices can hold nothing", hint="give 1 or more")
+    return lifetimes if devices == 1 else _SHARDED[sharding](lifetimes, devices, units)
+
+
+def units_of(model: Model) -> Units:
+    """The repeated blocks of a model, and its large weights.
+
+    Blocks are the elements of a numbered list of modules of one type, at least two of them alike in size; of
+    lists inside of lists the outermost counts.
+    """
+    lists = _lists(model)
+    blocks = [child for module in lists for child in module.children]
+    units = Units(frozenset(blocks), tuple(_patterns(lists, model)), frozenset(), {})
+    tied = Counter(tensor.storage for tensor in model.tensors)
+    shapes = {each.name: each.shape for each in model.tensors if each.shape and len(each.shape) == 2}
+    alone = {each.name for each in model.tensors if tied[each.storage] == 1}
+    matrices, linear = set(), {}
+    for module in model.modules:
+        for name in module.tensors:
+            if name in shapes and _is_matrix(module, name):
+                matrices.add(name)
+                features = _output_features(module)
+                if features is not None and name in alone and (not blocks or units.block_of(name)):
+                    linear[name] = features
+    return replace(units, matrices=frozenset(matrices), linear=linear)
+
+
+def _few_bits_nbytes(numel: int, features: int, weights: str) -> int:
+    if weights == "int8":
+        return numel + SCALE_NBYTES * features
+    return _ceil(numel, 2) + SCALE_NBYTES * _ceil(numel, BLOCK)
+
+
+def _is_gradient_of(storage: Storage, names: Mapping[str, int]) -> bool:
+    return storage.category == "gradients" and storage.name in names
+
+
+def _is_floating(storage: Storage) -> bool:
+    return storage.dtype is not None and storage.dtype.startswith(("float", "bfloat")) and bool(storage.shape)
+
+
+def _ceil(number: int, by: int) -> int:
+    return -(-number // by)
+
+
+def _shard(storage: Storage, devices: int) -> Storage:
+    """One device's rows of a tensor; a single number is not divided."""
+    if not storage.shape:
+        return storage if storage.shape == () else replace(storage, nbytes=_ceil(storage.nbytes, devices))
+    rows = max(storage.shape[0], 1)
+    return replace(storage, nbytes=_ceil(storage.nbytes * _ceil(rows, devices), rows))
+
+
+def _data_parallel(lifetimes: Lifetimes, devices: int, units: Units) -> Lifetimes:
+    largest: dict[str | None, Storage] = {}
+    for storage in lifetimes.storages:
+        if storage.category == "gradients":
+            known = largest.get(storage.name)
+            if known is None or known.nbytes < storage.nbytes:
+                largest[storage.name] = storage
+    buckets = (replace(each, born=None, died=None, saved_by=None) for each in largest.values())
+    return replace(lifetimes, storages=(*lifetimes.storages, *buckets))
+
+
+def _fully_sharded(lifetimes: Lifetimes, devices: int, units: Units, *, parameters: bool) -> Lifetimes:
+    stays = list(_stays(lifetimes.steps, units))
+    last = len(lifetimes.steps) - 1
+    ends = _Ends(stays, units, last)
+    # Those of the run keep their places: an optimizer's part refers to them.
+    kept, more = [], list(_gathered(lifetimes, units, stays) if parameters else ())
+    for storage in lifetimes.storages:
+        if storage.category == "optimizer_state" or (parameters and storage.category == "parameters"):
+            storage = _shard(storage, devices)
+        elif storage.category == "gradients":
+            end = ends.of(storage)
+            if storage.died is None or storage.died > end:
+                if storage.born is not None:
+                    more.append(replace(storage, died=end))
+                storage = replace(
+                    _shard(storage, devices), born=storage.born if storage.born is None else end
+                )
+        kept.append(storage)
+    tails = {
+        name: replace(tail, storages=tuple(_shard(each, devices) for each in tail.storages))
+        for name, tail in lifetimes.tails.items()
+    }
+    return replace(lifetimes, storages=(*kept, *more), tails=tails)
+
+
+@dataclass(frozen=True)
+class _Stay:
+    """From when to when a pass is in one block."""
+
+    block: str
+    backward: bool
+    first: int
+    last: int
+
+
+def _stays(steps: Sequence[Step], units: Units) -> Iterator[_Stay]:
+    """The blocks in the order in which the passes go through them; kernels of no block change nothing."""
+    places = (
+        (units.block_of(step.module), step.phase in ("backward", "recompute"), index)
+        for index, step in enumerate(steps)
+    )
+    inside = (place for place in places if place[0] is not None)
+    for (block, backward), group in groupby(inside, key=lambda place: place[:2]):
+        indices = [index for _, _, index in group]
+        yield _Stay(block or "", backward, indices[0], indices[-1])
+
+
+class _Ends:
+    """When the backward pass is through with the block that a gradient belongs to."""
+
+    def __init__(self, stays: Iterable[_Stay], units: Units, last: int) -> None:
+        self._units, self._last = units, last
+        self._stays: dict[str, list[_Stay]] = defaultdict(list)
+        for stay in stays:
+            self._stays[stay.block].append(stay)
+
+    def of(self, gradient: Storage) -> int:
+        born = 0 if gradient.born is None else gradient.born
+        block = self._units.block_of(gradient.name)
+        around = (stay.last for stay in self._stays.get(block or "", ()) if stay.first <= born <= stay.last)
+        return max(next(around, born) if block else self._last, born)
+
+
+def _gathered(lifetimes: Lifetimes, units: Units, stays: Sequence[_Stay]) -> Iterator[Storage]:
+    """Parameters in whole: of each block from when the one before it begins, of the rest all the time."""
+    sizes: dict[str | None, int] = defaultdict(int)
+    for storage in lifetimes.storages:
+        if storage.category == "parameters":
+            sizes[units.block_of(storage.name)] += storage.nbytes
+    if lifetimes.steps and sizes[None]:
+        last = len(lifetimes.steps) - 1
+        yield Storage(nbytes=sizes[None], category="temporaries", born=0, died=last, name="(gathered)")
+    for before, stay in zip((None, *stays), stays, strict=False):
+        prefetched = before is not None and before.backward == stay.backward
+        yield Storage(
+            nbytes=sizes[stay.block],
+            category="temporaries",
+            born=before.first if before is not None and prefetched else stay.first,
+            died=stay.last,
+            name=f"{stay.block} (gathered)",
+        )
+
+
+def _tensor_parallel(lifetimes: Lifetimes, devices: int, units: Units) -> Lifetimes:
+    shapes = {
+        storage.shape
+        for storage in lifetimes.storages
+        if storage.category == "parameters" and storage.name in units.matrices
+    }
+
+    def split(storage: Storage) -> Storage:
+        if storage.category == "activations":
+            divided = units.block_of(storage.saved_by) is not None
+        else:
+            divided = storage.category != "temporaries" and _belongs(storage, units)
+        return replace(storage, nbytes=_ceil(storage.nbytes, devices)) if divided else storage
+
+    def split_tail(tail: Tail) -> Tail:
+        return replace(tail, storages=tuple(map(split_work, tail.storages)))
+
+    def split_work(storage: Storage) -> Storage:
+        """An optimizer's temporaries have no names; those of a matrix have its shape."""
+        if storage.category == "temporaries" and storage.shape in shapes:
+            return replace(storage, nbytes=_ceil(storage.nbytes, devices))
+        return split(storage)
+
+    return replace(
+        lifetimes,
+        storages=tuple(map(split, lifetimes.storages)),
+        tails={name: split_tail(tail) for name, tail in lifetimes.tails.items()},
+    )
+
+
+def _belongs(storage: Storage, units: Units) -> bool:
+    return storage.name in units.matrices and storage.shape != ()
+
+
+_SHARDED: dict[str, Callable[[Lifetimes, int, Units], Lifetimes]] = {
+    "ddp": _data_parallel,
+    "fsdp2": lambda *given: _fully_sharded(*given, parameters=False),
+    "fsdp3": lambda *given: _fully_sharded(*given, parameters=True),
+    "tensor": _tensor_parallel,
+}
+
+
+def _lists(model: Model) -> list[Module]:
+    """The outermost lists of blocks."""
+    modules = {module.path: module for module in model.modules}
+    sizes = {path: sum(each.numel or 0 for each in tensors) for path, tensors in held(model).items()}
+
+    def alike(module: Module) -> bool:
+        counts = Counter(sizes[child] for child in module.children)
+        return any(size > 0 and times > 1 for size, times in counts.items())
+
+    listed = [module for module in model.modules if _is_list(module, modules)]
+    found = _outermost([module for module in listed if alike(module)])
+    kinds = {modules[module.children[0]].qualified_type for module in found}
+    # A list too short to have two alike still holds blocks, when others of their type are blocks.
+    return _outermost([each for each in listed if modules[each.children[0]].qualified_type in kinds])
+
+
+def _is_list(module: Module, modules: Mapping[str, Module]) -> bool:
+    """Whether its children are numbered modules of one type; leaves by a number alone."""
+    children = [modules[path] for path in module.children]
+    matches = [_NUMBERED.fullmatch(child.name) for child in children]
+    prefixes = {None if match is None else match[1] for match in matches}
+    if len({child.qualified_type for child in children}) != 1 or len(prefixes) != 1:
+        return False
+    return prefixes == {""} or (prefixes != {None} and all(child.children for child in children))
+
+
+def _outermost(lists: Sequence[Module]) -> list[Module]:
+    elements = {child for module in lists for child in module.children}
+    return [module for module in lists if elements.isdisjoint(_around(module.path))]
+
+
+def _around(path: str) -> Iterator[str]:
+    while path:
+        yield path
+        path = path.rpartition(".")[0]
+
+
+def _patterns(lists: Iterable[Module], model: Model) -> Iterator[str]:
+    """What matches the elements of each list; leaves have nothing inside that could be done again."""
+    modules = {module.path: module for module in model.modules}
+    for each in lists:
+        first = modules[each.children[0]]
+        if first.children:
+            match = _NUMBERED.fullmatch(first.name)
+            name = f"{match[1] if match else ''}*"
+            yield f"{each.path}.{name}" if each.path else name
+
+
+def _is_matrix(module: Module, name: str) -> bool:
+    if name.endswith("in_proj_weight"):  # of attention, which holds it without a layer for it
+        return True
+    embeds = {"num_embeddings", "embedding_dim"} <= module.config.keys()
+    return name.endswith("weight") and (embeds or _output_features(module) is not None)
+
+
+def _output_features(module: Module) -> int | None:
+    """Of a linear layer; Conv1D is how GPT-2 calls one whose weight is transposed."""
+    config = module.config
+    if {"in_features", "out_features"} <= config.keys():
+        features = config["out_features"]
+    else:
+        features = config.get("nf") if module.type == "Conv1D" else None
+    return features if type(features) is int else None

@@ -1,0 +1,190 @@
+"""`modelglass memory TARGET`: how much memory does a pass or a training step take, and where?"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import click
+
+from modelglass import api
+from modelglass.cli._options import (
+    color_option,
+    format_option,
+    given_inputs,
+    inputs_options,
+    output_option,
+    width_option,
+)
+from modelglass.cli._output import emit, wants_color, width_of
+from modelglass.cli._progress import Progress
+from modelglass.errors import UsageError
+
+FAILED = 3
+DEFAULT_OPTIMIZER = "adamw"
+NO_OPTIMIZER = "none"
+WEIGHTS = ("float32", "bfloat16", "float16", "int8")
+COMPUTED = ("bfloat16", "float16")
+
+EPILOG = """\b
+Examples:
+  modelglass memory model.py::build --input 1x3x224x224
+  modelglass memory model.py::build --inputs model.py::batch --train
+  modelglass memory model.py::build --input 2x16:int64 --train --optimizer sgd --batch-size 64
+  modelglass memory model.py::build --inputs model.py::batch --train --dtype bfloat16 --master-weights
+  modelglass memory model.py::build --inputs model.py::batch --train --checkpoint "model.layers.*"
+  modelglass memory model.py::build --inputs model.py::batch --train --sharding fsdp3 --devices 8
+  modelglass memory model.py::build --inputs model.py::batch --context 4096 --context 131072
+  modelglass memory model.py::build --input 1x3x224x224 --train --calibrate --plot timeline.png
+"""
+
+
+@click.command(name="memory", epilog=EPILOG)
+@click.argument("target")
+@inputs_options
+@click.option("--train", is_flag=True, help="A training step: forward, loss, backward, optimizer.")
+@click.option(
+    "--optimizer",
+    metavar="NAME",
+    help="With --train: adamw (the default), sgd, adam8bit, file.py::factory, or none to end after backward.",
+)
+@click.option("--batch-size", type=click.IntRange(1), metavar="N", help="As if so many samples were given.")
+@click.option("--seq-len", type=click.IntRange(1), metavar="N", help="As if sequences were so long.")
+@click.option(
+    "--dtype", type=click.Choice(WEIGHTS), help="As if weights and floating inputs were of this type."
+)
+@click.option(
+    "--autocast", type=click.Choice(COMPUTED), help="Operators compute in this type under autocast."
+)
+@click.option("--master-weights", is_flag=True, help="The optimizer keeps float32 copies of the weights.")
+@click.option("--accumulate", type=click.IntRange(1), metavar="N", help="Passes before an optimizer step.")
+@click.option(
+    "--checkpoint",
+    metavar="PATTERN",
+    multiple=True,
+    help="Modules that run again in backward instead of saving: 'model.layers.*'. Repeatable.",
+)
+@click.option(
+    "--sharding", type=click.Choice(["ddp", "fsdp2", "fsdp3", "tensor"]), help="How --devices share the work."
+)
+@click.option("--devices", type=click.IntRange(1), metavar="N", help="With --sharding: over how many.")
+@click.option("--calibrate", is_flag=True, help="Run each kernel once for real and include its own scratch.")
+@click.option(
+    "--context",
+    "contexts",
+    type=click.IntRange(1),
+    metavar="N",
+    multiple=True,
+    help="Show the KV cache at so many tokens. Repeatable.",
+)
+@click.option(
+    "--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the timeline: .png, .svg or .pdf."
+)
+@width_option
+@format_option(api.MEMORY_RENDERERS)
+@color_option
+@output_option
+def memory(
+    target: str,
+    inputs: str | None,
+    specs: tuple[str, ...],
+    train: bool,
+    optimizer: str | None,
+    calibrate: bool,
+    contexts: tuple[int, ...],
+    plot: Path | None,
+    width: int | None,
+    format_: str,
+    color: str,
+    output: Path | None,
+    **changes: Any,
+) -> None:
+    """Show how much memory a forward pass or a training step takes: its peak, what is held there, and when.
+
+    TARGET is file.py::function or package.module:function that returns a model. Tensors are fake, and each is
+    followed from the kernel that makes it to its end: none of the memory is taken to find out, unless with
+    --calibrate, which runs one kernel at a time.
+    """
+    given = given_inputs(inputs, specs)
+    if given is None:
+        raise UsageError(
+            "memory is seen in a run, and a run needs inputs",
+            hint="give --inputs file.py::function or --input 1x3x224x224",
+        )
+    what_if = _what_if(train, **changes)
+    stepper = _optimizer(train, optimizer)
+    draw = None if plot is None else api.timeline_plotter(plot)
+    with Progress() as progress, redirect_stdout(sys.stderr):
+        report = api.inspect(
+            target,
+            given,
+            train=train,
+            optimizer=stepper,
+            calibrate=calibrate,
+            what_if=what_if,
+            progress=progress,
+        )
+        if draw is not None and report.memory is not None:
+            progress("drawing")
+            draw(report)
+    options: dict[str, object] = {} if format_ in ("json", "csv") else {"contexts": contexts}
+    if format_ == "text":
+        options |= {"width": width_of(width, output), "color": wants_color(color, output)}
+    failure = report.run.failure
+    if failure is None or format_ != "csv":  # a table of what never happened would be empty
+        emit(api.MEMORY_RENDERERS[format_](report, **options), output)
+    if failure is not None:
+        if output is not None or format_ in ("json", "csv"):
+            where = failure.module or "(root)"
+            click.echo(f"error: {where} raised {failure.error}: {failure.message}", err=True)
+        raise SystemExit(FAILED)
+
+
+def _optimizer(train: bool, name: str | None) -> str | None:
+    """The optimizer that steps; None: there is none."""
+    if name is not None and not train:
+        raise UsageError("--optimizer is for a training step", hint="add --train")
+    chosen = name or DEFAULT_OPTIMIZER
+    return chosen if train and chosen != NO_OPTIMIZER else None
+
+
+def _what_if(
+    train: bool,
+    *,
+    batch_size: int | None,
+    seq_len: int | None,
+    dtype: str | None,
+    autocast: str | None,
+    master_weights: bool,
+    accumulate: int | None,
+    checkpoint: tuple[str, ...],
+    sharding: Any,
+    devices: int | None,
+) -> Any:
+    """What the options change about the run; None: nothing."""
+    if not train:
+        for option, given in (
+            ("--master-weights", master_weights),
+            ("--accumulate", accumulate),
+            ("--checkpoint", checkpoint),
+        ):
+            if given:
+                raise UsageError(f"{option} is for a training step", hint="add --train")
+    if (sharding is None) != (devices is None):
+        raise UsageError(
+            "--sharding and --devices belong together", hint="give both, as in --sharding fsdp3 --devices 8"
+        )
+    changed = api.WhatIf(
+        batch_size=batch_size,
+        seq_len=seq_len,
+        weights=dtype,
+        autocast=autocast,
+        master_weights=master_weights,
+        accumulate=accumulate or 1,
+        checkpoint=checkpoint,
+        sharding=sharding,
+        devices=devices or 1,
+    )
+    return None if changed == api.WhatIf() else changed

@@ -1,0 +1,39 @@
+"""Where torch works in place, but not while someone watches.
+
+Fake tensors and dispatch modes make torch avoid writing to its own intermediate results. Each rule here
+names such a place: what a real run writes to instead of taking new memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from modelglass.frameworks.torch.calibration import results_of
+from modelglass.frameworks.torch.recorder import Place
+
+_aten = torch.ops.aten
+# A bias or a mask is added to a product that the operator itself has just made.
+_ADDS_TO_ITS_OWN = frozenset({_aten.linear.default, _aten.scaled_dot_product_attention.default})
+
+
+def written(func: Any, args: tuple[Any, ...], place: Place) -> Iterable[torch.Tensor]:
+    """The tensors one of which a real run would write the result to, provided that nobody else holds it."""
+    if func is _aten.add.Tensor:
+        if place.operator in _ADDS_TO_ITS_OWN:
+            return [args[0]]
+        if place.phase == "backward" and place.node is None:
+            # The engine sums gradients that reach a node on several ways.
+            return [tensor for tensor in args[:2] if isinstance(tensor, torch.Tensor)]
+    if func is _aten.index_put.default and place.phase == "backward":
+        return [args[0]]  # the zeros into which the gradient of an index goes
+    return ()
+
+
+def results(func: Any, result: Any, place: Place) -> Iterable[torch.Tensor]:
+    """The results that a real run has, too."""
+    if place.operator is _aten.max_pool1d.default and not torch.is_grad_enabled():
+        return list(results_of(result))[:1]  # without gradients there is a kernel that keeps no indices
+    return results_of(result)

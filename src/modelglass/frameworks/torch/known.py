@@ -1,0 +1,119 @@
+"""Values that a fake run knows: whole numbers and booleans that follow from the inputs alone.
+
+Models look at masks, positions and lengths to decide what to run: whether a mask hides anything, where a
+sequence ends. Such tensors are small, so their real values travel beside the fake ones, by the same
+kernels, and a question about them gets the answer that a real run would get.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from modelglass.frameworks.torch.describe import memory_of, unobserved
+
+LARGEST = 2**23  # bytes of memory; what decides is small
+_WHOLE = frozenset({torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
+_KEY = "_modelglass_values"
+NOTHING = object()  # no answer, where None could be one
+
+
+def is_knowable(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is of a kind whose values are followed."""
+    return tensor.dtype in _WHOLE and tensor.untyped_storage().nbytes() <= LARGEST
+
+
+def tell(tensor: torch.Tensor, values: torch.Tensor) -> None:
+    """Say what the values of a fake tensor are."""
+    tensor.__dict__[_KEY] = values
+
+
+def value_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The values of a tensor, or None when they are not known."""
+    if isinstance(tensor, FakeTensor):
+        return tensor.__dict__.get(_KEY)
+    return tensor if tensor.device.type == "cpu" and tensor.layout is torch.strided else None
+
+
+class Known:
+    """Follows values through the kernels of one run."""
+
+    def __init__(self) -> None:
+        self._changed: set[int | None] = set()  # memory that something unknown was written to
+
+    def asked(self, func: Any, args: tuple[Any, ...]) -> Any:
+        """The number that a kernel reads off a tensor whose value is known; else `NOTHING`."""
+        if func is torch.ops.aten._local_scalar_dense.default:
+            values = self._value(args[0])
+            if values is not None:
+                return values.item()
+        return NOTHING
+
+    def follow(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
+        """Tell the values of a kernel's results when all that it was given is known."""
+        results = result if isinstance(result, (list, tuple)) else (result,)
+        if not results or not all(type(each) is FakeTensor and is_knowable(each) for each in results):
+            return
+        storages = {id(tensor): self._value(tensor) for tensor in _tensors((*args, *kwargs.values()))}
+        if None in storages.values() or not _is_determined(func) or results[0].device.type != "cpu":
+            if func._schema.is_mutable:
+                self._changed.add(memory_of(results[0]))
+            return
+        with unobserved():
+            real = func(*_real(args, storages), **_real(dict(kwargs), storages))
+        for fake, values in zip(results, real if isinstance(real, (list, tuple)) else (real,), strict=True):
+            tell(fake, values)
+
+    def _value(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        values = value_of(tensor)
+        return None if values is None or memory_of(tensor) in self._changed else values
+
+
+@contextmanager
+def shown() -> Iterator[None]:
+    """Have transformers ask for values that are known; it takes every fake tensor for a sign of tracing."""
+    home = sys.modules.get("transformers.utils.import_utils")
+    original = getattr(home, "is_fake_tensor", None)
+    if home is None or original is None:
+        yield
+        return
+    home.is_fake_tensor = lambda x: original(x) and value_of(x) is None  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        home.is_fake_tensor = original  # type: ignore[attr-defined]
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
+
+
+def _real(value: Any, known: Mapping[int, Any]) -> Any:
+    """The arguments with values in the place of fake tensors."""
+    if isinstance(value, torch.Tensor):
+        return known[id(value)]
+    if isinstance(value, (list, tuple)):
+        return type(value)(_real(item, known) for item in value)
+    if isinstance(value, dict):
+        return {key: _real(item, known) for key, item in value.items()}
+    return value
+
+
+@cache
+def _is_determined(func: Any) -> bool:
+    """Whether the same arguments give the same values: nothing random, nothing left as it was in memory."""
+    if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten":
+        return False
+    return torch.Tag.nondeterministic_seeded not in func.tags and not func._schema.name.startswith(
+        ("aten::empty", "aten::new_empty", "aten::rand")
+    )

@@ -1,0 +1,43 @@
+"""A what-if as a few words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from modelglass.report.fit import WhatIf
+
+_SHARDING = {
+    "ddp": "data parallel",
+    "fsdp2": "FSDP stage 2",
+    "fsdp3": "FSDP stage 3",
+    "tensor": "tensor parallel",
+}
+
+
+def what_if_text(what_if: WhatIf) -> str:
+    """What is changed, as in "bfloat16 weights, batch 8"; patterns and names in it are as they were given."""
+    return ", ".join(_changes(what_if)) or "nothing changed"
+
+
+def _changes(what_if: WhatIf) -> Iterator[str]:
+    if what_if.weights is not None:
+        yield f"{what_if.weights} weights"
+    if what_if.master_weights:
+        yield "float32 master weights"
+    if what_if.autocast is not None:
+        yield f"autocast to {what_if.autocast}"
+    if what_if.batch_size is not None:
+        yield f"batch {what_if.batch_size:,}"
+    if what_if.seq_len is not None:
+        yield f"sequence length {what_if.seq_len:,}"
+    if what_if.accumulate > 1:
+        yield f"gradients accumulated over {what_if.accumulate:,} passes"
+    if what_if.checkpoint:
+        yield f"activation checkpointing of {' and '.join(what_if.checkpoint)}"
+    if what_if.optimizer is not None:
+        yield f"optimizer {what_if.optimizer}"
+    if what_if.sharding is not None:
+        devices = "1 device" if what_if.devices == 1 else f"{what_if.devices:,} devices"
+        yield f"{_SHARDING[what_if.sharding]} over {devices}"

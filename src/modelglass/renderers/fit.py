@@ -1,0 +1,166 @@
+"""Whether a step fits into a device, and what would make it fit, as text, Markdown and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from modelglass.renderers._escape import markdown, printable
+from modelglass.renderers._json import pretty
+from modelglass.renderers._markdown import head, line
+from modelglass.renderers._terminal import BOLD, DIM, GAP, RED, Paint, Style, Table, painter, wrapped
+from modelglass.renderers._units import size
+from modelglass.renderers._what_if import what_if_text
+from modelglass.renderers.scan import plain
+
+if TYPE_CHECKING:
+    from modelglass.report.fit import Fit, Option
+
+FORMAT = "modelglass-fit"
+VERSION = 1
+
+_COLUMNS = ("change", "peak", "left", "fits", "method")
+_HEADS = ("change", "peak", "left", "fits", "figure")
+_NUMBERS = frozenset({"peak", "left"})
+_FLEXIBLE = {"change": 24}
+_SURE = {
+    "exact": "exact for live tensors; what kernels take for themselves is not included",
+    "measured": "live tensors exact, what kernels take for themselves measured",
+    "estimate": "an estimate",
+}
+_ESTIMATES = (
+    "An estimate leaves out buffers of communication between devices and what kernels take for themselves."
+)
+
+
+def render(fit: Fit, *, width: int = 100, color: bool = False) -> str:
+    """The answer, its figures, and a table of what would make it fit, in lines of `width` cells."""
+    paint = painter(color)
+    answer = "\n".join(wrapped(printable(_answer(fit)), width))
+    sections = [paint(answer, BOLD if fit.fits else RED), _facts_text(fit, width, paint)]
+    changes = _changes(fit)
+    if changes:
+        sections.append(f"{paint(_title(fit), BOLD)}\n\n{_table_text(fit, changes, width, paint)}")
+    remarks = [part for text in _remarks(fit) for part in wrapped(printable(text), width)]
+    if remarks:
+        sections.append(paint("\n".join(remarks), DIM))
+    return "\n\n".join(sections) + "\n"
+
+
+def render_markdown(fit: Fit) -> str:
+    """The same for a pull request."""
+    lines = [f"### {markdown(_answer(fit))}", "", line(["figure", ""]), line(["---", "---"])]
+    lines += [line([markdown(label), markdown(text)]) for label, text in _facts(fit)]
+    changes = _changes(fit)
+    if changes:
+        lines += ["", f"**{_title(fit)}**", "", *head(_COLUMNS, _HEADS, _NUMBERS)]
+        lines += [line(map(markdown, _row(fit, option))) for option in changes]
+    for text in _remarks(fit):
+        lines += ["", markdown(text)]
+    return "\n".join(lines) + "\n"
+
+
+def render_json(fit: Fit) -> str:
+    """Every field in exact bytes, the same text for the same answer."""
+    document = {"format": FORMAT, "version": VERSION, "margin_nbytes": fit.margin_nbytes, **plain(fit)}
+    return pretty(document)
+
+
+def _answer(fit: Fit) -> str:
+    step = "a forward pass"
+    if fit.train:
+        step = f"a training step with {fit.optimizer}" if fit.optimizer else "forward and backward"
+    verdict = "fits" if fit.fits else "does not fit"
+    return f"{verdict}: {step} takes {size(fit.peak_nbytes)}, the device has {size(fit.device_nbytes)}"
+
+
+def _facts(fit: Fit) -> Iterator[tuple[str, str]]:
+    yield "peak", f"{_exactly(fit.peak_nbytes)}, {_SURE[fit.method]}"
+    yield "device", _exactly(fit.device_nbytes)
+    left = fit.margin_nbytes
+    yield "margin", f"{_exactly(left)} left" if left >= 0 else f"{_exactly(-left)} missing"
+    if fit.batch_size is not None:
+        yield "batch size", f"{fit.batch_size:,}"
+        yield "  largest", _largest(fit, "batch_size", fit.largest_batch, fit.largest_batch_peak_nbytes)
+    if fit.seq_len is not None:
+        yield "sequence length", f"{fit.seq_len:,}"
+        yield "  largest", _largest(fit, "seq_len", fit.largest_seq_len, fit.largest_seq_len_peak_nbytes)
+    yield "fake runs", f"{fit.runs:,}"
+
+
+def _exactly(nbytes: int) -> str:
+    return size(nbytes) if nbytes < 1024 else f"{size(nbytes)} ({nbytes:,} bytes)"
+
+
+def _largest(fit: Fit, name: str, largest: int | None, nbytes: int | None) -> str:
+    """A size that fits with what it takes, and what is known of one more."""
+    found = "none fits" if largest is None or nbytes is None else f"{largest:,}, which takes {size(nbytes)}"
+    more = f"{(largest or 0) + 1:,}"
+    ending = _ending(fit, name)
+    if ending is not None:
+        return f"{found}; {more} cannot run: {ending.problem}"
+    if name == "batch_size" and fit.next_batch_peak_nbytes is not None:
+        return f"{found}; {more} would take {size(fit.next_batch_peak_nbytes)}"
+    if fit.limited and largest == max(fit.largest_batch or 0, fit.largest_seq_len or 0):
+        return f"{found}; the search went no further"
+    return f"{found}; {more} does not fit"
+
+
+def _ending(fit: Fit, name: str) -> Option | None:
+    """The run of one more than the largest, where it is no memory that it lacks."""
+    largest = fit.largest_batch if name == "batch_size" else fit.largest_seq_len
+    for option in fit.options:
+        asked = option.what_if.batch_size if name == "batch_size" else option.what_if.seq_len
+        if option.problem is not None and asked == (largest or 0) + 1 and option.what_if.accumulate == 1:
+            return option
+    return None
+
+
+def _changes(fit: Fit) -> list[Option]:
+    endings = [_ending(fit, "batch_size"), _ending(fit, "seq_len")]
+    return [option for option in fit.options if option not in endings]
+
+
+def _title(fit: Fit) -> str:
+    fitting = sum(bool(option.fits) for option in _changes(fit))
+    return f"what would make it fit: {fitting:,} of {len(_changes(fit)):,} changes"
+
+
+def _row(fit: Fit, option: Option) -> list[str]:
+    change = what_if_text(option.what_if)
+    if option.largest_batch is not None:
+        change = f"{change} (up to batch {option.largest_batch:,})"
+    if option.peak_nbytes is None:
+        return [change, "–", "–", "cannot run", "–"]
+    left = fit.device_nbytes - option.peak_nbytes
+    margin = size(left) if left >= 0 else f"−{size(-left)}"
+    return [change, size(option.peak_nbytes), margin, "yes" if option.fits else "no", option.method]
+
+
+def _facts_text(fit: Fit, width: int, paint: Paint) -> str:
+    facts = list(_facts(fit))
+    label_width = max(len(label) for label, _ in facts) + GAP
+    lines = []
+    for label, text in facts:
+        for index, part in enumerate(wrapped(printable(text), max(20, width - label_width))):
+            name = "" if index else label
+            lines.append(paint(name.ljust(label_width), DIM) + part.strip())
+    return "\n".join(lines)
+
+
+def _table_text(fit: Fit, changes: list[Option], width: int, paint: Paint) -> str:
+    rows = [[printable(text) for text in _row(fit, option)] for option in changes]
+    table = Table(_COLUMNS, _HEADS, rows, numbers=_NUMBERS, flexible=_FLEXIBLE)
+    return table.text(width, [_style(option) for option in changes], paint)
+
+
+def _style(option: Option) -> Style:
+    return lambda column: BOLD if option.fits else DIM
+
+
+def _remarks(fit: Fit) -> Iterator[str]:
+    for option in _changes(fit):
+        if option.problem is not None:
+            yield f"{what_if_text(option.what_if)} cannot run: {option.problem}"
+    if any(option.method == "estimate" and option.peak_nbytes is not None for option in fit.options):
+        yield _ESTIMATES

@@ -1,0 +1,354 @@
+"""Changes whose memory follows from a run by arithmetic."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import nn
+
+import build
+import modelglass as mg
+from modelglass.analyses.memory import memory
+from modelglass.analyses.what_if import (
+    Units,
+    applied,
+    is_estimate,
+    needs_run,
+    quantized,
+    sharded,
+    units_of,
+)
+from modelglass.errors import UsageError
+from modelglass.report import Lifetimes, Model, Module, Step, Storage, Tail, Tensor, WhatIf
+
+ONE, TWO = "layers.0", "layers.1"
+MODULES = ("embed", f"{ONE}.fc", f"{TWO}.fc", "head")
+SHAPES = {"embed": (100, 8), f"{ONE}.fc": (8, 8), f"{TWO}.fc": (8, 8), "head": (10, 8)}
+NBYTES = {path: 4 * rows * columns for path, (rows, columns) in SHAPES.items()}
+FORWARD, BACKWARD = range(4), range(4, 8)  # one kernel a module, forth and back
+STEPS = tuple(
+    Step(op="mm", module=module, phase="forward" if index in FORWARD else "backward")
+    for index, module in enumerate((*MODULES, *reversed(MODULES)))
+)
+ROOT = NBYTES["embed"] + NBYTES["head"]
+BLOCK = NBYTES[f"{ONE}.fc"]
+ALL = sum(NBYTES.values())
+
+
+def model() -> Model:
+    """An embedding, a list of two blocks with a linear layer each, and a head."""
+    linear = {"in_features": 8, "out_features": 8}
+    children = {
+        "": ("embed", "layers", "head"),
+        "layers": (ONE, TWO),
+        ONE: (f"{ONE}.fc",),
+        TWO: (f"{TWO}.fc",),
+    }
+    types = {"": "Net", "layers": "ModuleList", ONE: "Block", TWO: "Block", "embed": "Embedding"}
+    configs: dict[str, Any] = {
+        "embed": {"num_embeddings": 100, "embedding_dim": 8},
+        "head": linear | {"out_features": 10},
+    }
+    modules: list[Module] = []
+
+    def add(path: str) -> None:
+        held = (f"{path}.weight",) if path in SHAPES else ()
+        config = configs.get(path, linear) if held else {}
+        kind = types.get(path, "Linear")
+        modules.append(build.module(path, kind, children=children.get(path, ()), tensors=held, config=config))
+        for child in children.get(path, ()):
+            add(child)
+
+    add("")
+    tensors = tuple(build.tensor(f"{path}.weight", shape) for path, shape in SHAPES.items())
+    return build.model(*tensors, modules=tuple(modules))
+
+
+def weight(path: str, category: str = "parameters", **more: Any) -> Storage:
+    details = {"shape": SHAPES[path], "dtype": "float32", "name": f"{path}.weight"}
+    return Storage(**{"nbytes": NBYTES[path], "category": category, **details, **more})
+
+
+def step(*, train: bool = True) -> Lifetimes:
+    """Weights all the time; each backward kernel makes a gradient, the optimizer a state for each weight."""
+    weights = tuple(map(weight, MODULES))
+    if not train:
+        return Lifetimes(steps=STEPS[:4], storages=weights, forward_steps=4)
+    gradients = tuple(
+        weight(path, "gradients", born=index) for index, path in zip(BACKWARD, reversed(MODULES), strict=True)
+    )
+    saved = (
+        Storage(nbytes=101, category="activations", born=1, died=6, saved_by=f"{ONE}.fc"),
+        Storage(nbytes=103, category="activations", born=0, died=7, saved_by="embed"),
+    )
+    update = Step(op="_foreach_add_", module="", phase="optimizer")
+    states = tuple(weight(path, "optimizer_state", born=8) for path in MODULES)
+    count = Storage(nbytes=4, category="optimizer_state", born=8, shape=(), name="embed.weight")
+    work = Storage(nbytes=BLOCK, category="temporaries", born=8, died=8, shape=(8, 8))
+    tail = Tail(steps=(update,), storages=(*states, count, work))
+    return Lifetimes(
+        steps=STEPS, storages=(*weights, *gradients, *saved), forward_steps=4, tails={"adamw": tail}
+    )
+
+
+def held(lifetimes: Lifetimes) -> list[int]:
+    """Bytes while each kernel runs, the optimizer's included."""
+    optimizer = next(iter(lifetimes.tails), None)
+    return [moment.nbytes for moment in memory(lifetimes, optimizer=optimizer).timeline]
+
+
+def at(lifetimes: Lifetimes, index: int, category: str) -> int:
+    whole = lifetimes.with_optimizer("adamw") if lifetimes.tails else lifetimes
+    return sum(
+        each.nbytes
+        for each in whole.storages
+        if each.category == category
+        and (each.born or 0) <= index
+        and (each.died is None or each.died >= index)
+    )
+
+
+def test_blocks_and_large_weights_of_a_model() -> None:
+    units = units_of(model())
+    assert units.blocks == {ONE, TWO}
+    assert units.patterns == ("layers.*",)
+    assert units.matrices == {f"{path}.weight" for path in MODULES}
+    assert units.linear == {f"{ONE}.fc.weight": 8, f"{TWO}.fc.weight": 8}
+    assert units.block_of(f"{TWO}.fc.weight") == units.block_of(TWO) == TWO
+    assert units.block_of("layers") is units.block_of("") is units.block_of(None) is None
+
+
+def two_levels() -> nn.Module:
+    """Stages that differ, of blocks that are alike, save for those that change the width."""
+
+    def block(width: int, inside: int) -> nn.Module:
+        return nn.Sequential(nn.Linear(width, inside), nn.GELU(), nn.Linear(inside, width))
+
+    stages = [(4, (8, 8)), (8, (16, 24)), (16, (32,))]
+    return nn.ModuleDict(
+        {f"stage{i}": nn.ModuleList(block(w, x) for x in each) for i, (w, each) in enumerate(stages)}
+    )
+
+
+def experts() -> nn.Module:
+    """A list of layers with more experts in each than there are layers."""
+
+    def layer() -> nn.Module:
+        bank = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(5))
+        return nn.ModuleDict({"router": nn.Linear(4, 5), "experts": bank})
+
+    return nn.Sequential(nn.Embedding(10, 4), nn.ModuleList(layer() for _ in range(3)))
+
+
+def hugging_face(name: str, **sizes: int) -> nn.Module:
+    config = transformers.AutoConfig.for_model(name, **sizes)
+    with torch.device("meta"):
+        return transformers.AutoModel.from_config(config)
+
+
+T5 = {"d_model": 8, "d_kv": 4, "num_heads": 2, "d_ff": 16, "num_layers": 3}
+LLAMA = {"hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1}
+
+PATTERNS = {
+    "differing stages": (two_levels, ("stage0.*", "stage1.*", "stage2.*")),
+    "experts in layers": (experts, ("1.*",)),
+    "a list alone": (lambda: nn.Sequential(*(nn.Sequential(nn.Linear(2, 2)) for _ in range(3))), ("*",)),
+    "leaves": (lambda: nn.Sequential(*(nn.Linear(2, 2) for _ in range(3))), ()),
+    "different things": (lambda: nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)), ()),
+    "llama": (lambda: hugging_face("llama", num_hidden_layers=3, **LLAMA), ("layers.*",)),
+    "gpt2": (lambda: hugging_face("gpt2", n_embd=8, n_head=2, n_layer=3), ("h.*",)),
+    "t5": (lambda: hugging_face("t5", **T5), ("encoder.block.*", "decoder.block.*")),
+}
+
+
+@pytest.mark.parametrize(("make", "patterns"), PATTERNS.values(), ids=PATTERNS)
+def test_patterns_match_the_repeated_blocks(make: Any, patterns: tuple[str, ...]) -> None:
+    assert units_of(mg.inspect(make()).model).patterns == patterns
+
+
+def test_gpt2_has_linear_layers_that_are_transposed() -> None:
+    units = units_of(mg.inspect(hugging_face("gpt2", n_embd=8, n_head=2, n_layer=2)).model)
+    assert units.linear["h.0.attn.c_attn.weight"] == 24
+    assert {"wte.weight", "wpe.weight"} <= units.matrices - units.linear.keys()
+
+
+def test_tied_weights_keep_their_type() -> None:
+    tensors = tuple(
+        replace(each, storage="E") if each.name.startswith("layers") else each for each in model().tensors
+    )
+    tied = replace(model(), tensors=tensors)
+    assert units_of(tied).linear == {}
+
+
+def test_without_blocks_every_linear_layer_counts() -> None:
+    plain = mg.inspect(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 4))).model
+    assert units_of(plain).linear == {"0.weight": 3, "2.weight": 4}
+
+
+def test_int8_is_a_byte_per_element_and_a_scale_per_output_feature() -> None:
+    found = quantized(step(train=False), "int8", units_of(model()))
+    assert [each.nbytes for each in found.storages] == [3200, 64 + 4 * 8, 64 + 4 * 8, 320]
+    assert [each.dtype for each in found.storages] == ["float32", "int8", "int8", "float32"]
+
+
+def test_int4_is_half_a_byte_per_element_and_a_scale_per_64() -> None:
+    units = Units(frozenset(), (), frozenset(), {"head.weight": 10, "embed.weight": 100})
+    found = quantized(step(train=False), "int4", units)
+    assert [each.nbytes for each in found.storages] == [400 + 4 * 13, 256, 256, 40 + 4 * 2]
+
+
+def test_weights_that_train_cannot_be_quantized() -> None:
+    units = units_of(model())
+    with pytest.raises(UsageError, match=r"cannot train, and layers\.0\.fc\.weight does"):
+        quantized(step(), "int8", units)
+    frozen = replace(step(), storages=tuple(each for each in step().storages if each.category != "gradients"))
+    assert quantized(frozen, "int8", units).storages[1].nbytes == 96
+    with pytest.raises(UsageError, match="weights cannot be 'int3' here"):
+        quantized(step(), "int3", units)
+
+
+def test_weights_that_are_already_packed_stay() -> None:
+    packed = tuple(replace(each, dtype="uint8") for each in step(train=False).storages)
+    lifetimes = replace(step(train=False), storages=packed)
+    assert quantized(lifetimes, "int8", units_of(model())) == lifetimes
+
+
+def test_data_parallel_keeps_all_and_has_buckets_as_large_as_the_gradients() -> None:
+    found = sharded(step(), "ddp", 4, units_of(model()))
+    assert [now - before for now, before in zip(held(found), held(step()), strict=True)] == [ALL] * 9
+    inference = step(train=False)
+    assert sharded(inference, "ddp", 4, units_of(model())) == inference
+
+
+def test_stage_2_divides_gradients_and_state_but_not_weights() -> None:
+    found = sharded(step(), "fsdp2", 4, units_of(model()))
+    shards = {"embed": 25 * 8 * 4, ONE: 2 * 8 * 4, TWO: 2 * 8 * 4, "head": 3 * 8 * 4}  # whole rows
+    assert {at(found, index, "parameters") for index in range(9)} == {ALL}
+    # A block's gradients are whole, beside their shard, while its backward pass lasts; others to the end.
+    whole = at(found, 6, "gradients")
+    assert whole == NBYTES["head"] + shards[TWO] + (BLOCK + shards[ONE])
+    assert at(found, 7, "gradients") == ROOT + sum(shards.values())
+    assert at(found, 8, "gradients") == sum(shards.values())
+    assert at(found, 8, "optimizer_state") == sum(shards.values()) + 4  # a single number is not divided
+
+
+def test_stage_3_divides_weights_too_and_gathers_the_block_at_work_and_the_next() -> None:
+    found = sharded(step(), "fsdp3", 2, units_of(model()))
+    assert {at(found, index, "parameters") for index in range(9)} == {ALL // 2}
+    gathered = [at(found, index, "temporaries") for index in range(9)]
+    #                  embed one        two    head  head  two        one    embed
+    expected = [ROOT + each * BLOCK for each in (0, 2, 1, 0, 0, 2, 1, 0)]
+    assert gathered == [*expected, BLOCK // 2]  # and the optimizer's own work on a shard
+
+
+def test_stage_3_works_without_training() -> None:
+    found = sharded(step(train=False), "fsdp3", 2, units_of(model()))
+    assert held(found) == [ALL // 2 + ROOT + each * BLOCK for each in (0, 2, 1, 0)]
+
+
+def test_tensor_parallel_divides_matrices_and_what_blocks_save() -> None:
+    found = sharded(step(), "tensor", 2, units_of(model()))
+    assert at(found, 0, "parameters") == ALL // 2
+    assert at(found, 8, "gradients") == ALL // 2
+    assert at(found, 8, "optimizer_state") == ALL // 2 + 4
+    assert at(found, 2, "activations") == 51 + 103
+    assert at(found, 8, "temporaries") == BLOCK // 2
+
+
+@pytest.mark.parametrize("sharding", ["ddp", "fsdp2", "fsdp3", "tensor"])
+def test_one_device_shares_nothing(sharding: str) -> None:
+    assert sharded(step(), sharding, 1, units_of(model())) == step()
+
+
+@pytest.mark.parametrize("sharding", ["fsdp2", "fsdp3", "tensor"])
+def test_more_devices_never_need_more(sharding: str) -> None:
+    peaks = [max(held(sharded(step(), sharding, 2**power, units_of(model())))) for power in range(1, 8)]
+    assert peaks == sorted(peaks, reverse=True)
+
+
+def test_places_of_the_runs_storages_are_kept_for_the_optimizer() -> None:
+    """An optimizer's part says by place what it gives back."""
+    tail = replace(step().tails["adamw"], freed={4: 8})
+    found = sharded(replace(step(), tails={"adamw": tail}), "fsdp3", 2, units_of(model()))
+    assert found.storages[4].name == "head.weight"
+    assert found.storages[4].category == "gradients"
+    assert found.with_optimizer("adamw").storages[4].died == 8
+
+
+def test_wrong_sharding_is_wrong_usage() -> None:
+    with pytest.raises(UsageError, match="no sharding 'pipeline'"):
+        sharded(step(), "pipeline", 2, units_of(model()))
+    with pytest.raises(UsageError, match="0 devices"):
+        sharded(step(), "ddp", 0, units_of(model()))
+
+
+def test_what_needs_a_run_and_what_does_not() -> None:
+    change = WhatIf(batch_size=2, seq_len=3, weights="bfloat16", autocast="float16", master_weights=True)
+    change = replace(change, accumulate=4, checkpoint=("a.*",))
+    assert needs_run(replace(change, optimizer="sgd", sharding="fsdp3", devices=8)) == change
+    assert needs_run(WhatIf(weights="int8", sharding="ddp", devices=2)) == WhatIf()
+    assert not is_estimate(change)
+    assert not is_estimate(WhatIf(optimizer="sgd"))
+    assert not is_estimate(WhatIf(sharding="fsdp3", devices=1))
+    assert is_estimate(WhatIf(weights="int4"))
+    assert is_estimate(WhatIf(sharding="fsdp3", devices=2))
+
+
+def test_changes_add_up() -> None:
+    lifetimes, units = step(train=False), units_of(model())
+    both = WhatIf(weights="int8", sharding="tensor", devices=2)
+    assert applied(lifetimes, both, model()) == sharded(
+        quantized(lifetimes, "int8", units), "tensor", 2, units
+    )
+    assert applied(lifetimes, WhatIf(batch_size=2), model()) is lifetimes
+
+
+TRUTH = """
+import json, torch, torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.profiler import ProfilerActivity, profile
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+def build():
+    block = lambda: nn.Sequential(nn.Linear(7, 5), nn.Linear(5, 7))
+    return nn.Sequential(nn.Embedding(10, 7), nn.ModuleList([block(), block()]), nn.Linear(7, 3))
+
+dist.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
+with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+    wrapped = nn.parallel.DistributedDataParallel(build())
+events = profiled.profiler.kineto_results.events()
+made = sum(p.nbytes for p in wrapped.parameters())
+buckets = sum(event.nbytes() for event in events if event.name() == "[memory]") - made
+model = fully_shard(build(), mesh=init_device_mesh("cpu", (4,)))
+shards = {name: parameter.to_local().nbytes for name, parameter in model.named_parameters()}
+print(json.dumps([buckets, shards]))
+dist.destroy_process_group()
+"""
+
+
+def test_torch_itself_makes_such_buckets_and_such_shards() -> None:
+    done = subprocess.run([sys.executable, "-c", TRUTH], capture_output=True, text=True, check=True)
+    buckets, shards = json.loads(done.stdout.splitlines()[-1])
+    block = [nn.Sequential(nn.Linear(7, 5), nn.Linear(5, 7)) for _ in range(2)]
+    native = nn.Sequential(nn.Embedding(10, 7), nn.ModuleList(block), nn.Linear(7, 3))
+    described = mg.inspect(native).model
+    weights = tuple(map(_parameter, described.tensors))
+    gradients = tuple(replace(each, category="gradients", born=0) for each in weights)
+    lifetimes = Lifetimes(steps=STEPS[:1], storages=(*weights, *gradients), forward_steps=0)
+    units = units_of(described)
+    assert max(held(sharded(lifetimes, "ddp", 4, units))) - max(held(lifetimes)) == buckets
+    found = sharded(lifetimes, "fsdp3", 4, units).storages[: len(weights)]
+    assert {each.name: each.nbytes for each in found} == shards
+
+
+def _parameter(tensor: Tensor) -> Storage:
+    return Storage(nbytes=tensor.nbytes or 0, category="parameters", shape=tensor.shape, name=tensor.name)
