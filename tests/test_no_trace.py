@@ -18,6 +18,9 @@ ENTRY_POINTS: dict[str, Callable[[nn.Module, Any], Any]] = {
     "fake": lambda model, inputs: mg.inspect(model, inputs=inputs),
     "real": lambda model, inputs: mg.inspect(model, inputs=inputs, run="real"),
     "train": lambda model, inputs: mg.inspect(model, inputs=inputs, train=True),
+    "step": lambda model, inputs: mg.inspect(
+        model, inputs, train=True, optimizer="adamw", calibrate=True, what_if=mg.WhatIf(accumulate=2)
+    ),
     "real train": lambda model, inputs: mg.inspect(model, inputs=inputs, train=True, run="real"),
     "stats": lambda model, inputs: mg.inspect(model, stats=True),
     "dump": lambda model, inputs: mg.dump_model_info(model, plot_distributions=False).report,
@@ -49,6 +52,16 @@ def test_inspection_leaves_no_trace(sample: str, entry: str) -> None:
     report = getattr(result, "report", result)
     if isinstance(report, mg.Report):
         assert (report.run.failure is not None) == (sample == "failing" and report.run.mode != "none")
+
+
+def test_a_search_leaves_no_trace() -> None:
+    """Nor do the changes it tries: other types, blocks that run again, other optimizers."""
+    model, inputs = gpt2(), {"input_ids": ids()}
+    before = fingerprint(model, inputs)
+    found = mg.fit(model, inputs, device_nbytes=2**20, train=True)
+    assert not found.fits
+    assert any(option.what_if.checkpoint for option in found.options)
+    assert fingerprint(model, inputs) == before
 
 
 def test_gradients_and_hooks_of_the_user_stay() -> None:

@@ -95,7 +95,7 @@ __all__ = [
 ]
 
 # What a step with another optimizer would take is looked at in the same run.
-OTHER_OPTIMIZERS = ("sgd", "adamw", "adam8bit", "adafactor")
+OTHER_OPTIMIZERS = ("sgd", "adamw", "adam8bit")
 MADE_BY = "Made by modelglass"  # in every file that may be replaced without asking
 
 

@@ -1,183 +1,297 @@
-"""What runs take in memory, against what torch's own profiler says real runs take."""
+"""What runs take in memory: equal to what torch's profiler says real runs take, and to arithmetic by hand."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from models import SMALL, Apply, ids, timm_model, transformers_model
 from torch import nn
-from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+from torch.utils.checkpoint import checkpoint_sequential
 
 import modelglass as mg
 from modelglass.report import Memory
+from models import SMALL, Apply, ids, transformers_model
 
-Step = Callable[[], Any]
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+import memory_truth as truth
 
-
-def real_peak(step: Step) -> int:
-    """The most that was allocated at once while a step ran, by torch's profiler."""
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
-    ) as profile:
-        kept = step()
-    assert profile.profiler is not None and profile.profiler.kineto_results is not None
-    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
-    held = peak = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        held += event.nbytes()
-        peak = max(peak, held)
-    del kept
-    return peak
-
-
-def nbytes(tensors: Iterator[torch.Tensor] | list[torch.Tensor]) -> int:
-    storages = {tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in tensors}
-    return sum(storages.values())
-
-
-def base_of(model: nn.Module, inputs: dict[str, torch.Tensor]) -> int:
-    return nbytes([*model.parameters(), *model.buffers(), *inputs.values()])
-
-
-def forward(model: nn.Module, inputs: dict[str, torch.Tensor]) -> int:
-    def step() -> Any:
-        with torch.no_grad():
-            return model(**inputs)
-
-    return base_of(model, inputs) + real_peak(step)
+# Kernels of these take nothing for themselves where it matters.
+WITHOUT_SCRATCH = (
+    ("llama sdpa", "inference"),
+    ("llama sdpa", "train"),
+    ("llama eager", "train"),
+    ("llama attention mask", "train"),
+    ("llama LoRA", "train"),
+    ("llama checkpointed", "train"),
+    ("gpt2 sdpa", "train"),
+    ("bert sdpa", "train"),
+    ("t5", "train"),
+    ("mixtral", "train"),
+    ("vit", "train"),
+    ("checkpointed, reentrant", "train"),
+    ("expanded argument", "train"),
+)
+WITH_SCRATCH = (
+    ("unet", "train"),
+    ("lstm", "train"),
+    ("nn.TransformerEncoder", "inference"),
+    ("frozen first half", "train"),
+)
 
 
-def loss_of(output: Any) -> torch.Tensor:
-    return output.loss if hasattr(output, "loss") else output.sum()
+@pytest.mark.parametrize(("name", "mode"), WITHOUT_SCRATCH)
+def test_a_prediction_is_what_torch_measures(name: str, mode: Any) -> None:
+    """To the byte, of a first step and of the next."""
+    real, said = truth.measured(name, mode), truth.predicted(name, mode, calibrate=False)
+    assert (said.peak, said.later_peak) == (real.peak, real.later_peak)
+    assert said.fake
 
 
-def training(model: nn.Module, inputs: dict[str, torch.Tensor]) -> tuple[int, int]:
-    """The peaks of a first and of a second step with AdamW."""
-    optimizer = torch.optim.AdamW(model.parameters())
-
-    def step() -> Any:
-        output = model(**inputs)
-        loss = loss_of(output)
-        loss.backward()
-        optimizer.step()
-        return output, loss
-
-    first = base_of(model, inputs) + real_peak(step)
-    optimizer.zero_grad()
-    state = nbytes([value for each in optimizer.state.values() for value in each.values()])
-    return first, base_of(model, inputs) + state + real_peak(step)
+@pytest.mark.parametrize(("name", "mode"), WITH_SCRATCH)
+def test_calibration_adds_what_kernels_take_for_themselves(name: str, mode: Any) -> None:
+    real, said = truth.measured(name, mode), truth.predicted(name, mode, calibrate=True)
+    assert truth.predicted(name, mode, calibrate=False).peak < real.peak
+    assert (said.peak, said.later_peak) == (real.peak, real.later_peak)
 
 
-def predicted(model: nn.Module, inputs: dict[str, torch.Tensor], **options: Any) -> Memory:
+def memory_of(model: nn.Module, inputs: Any, **options: Any) -> Memory:
     report = mg.inspect(model, inputs, **options)
-    assert report.run.mode == "fake", report.notes
-    assert report.memory is not None
+    assert report.memory is not None, report.notes
     return report.memory
 
 
-class Lstm(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(16, 24, 2, batch_first=True)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.lstm(x)[0]  # type: ignore[no-any-return]
-
-
-class Lora(nn.Module):
-    """A frozen layer with a small trained one beside it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.frozen = nn.Linear(64, 64).requires_grad_(False)
-        self.down, self.up = nn.Linear(64, 4, bias=False), nn.Linear(4, 64, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.frozen(x) + 0.5 * self.up(self.down(x))  # type: ignore[no-any-return]
+def test_a_linear_layer_by_hand() -> None:
+    """Weight, bias, input, output; then the loss, gradients, two moments and a step count for each."""
+    memory = memory_of(nn.Linear(100, 50), torch.ones(4, 100), train=True, optimizer="adamw")
+    weights = 4 * (100 * 50 + 50)
+    assert memory.base_nbytes == weights + 4 * 400
+    assert memory.by_category["parameters"] == memory.by_category["gradients"] == weights
+    assert memory.by_category["optimizer_state"] == 2 * weights + 2 * 4
+    # The output, the loss, a root and a quotient of the second moment, and the number it is divided by.
+    assert memory.by_category["temporaries"] == 4 * 200 + 4 + 2 * 4 * 5000 + 8 + 4
+    assert memory.peak is not None
+    assert (memory.peak.op, memory.peak.phase) == ("aten.div", "optimizer")
 
 
-class Blocks(nn.Module):
-    """Blocks that run again in backward."""
+def test_a_forward_pass_saves_nothing() -> None:
+    memory = memory_of(nn.Sequential(nn.Linear(8, 8), nn.ReLU()), torch.ones(2, 8))
+    assert memory.saved_nbytes is memory.saved_by_module is memory.later_peak_nbytes is None
+    assert set(memory.by_category) == {"parameters", "inputs", "temporaries"}
 
-    def __init__(self, reentrant: bool) -> None:
-        super().__init__()
-        block = lambda: nn.Sequential(nn.Linear(64, 128), nn.SiLU(), nn.Linear(128, 64), nn.Dropout(0.1))
-        self.first, self.blocks = nn.Linear(64, 64), nn.ModuleList(block() for _ in range(4))
-        self.reentrant = reentrant
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.first(x)
-        for block in self.blocks:
-            x = checkpoint(block, x, use_reentrant=self.reentrant)
+def repeated(times: int) -> nn.Module:
+    def run(self: Any, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(times):
+            x = self.layer(x)
         return x
 
-
-class Autocast(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            return self.body(x).float()  # type: ignore[no-any-return]
+    return Apply(run, layer=nn.Linear(16, 16))
 
 
-def labelled(**more: torch.Tensor) -> dict[str, torch.Tensor]:
-    return {"input_ids": ids(), "labels": ids(), **more}
+def attention(self: Any, x: torch.Tensor) -> torch.Tensor:
+    query, key, value = self.qkv(x).chunk(3, -1)
+    return (query @ key.transpose(-2, -1) / 8).softmax(-1) @ value
 
 
-def rows(*shape: int) -> dict[str, torch.Tensor]:
-    return {"x": torch.randn(*shape)}
+def segments(reentrant: bool, self: Any, x: torch.Tensor) -> Any:
+    return checkpoint_sequential(self.blocks, 4, x, use_reentrant=reentrant)
 
 
-MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], dict[str, Any]]]] = {
-    "llama": (lambda: transformers_model("Llama", **SMALL), labelled),
-    "llama with a mask of ones": (
-        lambda: transformers_model("Llama", **SMALL),
-        lambda: labelled(attention_mask=torch.ones_like(ids())),
-    ),
-    "llama with a mask that hides": (
-        lambda: transformers_model("Llama", **SMALL),
-        lambda: labelled(attention_mask=(torch.arange(ids().numel()) > 2).long().reshape(ids().shape)),
-    ),
-    "bert": (
-        lambda: transformers_model("Bert", "ForMaskedLM", **SMALL),
-        lambda: labelled(attention_mask=torch.ones_like(ids())),
-    ),
-    "gpt2": (
-        lambda: transformers_model("GPT2", "LMHeadModel", n_layer=2, n_embd=32, n_head=2, vocab_size=100),
-        labelled,
-    ),
-    "lora": (Lora, lambda: rows(16, 64)),
-    "autocast": (Autocast, lambda: rows(16, 64)),
-    "dropout and numbers": (
-        lambda: Apply(lambda self, x: self.drop(self.l(x) * 0.5 / 3 + 1), l=nn.Linear(8, 8), drop=nn.Dropout(0.2)),
-        lambda: {"x": torch.randn(4, 8)},
-    ),
-    "checkpointed": (lambda: Blocks(False), lambda: rows(32, 64)),
-    "checkpointed, reentrant": (lambda: Blocks(True), lambda: rows(32, 64)),
-    "convolutions": (
-        lambda: Apply(
-            lambda self, x: self.b(self.n(self.a(x)).relu_()),
-            a=nn.Conv2d(3, 8, 3), n=nn.BatchNorm2d(8), b=nn.Conv2d(8, 4, 3, groups=4),
+def blocks(count: int) -> nn.Sequential:
+    return nn.Sequential(*(nn.Sequential(nn.Linear(16, 16), nn.GELU()) for _ in range(count)))
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "saved"),
+    [
+        pytest.param(repeated(100), torch.randn(8, 16), 51_200, id="a layer applied a hundred times"),
+        pytest.param(
+            Apply(attention, qkv=nn.Linear(64, 192)),
+            torch.randn(1, 512, 64),
+            1_572_864,
+            id="attention by hand",
         ),
-        lambda: rows(2, 3, 24, 24),
-    ),
-    "lstm": (Lstm, lambda: rows(2, 6, 16)),
-    "encoder layer": (
-        lambda: Apply(lambda self, x: self.e(x), e=nn.TransformerEncoderLayer(32, 2, 64, batch_first=True)),
-        lambda: rows(2, 6, 32),
-    ),
-    "expanded arguments": (
-        lambda: Apply(lambda self, x: (self.l(x) * x[:, :1].expand(-1, 8)).sum(0), l=nn.Linear(8, 8)),
-        lambda: {"x": torch.randn(16, 8)},
-    ),
-}  # fmt: skip
-# Their kernels take nothing for themselves, or do so away from the peak.
-EXACT_WITHOUT_CALIBRATION = (
-    "llama", "llama with a mask of ones", "llama with a mask that hides", "bert", "gpt2", "lora", "dropout and numbers",
-)  # fmt: skip
+        pytest.param(
+            Apply(
+                lambda self, x: checkpoint_sequential(self.blocks, 4, x, use_reentrant=False),
+                blocks=blocks(8),
+            ),
+            torch.randn(8, 16),
+            3_584,
+            id="checkpointed in four segments",
+        ),
+        pytest.param(
+            Apply(partial(segments, True), blocks=blocks(8)),
+            torch.randn(8, 16, requires_grad=True),
+            3_584,
+            id="checkpointed reentrantly",
+        ),
+    ],
+)
+def test_bytes_saved_for_backward(model: nn.Module, inputs: torch.Tensor, saved: int) -> None:
+    memory = memory_of(model, inputs, train=True)
+    assert memory.saved_nbytes == saved == sum((memory.saved_by_module or {}).values())
+
+
+def test_frozen_parameters_have_no_gradient_and_no_state() -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
+    model[0].requires_grad_(False)
+    memory = memory_of(model, torch.ones(2, 64), train=True, optimizer="adamw")
+    trained = 4 * (64 * 64 + 64)
+    assert memory.by_category["parameters"] == 2 * trained
+    assert memory.by_category["gradients"] == trained
+    assert memory.by_category["optimizer_state"] == 2 * trained + 2 * 4
+
+
+def test_tied_parameters_count_once() -> None:
+    model = nn.Sequential(nn.Linear(32, 32, bias=False), nn.Linear(32, 32, bias=False))
+    model[1].weight = model[0].weight
+    memory = memory_of(model, torch.ones(2, 32), train=True, optimizer="adamw")
+    assert memory.by_category["parameters"] == memory.by_category["gradients"] == 4 * 32 * 32
+    assert memory.by_category["optimizer_state"] == 2 * 4 * 32 * 32 + 4
+
+
+def billion() -> nn.Module:
+    with torch.device("meta"):
+        return nn.Sequential(*(nn.Linear(10_000, 10_000, bias=False) for _ in range(10)))
+
+
+def test_a_billion_parameters_in_mixed_precision() -> None:
+    """Two bytes of weight, four of gradient, four of master copy, eight of moments for each."""
+    changed = mg.WhatIf(weights="bfloat16", master_weights=True)
+    inputs = torch.empty(1, 10_000, device="meta")
+    memory = memory_of(billion(), inputs, train=True, optimizer="adamw", what_if=changed)
+    held = memory.by_category
+    assert held["parameters"] == 2 * 10**9
+    assert held["gradients"] == 4 * 10**9
+    assert held["optimizer_state"] == 12 * 10**9 + 10 * 4
+    # Before they become float32, gradients have two bytes each: 16 in all, the master copy included.
+    backward = [moment for moment in memory.timeline if moment.phase == "backward"][-1]
+    assert backward.held[3] == 2 * 10**9
+    assert memory.what_if == changed
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "state"),
+    [
+        ("sgd", 0),
+        ("adamw", 2 * 4 * 4160 + 2 * 4),
+        # 4,096 weights in one byte each with sixteen scales, twice; 64 biases in float32, twice.
+        ("adam8bit", 2 * (4096 + 16 * 4) + 2 * 64 * 4),
+        (lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9), 4 * 4160),
+    ],
+)
+def test_state_of_optimizers(optimizer: Any, state: int) -> None:
+    memory = memory_of(nn.Linear(64, 64), torch.ones(2, 64), train=True, optimizer=optimizer)
+    kept = max(moment.held[4] for moment in memory.timeline)
+    assert kept == state
+
+
+def test_an_unknown_optimizer_is_named_with_those_there_are() -> None:
+    with pytest.raises(mg.InspectError, match=r"no optimizer 'adman'[\s\S]*adamw"):
+        mg.inspect(nn.Linear(2, 2), torch.ones(1, 2), train=True, optimizer="adman")
+    with pytest.raises(mg.InspectError, match="steps only in training"):
+        mg.inspect(nn.Linear(2, 2), torch.ones(1, 2), optimizer="adamw")
+
+
+def test_an_optimizer_that_cannot_step_is_told_and_the_rest_stays() -> None:
+    report = mg.inspect(nn.Linear(2, 2), torch.ones(1, 2), train=True, optimizer="lbfgs")
+    assert [note.code for note in report.notes if note.severity == "warning"] == ["optimizer-failed"]
+    assert report.memory is not None
+    assert report.memory.optimizer is None
+    assert report.cost is not None
+    assert report.cost.backward_macs > 0
+
+
+def test_accumulated_gradients_stay_while_the_next_ones_come() -> None:
+    """In the second of two passes the old gradient, the new one and their sum meet."""
+    model, inputs = nn.Linear(256, 256, bias=False), torch.ones(2, 256)
+    once = memory_of(model, inputs, train=True)
+    changed = mg.WhatIf(accumulate=2)
+    twice = memory_of(model, inputs, train=True, calibrate=True, what_if=changed)
+    assert twice.peak_nbytes - once.peak_nbytes >= 4 * 256 * 256
+
+    def step() -> Any:
+        for _ in range(2):
+            output = own(inputs)
+            loss = output.sum() / 2
+            loss.backward()
+        return output, loss
+
+    own = nn.Linear(256, 256, bias=False)
+    real = truth.measured_peak(step, {})
+    assert twice.peak_nbytes == 4 * (256 * 256 + 2 * 256) + real
+
+
+def test_checkpointing_chosen_blocks_is_what_a_checkpointed_model_does() -> None:
+    inputs = {"input_ids": ids(), "labels": ids(), "use_cache": False}
+    own = transformers_model("Llama", **SMALL).train()
+    own.gradient_checkpointing_enable({"use_reentrant": False})
+    real = memory_of(own, inputs, train=True, optimizer="adamw")
+    changed = mg.WhatIf(checkpoint=("model.layers.*",))
+    asked = memory_of(
+        transformers_model("Llama", **SMALL).train(), inputs, train=True, optimizer="adamw", what_if=changed
+    )
+    plain = memory_of(transformers_model("Llama", **SMALL).train(), inputs, train=True, optimizer="adamw")
+    assert asked.saved_nbytes == real.saved_nbytes
+    assert asked.peak_nbytes == real.peak_nbytes
+    assert real.saved_nbytes < plain.saved_nbytes  # type: ignore[operator]
+
+
+def test_no_such_block_is_an_error() -> None:
+    with pytest.raises(mg.InspectError, match="no module is named like layers"):
+        memory_of(nn.Linear(2, 2), torch.ones(1, 2), train=True, what_if=mg.WhatIf(checkpoint=("layers.*",)))
+
+
+@pytest.mark.parametrize("changed", [mg.WhatIf(weights="bfloat16"), mg.WhatIf(autocast="bfloat16")])
+def test_other_types_are_what_a_model_of_them_takes(changed: mg.WhatIf) -> None:
+    build: Callable[[], nn.Module] = lambda: nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU())
+    asked = memory_of(build(), torch.ones(8, 64), train=True, optimizer="adamw", what_if=changed)
+    if changed.weights:
+        own, inputs = build().to(torch.bfloat16), torch.ones(8, 64, dtype=torch.bfloat16)
+    else:
+        inner = build()
+        own, inputs = Apply(lambda self, x: _cast(self.inner, x), inner=inner), torch.ones(8, 64)
+    assert asked.peak_nbytes == memory_of(own, inputs, train=True, optimizer="adamw").peak_nbytes
+
+
+def _cast(module: nn.Module, x: torch.Tensor) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return module(x)
+
+
+def test_a_larger_batch_is_what_larger_inputs_take() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(4))
+    model(torch.ones(1, 3, 8, 8))
+    asked = memory_of(model, torch.ones(2, 3, 8, 8), what_if=mg.WhatIf(batch_size=7))
+    assert asked.peak_nbytes == memory_of(model, torch.ones(7, 3, 8, 8)).peak_nbytes
+
+
+def test_a_run_for_real_takes_what_a_fake_one_does() -> None:
+    model, inputs = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 4)), torch.ones(2, 16)
+    real = memory_of(model, inputs, run="real", train=True, optimizer="adamw")
+    fake = memory_of(model, inputs, train=True, optimizer="adamw")
+    assert real.peak_nbytes == fake.peak_nbytes
+    assert real.by_category == fake.by_category
+
+
+def test_a_transform_of_functions_trains_without_telling_what_it_saves() -> None:
+    """torch.func does not let anyone listen to what autograd saves."""
+
+    def run(self: Any, x: torch.Tensor) -> torch.Tensor:
+        slope = torch.func.grad(lambda value: self.layer(value).sum())(x)
+        return self.layer(x) * slope.sum()
+
+    memory = memory_of(Apply(run, layer=nn.Linear(4, 4)), torch.ones(2, 4), train=True)
+    assert memory.peak_nbytes > memory.base_nbytes
+
+
+def test_a_pass_that_fails_has_no_memory() -> None:
+    report = mg.inspect(nn.Linear(3, 3), torch.ones(1, 4), train=True, optimizer="adamw")
+    assert report.memory is None
+    assert report.run.failure is not None

@@ -1,0 +1,68 @@
+"""Whole numbers and booleans that a fake run knows, and the decisions that depend on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import modelglass as mg
+from models import SMALL, Apply, ids, transformers_model
+
+
+def ran(model: nn.Module, inputs: Any, mode: Any) -> list[str]:
+    report = mg.inspect(model, inputs, run=mode)
+    assert report.run.failure is None, report.run.failure
+    assert report.run.mode == mode, report.notes
+    return [op.overload for op in report.model.ops]
+
+
+HIDING = (torch.arange(16) > 3).long()[None]
+
+
+@pytest.mark.parametrize("mask", [None, torch.ones_like(ids()), HIDING], ids=["none", "ones", "hiding"])
+@pytest.mark.parametrize(
+    ("name", "suffix"), [("Llama", "ForCausalLM"), ("Bert", "Model"), ("Qwen2", "ForCausalLM")]
+)
+def test_masks_decide_as_they_do_in_a_real_run(name: str, suffix: str, mask: torch.Tensor | None) -> None:
+    model = transformers_model(name, suffix, **SMALL).eval()
+    inputs = {"input_ids": ids()} if mask is None else {"input_ids": ids(), "attention_mask": mask}
+    assert ran(model, inputs, "fake") == ran(model, inputs, "real")
+
+
+def decide(self: Any, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    last = int(lengths.max())
+    if bool((lengths == last).all()):
+        return self.layer(x[:, :last])  # type: ignore[no-any-return]
+    return x
+
+
+@pytest.mark.parametrize("lengths", [(3, 3), (3, 2)])
+def test_a_decision_on_the_inputs_own_numbers_needs_no_real_run(lengths: tuple[int, int]) -> None:
+    model = Apply(decide, layer=nn.Linear(4, 4))
+    inputs = (torch.ones(2, 5, 4), torch.tensor(lengths))
+    assert ran(model, inputs, "fake") == ran(model, inputs, "real")
+
+
+def test_what_is_written_over_is_no_longer_known() -> None:
+    """A number that comes from what nobody knows makes the run a real one."""
+
+    def run(self: Any, x: torch.Tensor, flags: torch.Tensor) -> torch.Tensor:
+        flags.copy_((x[0] > 0).long())
+        return self.layer(x) if bool(flags.any()) else x
+
+    model = Apply(run, layer=nn.Linear(4, 4))
+    flags = torch.zeros(4, dtype=torch.int64)
+    report = mg.inspect(model, (torch.ones(2, 4), flags))
+    assert (report.run.mode, report.cost.macs) == ("real", 2 * 4 * 4)  # type: ignore[union-attr]
+    assert not flags.any(), "the user's own tensor is not written to"
+
+
+def test_random_numbers_are_not_known() -> None:
+    def run(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) if int(torch.randint(0, 2, ())) >= 0 else x
+
+    report = mg.inspect(Apply(run, layer=nn.Linear(4, 4)), torch.ones(2, 4))
+    assert report.run.mode == "real"
