@@ -13,6 +13,10 @@ demo: $(VENV)/.core
 	@echo
 	$(BIN)/modelglass examples/models.py::language_model_80b --input 1x4096:int64 --depth 3
 	@echo
+	$(BIN)/modelglass memory examples/models.py::unet --input 4x3x64x64 --train
+	@echo
+	$(BIN)/modelglass fit examples/models.py::unet --input 4x3x64x64 --train --memory 500MiB
+	@echo
 	$(BIN)/modelglass stats examples/models.py::damaged
 	@echo
 	$(BIN)/modelglass unique examples/models.py::language_model_80b --input 1x4096:int64 --sort macs
@@ -53,6 +57,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/stats_speed.py -o docs/benchmarks-stats.md
 	$(BIN)/python benchmarks/unique_speed.py -o docs/benchmarks-unique.md
 	$(BIN)/python benchmarks/files_speed.py -o docs/benchmarks-files.md
+	$(BIN)/python benchmarks/memory_truth.py -o docs/benchmarks-memory.md
 
 # The published JSON Schemas, made from the data types.
 schema: $(VENV)/.core

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import io
 import os
 import sys
 import time
@@ -24,6 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler tells of its every start otherwise
@@ -296,11 +298,33 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--mode", default="*", help="inference or train")
     parser.add_argument("--truth", action="store_true", help="measure, and predict nothing")
     parser.add_argument("--markdown", action="store_true", help="print a table for a page")
+    parser.add_argument("-o", "--output", type=Path, help="write the page here")
     return parser.parse_args()
 
 
 def main() -> int:
     options = _options()
+    if options.output is None:
+        return table(options)
+    options.markdown = True
+    with io.StringIO() as page, contextlib.redirect_stdout(page):
+        failures = table(options)
+        options.output.write_text(PAGE + page.getvalue(), encoding="utf-8")
+    return failures
+
+
+PAGE = """# Benchmarks: memory
+
+What modelglass predicts of a pass or a training step, beside what torch's profiler says a real one takes: parameters, buffers and inputs, plus the peak of allocations on the CPU, in bytes. The real
+step is run in the same process, on a model of its own. Training is forward, loss, backward and AdamW; the second step finds gradients gone and the optimizer's state made. *Predicted* is the
+peak of live tensors, *calibrated* adds what kernels take for themselves. *Wrong moments* are those of the whole calibrated timeline at which something else is held than the real run ever held. Beside
+it the total of torchinfo's own estimate. `python benchmarks/memory_truth.py -o docs/benchmarks-memory.md` writes this page.
+
+"""
+
+
+def table(options: argparse.Namespace) -> int:
+    """Print a row for each pair, and what they come to; 1 when one of them fails."""
     header = TRUTH if options.truth else COMPARED
     print(_line(header, options.markdown))
     if options.markdown:

@@ -20,7 +20,8 @@ import torch
 sys.path.insert(0, {tests!r})
 from test_fit_for_real import Wave, rows
 
-batch, train, device_nbytes, slack = int(sys.argv[1]), sys.argv[2] == "train", int(sys.argv[3]), int(sys.argv[4])
+train = sys.argv[2] == "train"
+batch, device_nbytes, slack = (int(sys.argv[at]) for at in (1, 3, 4))
 torch.set_num_threads(1)
 model, x = Wave(), rows(batch)
 

@@ -309,6 +309,12 @@ def test_the_fewest_devices_that_fit_are_named() -> None:
     assert not any(asked.sharding for asked in machine.asked)
 
 
+def test_tensor_parallelism_is_offered_where_there_are_matrices() -> None:
+    model = build.model(build.tensor("conv.weight", (8, 8, 3, 3)))
+    fit = Planner(Machine(), model, train=True, optimizer="adamw").fit(5_000)
+    assert {each.what_if.sharding for each in fit.options} == {None, "fsdp2", "fsdp3"}
+
+
 def test_changes_that_are_not_enough_alone_are_tried_together() -> None:
     machine = Machine(saved=1_000)
     options = told(machine, 6_000)
@@ -411,3 +417,7 @@ def test_each_run_is_told_in_a_line() -> None:
     found = planner(Machine(), progress=lines.append).fit(10_000)
     assert len(lines) == found.runs
     assert lines[:2] == ["fake run 1: as given", "fake run 2: batch size 16"]
+    lines.clear()
+    change = WhatIf(weights="bfloat16", master_weights=True, checkpoint=("a.*", "b.*"))
+    planner(Machine(), progress=lines.append).memory(change)
+    assert lines == ["fake run 1: weights bfloat16, master weights, checkpoint a.* b.*"]

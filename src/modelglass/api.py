@@ -81,6 +81,7 @@ __all__ = [
     "known_columns",
     "load",
     "plot",
+    "plot_memory",
     "plotter",
     "printable",
     "render",
@@ -270,6 +271,7 @@ def fit(
     >>> found.fits, found.largest_batch
     (True, 511)
     """
+    from modelglass.analyses.blocks import placed
     from modelglass.frameworks.request import Request, requested_inputs
     from modelglass.planning import Planner
     from modelglass.report import WhatIf
@@ -290,15 +292,15 @@ def fit(
         adapter = _adapter(native, target)
         first = _observed(adapter, native, request)
         batch, seq_len = adapter.sizes(native, request)
+        # Equal blocks are worked out from few of them where that gives all that the whole run gave.
+        folds = adapter.folded(native, request, placed) == first.lifetimes
 
         def observe(changed: WhatIf) -> Lifetimes:
-            run = (
-                first
-                if changed == WhatIf()
-                else _observed(adapter, native, replace(request, what_if=changed))
-            )
-            assert run.lifetimes is not None  # it reached its end
-            return run.lifetimes
+            if changed == WhatIf():
+                return _lifetimes(first)
+            asked = replace(request, what_if=changed)
+            found: Lifetimes | None = adapter.folded(native, asked, placed) if folds else None
+            return found or _lifetimes(_observed(adapter, native, asked))
 
         planner = Planner(
             observe,
@@ -317,6 +319,11 @@ def _observed(adapter: ModuleType, native: Any, request: Request) -> Observation
     observation: Observation = adapter.observe(native, request)
     _check_completed(observation.run)
     return observation
+
+
+def _lifetimes(observation: Observation) -> Lifetimes:
+    assert observation.lifetimes is not None  # it reached its end
+    return observation.lifetimes
 
 
 def _file_target(target: str | os.PathLike[str], runs: bool) -> Path:
@@ -478,7 +485,7 @@ def _memory(observation: Observation, what_if: WhatIf) -> Memory | None:
         cache = kv_cache(observation.config, observation.cache_dtype)
     return replace(
         found,
-        method="estimate" if is_estimate(what_if) else found.method,
+        method="estimate" if is_estimate(what_if, observation.optimizer) else found.method,
         kv_cache=cache,
         what_if=what_if if what_if != type(what_if)() else None,
     )
@@ -615,6 +622,11 @@ def _terminal_width() -> int:
 def plot(report: Report, path: str | os.PathLike[str]) -> None:
     """Draw the weights' distributions from a report with statistics: SVG or PDF by the suffix, else PNG."""
     plotter(path)(report)
+
+
+def plot_memory(report: Report, path: str | os.PathLike[str]) -> None:
+    """Draw what a run holds in memory, kernel by kernel: SVG or PDF by the suffix, else PNG."""
+    timeline_plotter(path)(report)
 
 
 def timeline_plotter(path: str | os.PathLike[str]) -> Callable[[Report], None]:

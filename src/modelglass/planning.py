@@ -100,7 +100,7 @@ class Planner:
                 hint="it has " + (", ".join(lifetimes.tails) or "none: nothing trains"),
             )
         found = memory(applied(lifetimes, what_if, self._model), optimizer=optimizer)
-        method: Method = "estimate" if is_estimate(what_if) else found.method
+        method: Method = "estimate" if is_estimate(what_if, optimizer) else found.method
         return replace(found, method=method, what_if=None if what_if == NOTHING else what_if)
 
     def fit(self, device_nbytes: int, *, base: WhatIf = NOTHING, options: bool = True) -> Fit:
@@ -167,7 +167,7 @@ class Planner:
                 found = self.memory(what_if)
                 self._figures[what_if] = Figure(found.needed_nbytes, found.method)
             except InspectError as error:
-                method: Method = "estimate" if is_estimate(what_if) else "exact"
+                method: Method = "estimate" if is_estimate(what_if, self._optimizer) else "exact"
                 self._figures[what_if] = Figure(None, method, error.problem)
         return self._figures[what_if]
 
@@ -364,21 +364,21 @@ class _Options:
     def _kinds(self) -> tuple[Sharding, ...]:
         if self._base.sharding is not None:
             return ()
-        return ("fsdp2", "fsdp3", "tensor") if self._planner.trains else ("fsdp3", "tensor")
+        kinds: tuple[Sharding, ...] = ("fsdp2", "fsdp3") if self._planner.trains else ("fsdp3",)
+        return (*kinds, "tensor") if self._planner.units.matrices else kinds
 
     def _least(self, what_if: WhatIf, kind: Sharding) -> Option:
-        """Over as few devices as fit, by powers of two; over the most when none does."""
+        """Over as few devices as fit, by powers of two; over those that come closest when none does.
 
-        def over(power: int) -> Option:
-            return self._option(replace(what_if, sharding=kind, devices=2**power))
-
-        low, high = 0, MOST_DEVICES.bit_length() - 1
-        if not over(high).fits:
-            return over(high)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if over(middle).fits else (middle, high)
-        return over(high)
+        Shards are whole rows, so that from some number of devices on each more takes more.
+        """
+        best = self._option(replace(what_if, sharding=kind, devices=2))
+        while not best.fits and 2 * best.what_if.devices <= MOST_DEVICES:
+            more = self._option(replace(what_if, sharding=kind, devices=2 * best.what_if.devices))
+            if more.peak_nbytes is None or best.peak_nbytes is None or more.peak_nbytes >= best.peak_nbytes:
+                break
+            best = more
+        return best
 
     def _combined(self, singles: Iterable[Option]) -> Iterator[Option]:
         """Changes that save something and are not enough alone, together: pairs, else threes, else all."""
@@ -457,7 +457,10 @@ def _sized(what_if: WhatIf, name: Dimension, size: int | None) -> WhatIf:
 
 def _told(what_if: WhatIf) -> str:
     """A change in the words of its fields."""
-    told = (f"{name.replace('_', ' ')} {value}" for name, value in _changes(what_if, NOTHING).items())
+    told = []
+    for name, value in _changes(what_if, NOTHING).items():
+        shown = "" if value is True else " ".join(value) if isinstance(value, tuple) else value
+        told.append(f"{name.replace('_', ' ')} {shown}".rstrip())
     return ", ".join(told) or "as given"
 
 

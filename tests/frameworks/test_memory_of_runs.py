@@ -289,6 +289,7 @@ def test_a_transform_of_functions_trains_without_telling_what_it_saves() -> None
 
     memory = memory_of(Apply(run, layer=nn.Linear(4, 4)), torch.ones(2, 4), train=True)
     assert memory.peak_nbytes > memory.base_nbytes
+    assert memory.saved_nbytes is None
 
 
 def test_a_pass_that_fails_has_no_memory() -> None:

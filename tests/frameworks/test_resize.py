@@ -15,8 +15,7 @@ from transformers import BatchEncoding
 import modelglass as mg
 from modelglass import Inputs
 from modelglass.errors import InputsError, UsageError
-from modelglass.frameworks.request import TensorSpec
-from modelglass.frameworks.torch.resize import dimensions, resized, resized_specs
+from modelglass.frameworks.torch.resize import dimensions, resized
 
 
 def ids(*shape: int) -> torch.Tensor:
@@ -172,19 +171,6 @@ SPECS = {
     "named": ("input_ids=2x16 pixels=2x3x16x16", "input_ids=4x32 pixels=4x3x16x16"),
     "features": ("2x16x8 1", "4x32x8 1"),
 }
-
-
-@pytest.mark.parametrize(("given", "expected"), SPECS.values(), ids=SPECS)
-def test_specs_follow_the_same_rule(given: str, expected: str) -> None:
-    specs = TensorSpec.parse_all(given.split())
-    assert resized_specs(specs, 4, 32) == TensorSpec.parse_all(expected.split())
-
-
-def test_a_spec_without_a_type_is_taken_for_features() -> None:
-    specs = TensorSpec.parse_all(["2x16"])
-    assert resized_specs(specs, 4, None) == TensorSpec.parse_all(["4x16"])
-    with pytest.raises(InputsError, match="no sequence length"):
-        resized_specs(specs, None, 32)
 
 
 def test_a_fake_run_takes_resized_inputs() -> None:

@@ -71,7 +71,12 @@ LIMITED = replace(
     options=(),
 )
 IMAGES = replace(FITS, seq_len=None, largest_seq_len=None, largest_seq_len_peak_nbytes=None, options=())
-CASES = {"fits": FITS, "does_not": DOES_NOT, "limited": LIMITED, "images": IMAGES}
+BATCH_FAILS = replace(
+    DOES_NOT,
+    next_batch_peak_nbytes=None,
+    options=(option(WhatIf(batch_size=1), None, problem="blocks.0 raised ValueError"),),
+)
+CASES = {"fits": FITS, "batch_fails": BATCH_FAILS, "does_not": DOES_NOT, "limited": LIMITED, "images": IMAGES}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -104,6 +109,11 @@ def test_lines_keep_to_the_width(case: Fit, width: int) -> None:
         assert max(map(cell_width, plain)) <= width
 
 
+def test_one_byte_too_many_can_be_seen() -> None:
+    close = replace(FITS, next_batch_peak_nbytes=24 * GIB + 1)
+    assert "13 would take 24.00 GiB (25,769,803,777 bytes)" in renderer.render(close)
+
+
 def test_the_answer_is_painted() -> None:
     assert renderer.render(DOES_NOT, color=True).startswith("\x1b[31mdoes not fit")
     assert renderer.render(FITS, color=True).startswith("\x1b[1mfits")
@@ -111,7 +121,7 @@ def test_the_answer_is_painted() -> None:
 
 def test_a_search_that_was_limited_in_one_dimension_says_so_of_that_one() -> None:
     lines = renderer.render(LIMITED, width=200).splitlines()
-    largest = [line.split("largest")[1].strip() for line in lines if "largest" in line]
+    largest = [line for line in lines if "largest" in line or "longest" in line]
     assert largest[0].endswith("the search went no further")
     assert largest[1].endswith("1,025 does not fit")
 

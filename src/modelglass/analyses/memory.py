@@ -22,7 +22,7 @@ def memory(lifetimes: Lifetimes, *, optimizer: str | None = None) -> Memory:
     at = max(range(len(moments)), key=lambda index: sum(moments[index]), default=None)
     held = _held_before(whole.storages) if at is None else moments[at]
     trains = whole.forward_steps < len(whole.steps)
-    saved = _saved(whole) if trains else None
+    saved = _saved(whole) if trains and whole.tells_saved else None
     return Memory(
         peak_nbytes=sum(held),
         method="measured" if whole.calibrated else "exact",

@@ -20,6 +20,7 @@ from modelglass.report.lifetimes import Lifetimes, Step, Storage, Tail
 from modelglass.report.model import Model, Module
 
 QUANTIZED = ("int8", "int4")
+IMITATED = ("adam8bit", "adamw8bit")  # optimizers whose state is as large as theirs, their kernels unknown
 SCALE_NBYTES = 4  # float32
 BLOCK = 64  # elements that share a scale in 4 bits
 
@@ -50,7 +51,7 @@ class Units:
 
 def applied(lifetimes: Lifetimes, what_if: WhatIf, model: Model) -> Lifetimes:
     """The run as it would be with those changes that need no other run."""
-    if not is_estimate(what_if):
+    if what_if.weights not in QUANTIZED and what_if.sharding is None:
         return lifetimes
     units = units_of(model)
     if what_if.weights in QUANTIZED:
@@ -66,9 +67,13 @@ def needs_run(what_if: WhatIf) -> WhatIf:
     return replace(what_if, optimizer=None, weights=weights, sharding=None, devices=1)
 
 
-def is_estimate(what_if: WhatIf) -> bool:
-    """Whether some of the changes are worked out by arithmetic."""
-    return what_if.weights in QUANTIZED or (what_if.sharding is not None and what_if.devices != 1)
+def is_estimate(what_if: WhatIf, optimizer: str | None = None) -> bool:
+    """Whether some of the changes, or the optimizer of the step, are worked out by arithmetic."""
+    return (
+        what_if.weights in QUANTIZED
+        or (what_if.sharding is not None and what_if.devices != 1)
+        or (what_if.optimizer or optimizer) in IMITATED
+    )
 
 
 def quantized(lifetimes: Lifetimes, weights: str, units: Units) -> Lifetimes:
@@ -103,10 +108,10 @@ def sharded(lifetimes: Lifetimes, sharding: str, devices: int, units: Units) -> 
     """What one of several devices holds. Not included are buffers of the communication itself.
 
     ddp:    all of it, and a second copy of the gradients: the buckets that are sent.
-    fsdp2:  parameters whole; gradients and optimizer state / devices, a block's gradients whole until its
-            backward pass ends.
-    fsdp3:  as fsdp2 with parameters / devices, too, and gathered: the block at work, the next one, and all
-            that is in no block from the first kernel to the last of backward.
+    fsdp3:  parameters, gradients and optimizer state / devices; and in whole: parameters of the block at work
+            and of the next one, gradients of a block until its backward pass ends, and both of all that is in
+            no block from the first kernel to the last of backward.
+    fsdp2:  as fsdp3, a block's parameters in whole from its forward pass to the end of its backward pass.
     tensor: weights of linear and embedding layers, their gradients and state, and what is saved for backward
             inside of blocks / devices.
 
@@ -179,23 +184,23 @@ def _data_parallel(lifetimes: Lifetimes, devices: int, units: Units) -> Lifetime
     return replace(lifetimes, storages=(*lifetimes.storages, *buckets))
 
 
-def _fully_sharded(lifetimes: Lifetimes, devices: int, units: Units, *, parameters: bool) -> Lifetimes:
+def _fully_sharded(lifetimes: Lifetimes, devices: int, units: Units, *, again: bool) -> Lifetimes:
+    """`again`: a block's parameters are given back after forward, and gathered again for backward."""
     stays = list(_stays(lifetimes.steps, units))
-    last = len(lifetimes.steps) - 1
-    ends = _Ends(stays, units, last)
+    ends = _Ends(stays, units, len(lifetimes.steps) - 1)
+    spans = stays if again else list(_from_forward_to_backward(stays))
     # Those of the run keep their places: an optimizer's part refers to them.
-    kept, more = [], list(_gathered(lifetimes, units, stays) if parameters else ())
+    kept, more = [], list(_gathered(lifetimes, devices, units, spans))
     for storage in lifetimes.storages:
-        if storage.category == "optimizer_state" or (parameters and storage.category == "parameters"):
+        if storage.category in ("parameters", "optimizer_state"):
             storage = _shard(storage, devices)
         elif storage.category == "gradients":
             end = ends.of(storage)
             if storage.died is None or storage.died > end:
                 if storage.born is not None:
                     more.append(replace(storage, died=end))
-                storage = replace(
-                    _shard(storage, devices), born=storage.born if storage.born is None else end
-                )
+                born = None if storage.born is None else end
+                storage = replace(_shard(storage, devices), born=born)
         kept.append(storage)
     tails = {
         name: replace(tail, storages=tuple(_shard(each, devices) for each in tail.storages))
@@ -206,24 +211,47 @@ def _fully_sharded(lifetimes: Lifetimes, devices: int, units: Units, *, paramete
 
 @dataclass(frozen=True)
 class _Stay:
-    """From when to when a pass is in one block."""
+    """From when to when a pass is in one block, and since when that block is needed."""
 
     block: str
     backward: bool
+    needed: int
     first: int
     last: int
 
 
 def _stays(steps: Sequence[Step], units: Units) -> Iterator[_Stay]:
-    """The blocks in the order in which the passes go through them; kernels of no block change nothing."""
-    places = (
-        (units.block_of(step.module), step.phase in ("backward", "recompute"), index)
-        for index, step in enumerate(steps)
-    )
+    """The blocks in the order in which the passes go through them; kernels of no block change nothing.
+
+    A block is needed when the one before it begins; the first of a backward pass, when that pass begins.
+    """
+    backward = [step.phase in ("backward", "recompute") for step in steps]
+    places = ((units.block_of(step.module), backward[index], index) for index, step in enumerate(steps))
     inside = (place for place in places if place[0] is not None)
-    for (block, backward), group in groupby(inside, key=lambda place: place[:2]):
+    before: _Stay | None = None
+    for (block, returning), group in groupby(inside, key=lambda place: place[:2]):
         indices = [index for _, _, index in group]
-        yield _Stay(block or "", backward, indices[0], indices[-1])
+        needed = first = indices[0]
+        if before is not None and before.backward == returning:
+            needed = before.first
+        elif returning:
+            since = 0 if before is None else before.last + 1
+            needed = next(index for index in range(since, first + 1) if backward[index])
+        before = _Stay(block or "", returning, needed, first, indices[-1])
+        yield before
+
+
+def _from_forward_to_backward(stays: Iterable[_Stay]) -> Iterator[_Stay]:
+    """Each block's stays as one, from each forward pass to the backward pass that follows it."""
+    open_: dict[str, _Stay] = {}
+    for stay in stays:
+        known = open_.get(stay.block)
+        if known is not None and known.backward and not stay.backward:
+            yield open_.pop(stay.block)
+            known = None
+        since = stay if known is None else known
+        open_[stay.block] = replace(stay, needed=since.needed, first=since.first)
+    yield from open_.values()
 
 
 class _Ends:
@@ -242,21 +270,20 @@ class _Ends:
         return max(next(around, born) if block else self._last, born)
 
 
-def _gathered(lifetimes: Lifetimes, units: Units, stays: Sequence[_Stay]) -> Iterator[Storage]:
-    """Parameters in whole: of each block from when the one before it begins, of the rest all the time."""
+def _gathered(lifetimes: Lifetimes, devices: int, units: Units, stays: Iterable[_Stay]) -> Iterator[Storage]:
+    """Parameters in whole, as many shards as devices: of blocks while needed, of the rest all the time."""
     sizes: dict[str | None, int] = defaultdict(int)
     for storage in lifetimes.storages:
         if storage.category == "parameters":
-            sizes[units.block_of(storage.name)] += storage.nbytes
+            sizes[units.block_of(storage.name)] += devices * _shard(storage, devices).nbytes
     if lifetimes.steps and sizes[None]:
         last = len(lifetimes.steps) - 1
         yield Storage(nbytes=sizes[None], category="temporaries", born=0, died=last, name="(gathered)")
-    for before, stay in zip((None, *stays), stays, strict=False):
-        prefetched = before is not None and before.backward == stay.backward
+    for stay in stays:
         yield Storage(
             nbytes=sizes[stay.block],
             category="temporaries",
-            born=before.first if before is not None and prefetched else stay.first,
+            born=stay.needed,
             died=stay.last,
             name=f"{stay.block} (gathered)",
         )
@@ -298,8 +325,8 @@ def _belongs(storage: Storage, units: Units) -> bool:
 
 _SHARDED: dict[str, Callable[[Lifetimes, int, Units], Lifetimes]] = {
     "ddp": _data_parallel,
-    "fsdp2": lambda *given: _fully_sharded(*given, parameters=False),
-    "fsdp3": lambda *given: _fully_sharded(*given, parameters=True),
+    "fsdp2": lambda *given: _fully_sharded(*given, again=False),
+    "fsdp3": lambda *given: _fully_sharded(*given, again=True),
     "tensor": _tensor_parallel,
 }
 

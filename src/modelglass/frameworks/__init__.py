@@ -19,7 +19,7 @@ def framework_of(native: object) -> str | None:
 
 
 def adapter(framework: str) -> ModuleType:
-    """The adapter's module: it offers `accepts`, `observe`, `sizes`, `values`, `reproducer`, `seeded`."""
+    """The adapter's module: it offers `accepts`, `observe`, `folded`, `sizes`, `values`, `reproducer`, ..."""
     return import_module(f"modelglass.frameworks.{framework}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from modelglass.renderers._escape import markdown, printable
+from modelglass.renderers._escape import cell_width, markdown, printable
 from modelglass.renderers._json import pretty
 from modelglass.renderers._markdown import head, line
 from modelglass.renderers._terminal import BOLD, DIM, GAP, RED, Paint, Style, Table, painter, wrapped
@@ -22,7 +22,7 @@ VERSION = 1
 _COLUMNS = ("change", "peak", "left", "fits", "method")
 _HEADS = ("change", "peak", "left", "fits", "figure")
 _NUMBERS = frozenset({"peak", "left"})
-_FLEXIBLE = {"change": 24}
+_NARROWEST = 24  # cells of a change
 _SURE = {
     "exact": "exact for live tensors; what kernels take for themselves is not included",
     "measured": "live tensors exact, what kernels take for themselves measured",
@@ -81,10 +81,13 @@ def _facts(fit: Fit) -> Iterator[tuple[str, str]]:
     yield "margin", f"{_exactly(left)} left" if left >= 0 else f"{_exactly(-left)} missing"
     if fit.batch_size is not None:
         yield "batch size", f"{fit.batch_size:,}"
-        yield "  largest", _largest(fit, "batch_size", fit.largest_batch, fit.largest_batch_peak_nbytes)
+        yield "largest batch", _largest(fit, "batch_size", fit.largest_batch, fit.largest_batch_peak_nbytes)
     if fit.seq_len is not None:
         yield "sequence length", f"{fit.seq_len:,}"
-        yield "  largest", _largest(fit, "seq_len", fit.largest_seq_len, fit.largest_seq_len_peak_nbytes)
+        yield (
+            "longest sequence",
+            _largest(fit, "seq_len", fit.largest_seq_len, fit.largest_seq_len_peak_nbytes),
+        )
     yield "fake runs", f"{fit.runs:,}"
 
 
@@ -98,9 +101,12 @@ def _largest(fit: Fit, name: str, largest: int | None, nbytes: int | None) -> st
     more = f"{(largest or 0) + 1:,}"
     ending = _ending(fit, name)
     if ending is not None:
-        return f"{found}; {more} cannot run: {ending.problem}"
-    if name == "batch_size" and fit.next_batch_peak_nbytes is not None:
-        return f"{found}; {more} would take {size(fit.next_batch_peak_nbytes)}"
+        known = "unknown" if largest is None else found
+        return f"{known}; {more} cannot run: {ending.problem}"
+    beyond = fit.next_batch_peak_nbytes
+    if name == "batch_size" and beyond is not None:
+        told = size(beyond) if size(beyond) != size(fit.device_nbytes) else _exactly(beyond)
+        return f"{found}; {more} would take {told}"
     if fit.limited and largest == max(fit.largest_batch or 0, fit.largest_seq_len or 0):
         return f"{found}; the search went no further"
     return f"{found}; {more} does not fit"
@@ -150,8 +156,15 @@ def _facts_text(fit: Fit, width: int, paint: Paint) -> str:
 
 def _table_text(fit: Fit, changes: list[Option], width: int, paint: Paint) -> str:
     rows = [[printable(text) for text in _row(fit, option)] for option in changes]
-    table = Table(_COLUMNS, _HEADS, rows, numbers=_NUMBERS, flexible=_FLEXIBLE)
-    return table.text(width, [_style(option) for option in changes], paint)
+    others = [max(map(cell_width, column)) + GAP for column in zip(_HEADS, *rows, strict=True)][1:]
+    room = max(_NARROWEST, width - sum(others))
+    lines, styles = [], []
+    for row, option in zip(rows, changes, strict=True):
+        first, *rest = wrapped(row[0], room)
+        lines += [[first, *row[1:]], *([part, *[""] * len(others)] for part in rest)]
+        styles += [_style(option)] * (1 + len(rest))
+    table = Table(_COLUMNS, _HEADS, lines, numbers=_NUMBERS, flexible={"change": _NARROWEST})
+    return table.text(width, styles, paint)
 
 
 def _style(option: Option) -> Style:

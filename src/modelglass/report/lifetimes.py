@@ -16,7 +16,7 @@ Category: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One kernel that ran: its name, the module and phase it belongs to.
+    """One kernel that ran and may have taken memory: its name, the module and phase it belongs to.
 
     `scratch_nbytes` is what it took for itself while it ran, beyond its results; None: nobody measured it.
     """
@@ -72,6 +72,7 @@ class Lifetimes:
     storages: tuple[Storage, ...]
     forward_steps: int
     tails: Mapping[str, Tail] = field(default_factory=dict)  # by the optimizer's name
+    tells_saved: bool = True  # whether autograd said what it saves for backward
     calibrated: bool = False
     missing: Mapping[str, str] = field(default_factory=dict)
 

@@ -2,6 +2,6 @@
 
 from modelglass.frameworks.torch.process import seeded
 from modelglass.frameworks.torch.reproduce import reproducer
-from modelglass.frameworks.torch.session import accepts, observe, sizes, values
+from modelglass.frameworks.torch.session import accepts, folded, observe, sizes, values
 
-__all__ = ["accepts", "observe", "reproducer", "seeded", "sizes", "values"]
+__all__ = ["accepts", "folded", "observe", "reproducer", "seeded", "sizes", "values"]

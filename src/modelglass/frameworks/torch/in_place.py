@@ -17,19 +17,30 @@ from modelglass.frameworks.torch.recorder import Place
 _aten = torch.ops.aten
 # A bias or a mask is added to a product that the operator itself has just made.
 _ADDS_TO_ITS_OWN = frozenset({_aten.linear.default, _aten.scaled_dot_product_attention.default})
+_RECURRENT = frozenset(
+    packet.input
+    for packet in (_aten.lstm, _aten.gru, _aten.rnn_tanh, _aten.rnn_relu)  # of linear layers inside them
+)
 
 
 def written(func: Any, args: tuple[Any, ...], place: Place) -> Iterable[torch.Tensor]:
     """The tensors one of which a real run would write the result to, provided that nobody else holds it."""
     if func is _aten.add.Tensor:
-        if place.operator in _ADDS_TO_ITS_OWN:
-            return [args[0]]
-        if place.phase == "backward" and place.node is None:
-            # The engine sums gradients that reach a node on several ways.
-            return [tensor for tensor in args[:2] if isinstance(tensor, torch.Tensor)]
+        biased = place.operator in _RECURRENT and isinstance(args[1], torch.Tensor) and args[1].dim() == 1
+        return [args[0]] if biased or place.operator in _ADDS_TO_ITS_OWN else ()
     if func is _aten.index_put.default and place.phase == "backward":
         return [args[0]]  # the zeros into which the gradient of an index goes
     return ()
+
+
+def is_sum_of_gradients(func: Any, args: tuple[Any, ...], place: Place) -> bool:
+    """Whether this may be the engine adding up what reaches one node on several ways."""
+    return (
+        func is _aten.add.Tensor
+        and place.phase == "backward"
+        and place.operator is func
+        and all(isinstance(arg, torch.Tensor) for arg in args[:2])
+    )
 
 
 def results(func: Any, result: Any, place: Place) -> Iterable[torch.Tensor]:

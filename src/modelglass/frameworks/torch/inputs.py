@@ -11,8 +11,8 @@ from torch import nn
 from modelglass.errors import InputsError, UsageError
 from modelglass.frameworks.request import Inputs, TensorSpec
 from modelglass.frameworks.torch.describe import dtype_name
+from modelglass.frameworks.torch.known import is_knowable
 from modelglass.frameworks.torch.structure import walk
-from modelglass.report import Shape
 
 _SEED = 0
 
@@ -20,7 +20,7 @@ _SEED = 0
 def make(native: nn.Module, specs: tuple[TensorSpec, ...], device: str | None, *, fake: bool) -> Inputs:
     """Tensors as the specs say: integers within every embedding's range, the rest from a normal draw.
 
-    For a fake run they have no values, and take no memory.
+    For a fake run they have no values and take no memory, except for small ones of whole numbers.
     """
     target = _device(native, device)
     made = [(spec.name, _tensor(native, spec, target, fake=fake)) for spec in specs]
@@ -34,8 +34,10 @@ def _tensor(native: nn.Module, spec: TensorSpec, device: torch.device, *, fake: 
     dtype = _natural_dtype(native) if spec.dtype is None else dtype_named(spec.dtype)
     try:
         if fake and device.type == "cpu":
-            return torch.empty(spec.shape, dtype=dtype, device="meta")
-        return _values(native, spec.shape, dtype).to(device, dtype)
+            empty = torch.empty(spec.shape, dtype=dtype, device="meta")
+            if not is_knowable(empty):
+                return empty
+        return _values(native, spec, dtype).to(device, dtype)
     except (RuntimeError, TypeError, ValueError, NotImplementedError) as cause:
         shape = "x".join(map(str, spec.shape))
         raise InputsError(
@@ -44,13 +46,14 @@ def _tensor(native: nn.Module, spec: TensorSpec, device: torch.device, *, fake: 
         ) from cause
 
 
-def _values(native: nn.Module, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
+def _values(native: nn.Module, spec: TensorSpec, dtype: torch.dtype) -> torch.Tensor:
+    shape = spec.shape
     if dtype.is_floating_point or dtype.is_complex:
         # A generator of our own: the user's random state is not ours to use.
         generator = torch.Generator("cpu").manual_seed(_SEED)
         draw = dtype if dtype.is_complex else torch.float32
         return torch.randn(shape, generator=generator, dtype=draw, device="cpu")
-    if dtype is torch.bool:
+    if dtype is torch.bool or "mask" in (spec.name or ""):  # that hides nothing
         return torch.ones(shape, dtype=dtype, device="cpu")
     return (torch.arange(prod(shape), device="cpu") % _id_bound(native)).reshape(shape)
 

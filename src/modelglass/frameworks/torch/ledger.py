@@ -47,6 +47,7 @@ class _Record:
     saved_by: str | None = None
     reference: Any = None  # a weak one, whose end is the storage's end
     in_tail: bool = False
+    node: int | None = None  # of autograd, at work when it was made
 
     def storage(self) -> Storage:
         return Storage(
@@ -123,7 +124,7 @@ class Ledger:
 
     def on_kernel(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run) -> Any:
         """Have `run` run the kernel, and enter what it made."""
-        if self._paused or not is_work(func):
+        if self._paused or not _makes(func):
             return run(func, args, kwargs)
         if self._before:
             return self._met_before(run(func, args, kwargs))
@@ -133,16 +134,15 @@ class Ledger:
             self._node = place.node
         question = None if self._probe is None else self._probe.question(func, args, kwargs)
         step = _Ran(func, place.module, place.phase, question)
-        step.reuses = [self._live.get(memory_of(tensor)) for tensor in in_place.written(func, args, place)]
+        step.reuses = self._reused(func, args, place)
         at = self._now()
         self._part.steps.append(step)
         result = run(func, args, kwargs)
-        if _makes(func):
-            for tensor in in_place.results(func, result, place):
-                self._meet(tensor, at, step)
-            self._count_numbers(func, args, result, at, step)
-            if self._probe is not None and question is not None:
-                self._probe.made(question, result)
+        for tensor in in_place.results(func, result, place):
+            self._meet(tensor, at, step)
+        self._count_numbers(func, args, result, step, place)
+        if self._probe is not None and question is not None:
+            self._probe.made(question, result)
         return result
 
     def appeared(self, tensor: torch.Tensor) -> None:
@@ -215,6 +215,7 @@ class Ledger:
             steps=_steps(self._run, answers),
             storages=self._run.storages,
             forward_steps=len(self._run.steps) if forward is None else forward,
+            tells_saved=self._saving,
             tails={
                 name: Tail(steps=_steps(part, answers), storages=part.storages, freed=part.freed)
                 for name, part in self._tails.items()
@@ -254,7 +255,15 @@ class Ledger:
             if step is not None:
                 step.made.append(record)
 
-    def _count_numbers(self, func: Any, args: tuple[Any, ...], result: Any, at: int, step: _Ran) -> None:
+    def _reused(self, func: Any, args: tuple[Any, ...], place: Place) -> list[_Record | None]:
+        """The memory that a real run may put the result into."""
+        if in_place.is_sum_of_gradients(func, args, place):
+            old, new = (self._live.get(memory_of(tensor)) for tensor in args[:2])
+            # The engine adds to what an earlier node gave; a sum inside one node's formula is another matter.
+            return [old, new] if old is not None and old.node != place.node else []
+        return [self._live.get(memory_of(tensor)) for tensor in in_place.written(func, args, place)]
+
+    def _count_numbers(self, func: Any, args: tuple[Any, ...], result: Any, step: _Ran, place: Place) -> None:
         """A number in a tensor's place becomes a tensor while the kernel runs, and once more in its type.
 
         The first of the two lives on where the gradient needs it; hooks do not show that.
@@ -264,20 +273,21 @@ class Ledger:
                 continue
             wide = _WIDE[type(args[position])]
             dtype = result.dtype if isinstance(result, torch.Tensor) else wide
-            number = self._entered(wide.itemsize, wide, at)
-            step.numbers_nbytes += wide.itemsize
             if dtype is not wide:
-                self._entered(dtype.itemsize, dtype, at)
-                step.numbers_nbytes += dtype.itemsize
+                self._entered(dtype.itemsize, dtype, step)
+            if place.node in self._numbers:
+                continue  # the node has it as a tensor already
+            number = self._entered(wide.itemsize, wide, step)
             if self._saving and _keeps_number(func) and args[0].requires_grad and torch.is_grad_enabled():
                 number.died = None
                 number.category = "activations"
                 newest = torch._C._autograd._get_sequence_nr() - 1
                 self._numbers.setdefault(newest, []).append(number)
 
-    def _entered(self, nbytes: int, dtype: torch.dtype, at: int) -> _Record:
+    def _entered(self, nbytes: int, dtype: torch.dtype, step: _Ran) -> _Record:
         """A record of memory that no tensor of ours shows, gone with the kernel."""
-        records = self._part.records
+        step.numbers_nbytes += nbytes
+        at, records = self._now() - 1, self._part.records
         record = _Record(len(records), nbytes, "temporaries", at, (), dtype, None, at)
         record.in_tail = self._part is not self._run
         records.append(record)
@@ -296,6 +306,7 @@ class Ledger:
         records = self._part.records
         record = _Record(len(records), storage.nbytes(), category, born, shape_of(tensor), tensor.dtype, name)
         record.in_tail = self._part is not self._run
+        record.node = self._node
         record.reference = weakref.ref(storage, partial(self._close, key))
         records.append(record)
         self._live[key] = record
@@ -347,7 +358,9 @@ def _resize_results(part: _Part, answers: Mapping[Question, Answer]) -> None:
     storages = list(part.storages)
     for ran in part.steps:
         answer = answers.get(ran.question) if ran.question is not None else None
-        if isinstance(answer, Taken) and len(answer.results) == len(ran.made):
+        if not isinstance(answer, Taken) or _has_its_own_shape(ran.func):
+            continue
+        if len(answer.results) == len(ran.made):
             for record, nbytes in zip(ran.made, answer.results, strict=True):
                 if record is not None and record.nbytes != nbytes:
                     record.nbytes = nbytes
@@ -396,6 +409,12 @@ def _tensor_places(func: Any) -> tuple[int, ...]:
 
 
 @cache
+def _has_its_own_shape(func: Any) -> bool:
+    """Whether values decide on the result's shape, so that made-up ones say nothing about it."""
+    return isinstance(func, torch._ops.OpOverload) and torch.Tag.dynamic_output_shape in func.tags
+
+
+@cache
 def _keeps_number(func: Any) -> bool:
     """Whether the gradient needs the number that a tensor is multiplied or divided by."""
     return kernel_name(func) in ("aten.mul", "aten.div")
@@ -403,9 +422,11 @@ def _keeps_number(func: Any) -> bool:
 
 @cache
 def _makes(func: Any) -> bool:
-    """Whether the result may be in new memory: a view of a tensor from elsewhere is not new."""
+    """Whether a kernel may take memory: it is neither a view nor the reading of a property."""
     if not isinstance(func, torch._ops.OpOverload):
         return True
+    if not is_work(func):
+        return False
     return not func.is_view or overload_name(func).startswith("aten.lift_fresh")
 
 

@@ -55,10 +55,11 @@ class Pass:
                 loss = self._loss(output)
             self._backward(loss)
             for _ in range(1, min(self._request.what_if.accumulate, ROUNDS)):
-                with self._recorder.paused(), self._autocast():
-                    output = call()
-                    loss = self._loss(output)
-                self._backward(loss)
+                with self._recorder.paused():  # the same again is no more of the model's work
+                    with self._autocast():
+                        output = call()
+                        loss = self._loss(output)
+                    self._backward(loss)
         self._ledger.declare("gradients", _gradients(self._model))
         self._ledger.run_ended()
         if self._request.train and self.trained:
@@ -84,11 +85,14 @@ class Pass:
     def _optimize(self) -> None:
         """Take a step with each optimizer, all from the same point."""
         given = self._request.optimizer
-        wanted = [] if given is None else [given, *self._request.other_optimizers]
+        if given is None:
+            return
+        on_copies = self._request.what_if.master_weights
+        others = () if on_copies else self._request.other_optimizers  # a step on copies takes the gradients
+        wanted = dict(map(factory, (*others, given)))
         named = {name: param for name, param in self._model.named_parameters() if param.requires_grad}
-        for each in wanted:
-            name, make = factory(each)
-            if self._request.what_if.master_weights:
+        for name, make in wanted.items():
+            if on_copies:
                 make = partial(MasterWeights, make=make)
             try:
                 with self._recorder.paused(), self._ledger.tail(name):

@@ -190,7 +190,9 @@ class Recorder:
 
     def on_op(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operator and write it down."""
-        if self._paused or self._current is not None or self._is_ours():
+        if self._paused or self._is_ours():
+            return self.on_op_alone(func, args, kwargs)
+        if self._current is not None:
             return func(*args, **kwargs)
         pending = self._begin(func, args, kwargs)
         self._current = pending
@@ -209,7 +211,7 @@ class Recorder:
 
     def on_op_alone(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operator of which nobody wants to know more than that its kernels belong to it."""
-        if self._paused or self._current is not None:
+        if self._current is not None:
             return func(*args, **kwargs)
         self._current = _Pending(func, None, "forward", {}, ())
         try:

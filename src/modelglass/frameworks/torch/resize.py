@@ -1,4 +1,4 @@
-"""The same inputs with another batch size or sequence length, at no cost: resized tensors have no values.
+"""The same inputs with another batch size or sequence length, at no cost: large ones have no values.
 
 What is what follows from shapes alone:
 
@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
+from math import prod
 from typing import Any
 
 import torch
@@ -22,13 +23,13 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.utils.rnn import PackedSequence
 
 from modelglass.errors import InputsError, UsageError
-from modelglass.frameworks.request import Inputs, TensorSpec
+from modelglass.frameworks.request import Inputs
 from modelglass.frameworks.torch.describe import DEPTH_LIMIT
 from modelglass.frameworks.torch.fake_mode import FakeMode
+from modelglass.frameworks.torch.known import LARGEST, is_knowable
 from modelglass.report import Shape
 
 _WHOLE = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
-_WHOLE_NAMES = frozenset(str(dtype).removeprefix("torch.") for dtype in _WHOLE)
 
 
 def dimensions(inputs: Inputs) -> tuple[int | None, int | None]:
@@ -46,7 +47,7 @@ def dimensions(inputs: Inputs) -> tuple[int | None, int | None]:
 def resized(inputs: Inputs, batch_size: int | None, seq_len: int | None) -> Inputs:
     """The inputs with another batch size, sequence length or both; what stays the same is the same object.
 
-    A resized tensor is on `meta`, or a fake tensor of its device where that is not the CPU.
+    A resized tensor has no values and no memory, except for small ones of whole numbers: theirs may decide.
     """
     change = _Change.of(dimensions(inputs), batch_size, seq_len)
     made: dict[int, torch.Tensor] = {}
@@ -57,17 +58,6 @@ def resized(inputs: Inputs, batch_size: int | None, seq_len: int | None) -> Inpu
         return made[id(tensor)]
 
     return Inputs(args=_rebuilt(inputs.args, new), kwargs=_rebuilt(dict(inputs.kwargs), new))
-
-
-def resized_specs(
-    specs: tuple[TensorSpec, ...], batch_size: int | None, seq_len: int | None
-) -> tuple[TensorSpec, ...]:
-    """Shapes with another batch size, sequence length or both, by the same rule as tensors.
-
-    A spec without a type counts as floating, unless it has 2 dimensions and its name ends in "ids".
-    """
-    change = _Change.of(_dimensions(map(_spec_form, specs)), batch_size, seq_len)
-    return tuple(replace(spec, shape=change.shape(_spec_form(spec))) for spec in specs)
 
 
 @dataclass(frozen=True)
@@ -136,14 +126,6 @@ def _form(tensor: torch.Tensor) -> _Form:
     return _Form(tuple(tensor.shape), "whole" if tensor.dtype in _WHOLE else kind)
 
 
-def _spec_form(spec: TensorSpec) -> _Form:
-    if spec.dtype is None:
-        named = len(spec.shape) == 2 and (spec.name or "").endswith("ids")
-        return _Form(spec.shape, "whole" if named else "floating")
-    whole = "whole" if spec.dtype in _WHOLE_NAMES else "floating"
-    return _Form(spec.shape, "other" if spec.dtype == "bool" else whole)
-
-
 def _is_plain(tensor: torch.Tensor) -> bool:
     """Whether a tensor is rows of memory and no more: only such ones can be made in another size."""
     kinds = (torch.Tensor, torch.nn.Parameter, FakeTensor)
@@ -161,10 +143,19 @@ def _resized_tensor(tensor: torch.Tensor, change: _Change) -> torch.Tensor:
     shape = change.shape(_form(tensor))
     if shape == tuple(tensor.shape):
         return tensor
+    if tensor.device.type == "cpu" and is_knowable(tensor) and prod(shape) * tensor.itemsize <= LARGEST:
+        return _repeated(tensor, shape)
     made = torch.empty_strided(shape, _strides(tensor, shape), dtype=tensor.dtype, device="meta")
     if tensor.device.type not in ("cpu", "meta"):
         made = FakeTensor(FakeMode(), made, tensor.device)
     return made.requires_grad_(tensor.requires_grad)
+
+
+def _repeated(tensor: torch.Tensor, shape: Shape) -> torch.Tensor:
+    """The same values over again, or the first of them: a mask of ones stays one."""
+    for dim, size in enumerate(shape):
+        tensor = tensor.index_select(dim, torch.arange(size) % max(tensor.shape[dim], 1))
+    return tensor
 
 
 def _strides(tensor: torch.Tensor, shape: Shape) -> Shape:

@@ -19,12 +19,13 @@ from torch.nn.parameter import is_lazy
 from modelglass.collector import without_gc
 from modelglass.errors import InputsError
 from modelglass.frameworks.request import Inputs, Observation, Request
-from modelglass.frameworks.torch import structure
+from modelglass.frameworks.torch import folding, structure
 from modelglass.frameworks.torch.borrow import borrowed
 from modelglass.frameworks.torch.cache import cache_dtype, config_of, observed_cache
 from modelglass.frameworks.torch.calibration import Probe
 from modelglass.frameworks.torch.describe import Describer, memory_of, tensors_in, unobserved
 from modelglass.frameworks.torch.fake_mode import FakeMode
+from modelglass.frameworks.torch.folding import Place, repeated
 from modelglass.frameworks.torch.inputs import dtype_named, make
 from modelglass.frameworks.torch.known import shown
 from modelglass.frameworks.torch.ledger import Ledger, held_tensors, named_tensors
@@ -64,6 +65,20 @@ def observe(native: Any, request: Request) -> Observation:
         config=config_of(native),
         cache_dtype=cache_dtype(native),
     )
+
+
+def folded(native: Any, request: Request, place: Place) -> Lifetimes | None:
+    """What `observe` would find of memory, from short runs with few of the model's equal blocks.
+
+    `place` works it out for all of them. None: there are no such blocks, or the short runs do not tell.
+    """
+    native = _module(native)
+    if request.mode != "fake" or request.calibrate:
+        return None
+    lists = repeated(native)
+    if not lists or not all(blocks.are_alike_to(request.what_if.checkpoint) for blocks in lists):
+        return None
+    return folding.folded(lists, lambda: _run(native, request, fake=True).lifetimes, place)
 
 
 def values(native: Any) -> Mapping[str, Values | str]:
