@@ -315,10 +315,13 @@ def main() -> int:
 
 PAGE = """# Benchmarks: memory
 
-What modelglass predicts of a pass or a training step, beside what torch's profiler says a real one takes: parameters, buffers and inputs, plus the peak of allocations on the CPU, in bytes. The real
-step is run in the same process, on a model of its own. Training is forward, loss, backward and AdamW; the second step finds gradients gone and the optimizer's state made. *Predicted* is the
-peak of live tensors, *calibrated* adds what kernels take for themselves. *Wrong moments* are those of the whole calibrated timeline at which something else is held than the real run ever held. Beside
-it the total of torchinfo's own estimate. `python benchmarks/memory_truth.py -o docs/benchmarks-memory.md` writes this page.
+What modelglass predicts of a pass or a training step, beside what torch's profiler says a real one takes:
+parameters, buffers and inputs, plus the peak of allocations on the CPU, in bytes. The real step is run in
+the same process, on a model of its own. Training is forward, loss, backward and AdamW; the second step
+finds gradients gone and the optimizer's state made. *Predicted* is the peak of live tensors, *calibrated*
+adds what kernels take for themselves. *Wrong moments* are those of the whole calibrated timeline at which
+something else is held than the real run ever held. Beside it the total of torchinfo's own estimate. `python
+benchmarks/memory_truth.py -o docs/benchmarks-memory.md` writes this page.
 
 """
 

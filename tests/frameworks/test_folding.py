@@ -1,0 +1,301 @@
+"""Runs in which few of the equal blocks are in place, beside runs of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import modelglass as mg
+from fingerprint import fingerprint
+from models import SMALL, Apply, ids, transformers_model
+from modelglass.analyses.blocks import placed
+from modelglass.analyses.memory import memory
+from modelglass.frameworks import torch as adapter
+from modelglass.frameworks.request import Inputs, Request
+from modelglass.frameworks.torch import folding
+from modelglass.frameworks.torch.folding import Blocks, repeated
+from modelglass.report import Lifetimes
+
+COUNT = 9
+SIZES: dict[str, Any] = {**SMALL, "hidden_size": 32, "num_hidden_layers": COUNT, "vocab_size": 50}
+Case = tuple[nn.Module, Any]
+
+
+@pytest.fixture(autouse=True)
+def _worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models of a test are so small that whole runs cost no more."""
+    monkeypatch.setattr(folding, "WORTH", 10.0)
+
+
+def text(name: str, suffix: str = "ForCausalLM", **more: Any) -> Case:
+    model = transformers_model(name, suffix, **{**SIZES, "pad_token_id": 0, **more})
+    return model, {"input_ids": ids(8), "labels": ids(8)}
+
+
+def mlp(width: int = 8) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+
+
+def gpt2() -> Case:
+    sizes = {"n_layer": COUNT, "n_embd": 32, "n_head": 4, "n_positions": 16}
+    return text("GPT2", "LMHeadModel", **sizes, bos_token_id=0, eos_token_id=1)
+
+
+def t5() -> Case:
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": COUNT, "num_heads": 4}
+    model = transformers_model("T5", "ForConditionalGeneration", vocab_size=50, **sizes, num_decoder_layers=1)
+    model.config.decoder_start_token_id = 0
+    return model, {"input_ids": ids(8), "labels": ids(8)}
+
+
+def vit() -> Case:
+    sizes = {"image_size": 16, "patch_size": 8}
+    model = transformers_model("ViT", "ForImageClassification", **{**SIZES, **sizes})
+    return model, {"pixel_values": torch.randn(2, 3, 16, 16), "labels": torch.tensor([0, 1])}
+
+
+def timm_model(name: str, size: int = 32, **settings: Any) -> Case:
+    import timm
+
+    return timm.create_model(name, num_classes=3, **settings), torch.randn(2, 3, size, size)
+
+
+def encoder() -> Case:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    return nn.TransformerEncoder(layer, COUNT, enable_nested_tensor=False), torch.randn(2, 5, 16)
+
+
+def transformer() -> Case:
+    """Two lists."""
+    model = nn.Transformer(16, 2, COUNT, COUNT, 32, batch_first=True)
+    return model, (torch.randn(2, 5, 16), torch.randn(2, 4, 16))
+
+
+def checkpointed(reentrant: bool) -> Case:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = checkpoint(layer, x, use_reentrant=reentrant)
+        return self.head(x)
+
+    first = nn.Linear(8, 8)
+    model = nn.Sequential(
+        first, Apply(forward, layers=nn.ModuleList(mlp() for _ in range(COUNT)), head=first)
+    )
+    return model, torch.randn(4, 8)
+
+
+class LoRA(nn.Module):
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.down = nn.Linear(base.in_features, 2, bias=False)
+        self.up = nn.Linear(2, base.out_features, bias=False)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.base(x) + self.up(self.down(x))
+
+
+def lora() -> Case:
+    model: Any
+    model, inputs = text("Llama")
+    model.requires_grad_(False)
+    for layer in model.model.layers:
+        layer.self_attn.q_proj = LoRA(layer.self_attn.q_proj)
+    return model, inputs
+
+
+def last_trains() -> Case:
+    model: Any
+    model, inputs = text("Llama")
+    model.model.layers[:-1].requires_grad_(False)
+    return model, inputs
+
+
+ALIKE: dict[str, Callable[[], Case]] = {
+    "mlp": lambda: (nn.Sequential(*(mlp() for _ in range(COUNT))), torch.randn(4, 8)),
+    "llama": partial(text, "Llama", tie_word_embeddings=True),
+    "gpt2": gpt2,
+    "bert": partial(text, "Bert", "ForMaskedLM"),
+    "t5": t5,
+    "vit": vit,
+    "mixtral": partial(text, "Mixtral", num_local_experts=4),
+    "qwen3": partial(text, "Qwen3", head_dim=8),
+    "encoder": encoder,
+    "transformer": transformer,
+    "timm vit": partial(
+        timm_model, "vit_tiny_patch16_224", img_size=32, depth=COUNT, embed_dim=24, num_heads=2
+    ),
+    "timm convnext": partial(timm_model, "convnext_atto", 64, depths=(1, 1, COUNT, 1), dims=(4, 8, 8, 16)),
+    "checkpointed": partial(checkpointed, False),
+    "checkpointed again": partial(checkpointed, True),
+    "lora": lora,
+    "last trains": last_trains,
+}
+
+
+def request(inputs: Any, *, train: bool, **more: Any) -> Request:
+    if isinstance(inputs, dict):
+        given = Inputs(kwargs=inputs)
+    else:
+        given = Inputs(args=inputs if isinstance(inputs, tuple) else (inputs,))
+    optimizer = "adamw" if train else None
+    return Request(inputs=given, train=train, optimizer=optimizer, memory_only=True, **more)
+
+
+def both(model: nn.Module, asked: Request) -> tuple[Lifetimes | None, Lifetimes]:
+    """What few blocks tell, and what all of them do."""
+    model.train(asked.train)
+    whole = adapter.observe(model, asked).lifetimes
+    assert whole is not None
+    return adapter.folded(model, asked, placed), whole
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("name", ALIKE)
+def test_few_blocks_tell_what_all_of_them_do(name: str, train: bool) -> None:
+    model, inputs = ALIKE[name]()
+    found, whole = both(model, request(inputs, train=train))
+    assert found == whole
+    assert memory(found, optimizer="adamw") == memory(whole, optimizer="adamw")
+
+
+CHANGES = {
+    "batch": mg.WhatIf(batch_size=3),
+    "sequence": mg.WhatIf(seq_len=5),
+    "checkpoints": mg.WhatIf(checkpoint=("model.layers.*",)),
+    "autocast": mg.WhatIf(autocast="bfloat16"),
+    "weights": mg.WhatIf(weights="bfloat16", master_weights=True),
+    "accumulation": mg.WhatIf(accumulate=4, batch_size=2),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_few_blocks_tell_what_a_change_does(name: str) -> None:
+    model, inputs = text("Llama")
+    others = ("sgd", "adam8bit", "adafactor") if name == "weights" else ()
+    found, whole = both(model, request(inputs, train=True, what_if=CHANGES[name], other_optimizers=others))
+    assert found == whole
+
+
+def odd(change: Callable[[Any], Any]) -> Case:
+    """One block in the middle is not like the others."""
+    model: Any
+    model, inputs = text("Llama")
+    change(model.model.layers[4])
+    return model, inputs
+
+
+def tied() -> Case:
+    """Two blocks have one weight."""
+    blocks = [mlp() for _ in range(COUNT)]
+    blocks[3][0].weight = blocks[5][0].weight  # type: ignore[assignment]
+    return nn.Sequential(*blocks), torch.randn(4, 8)
+
+
+def swin() -> Case:
+    return timm_model("swin_tiny_patch4_window7_224", 32, img_size=32, window_size=2, depths=(1, 1, COUNT, 1))
+
+
+UNLIKE: dict[str, Callable[[], Case]] = {
+    "activation": lambda: odd(lambda block: setattr(block.mlp, "act_fn", nn.Tanh())),
+    "frozen": lambda: odd(lambda block: block.requires_grad_(False)),
+    "setting": lambda: odd(lambda block: setattr(block.self_attn, "attention_dropout", 0.5)),
+    "hook": lambda: odd(lambda block: block.register_forward_hook(lambda *args: None)),
+    "type": lambda: odd(lambda block: block.mlp.to(torch.bfloat16)),
+    "tied": tied,
+    "alternating": partial(text, "Gemma2", head_dim=8, sliding_window=4),
+    "every sixth": partial(text, "Qwen2", use_sliding_window=True, sliding_window=4, max_window_layers=5),
+    "swin": swin,
+    "one block many times": lambda: (nn.Sequential(*[mlp()] * COUNT), torch.randn(4, 8)),
+    "few": lambda: (nn.Sequential(*(mlp() for _ in range(7))), torch.randn(4, 8)),
+}
+
+
+@pytest.mark.parametrize("name", UNLIKE)
+def test_blocks_that_differ_are_not_folded(name: str) -> None:
+    assert repeated(UNLIKE[name]()[0]) == ()
+
+
+def test_a_change_of_some_blocks_is_not_folded() -> None:
+    model, inputs = text("Llama")
+    some = request(inputs, train=True, what_if=mg.WhatIf(checkpoint=("model.layers.[0-3]",)))
+    assert adapter.folded(model, some, placed) is None
+
+
+def test_a_stem_in_the_list_falls_back_or_is_right() -> None:
+    blocks = (nn.Linear(4, 8), *(mlp() for _ in range(COUNT)), nn.Linear(8, 2))
+    found, whole = both(nn.Sequential(*blocks), request(torch.randn(4, 4), train=True))
+    assert found in (None, whole)
+
+
+def by_index(self: Any, x: torch.Tensor) -> torch.Tensor:
+    for at in range(COUNT):
+        x = self.layers[at](x)
+    return x
+
+
+def test_a_model_that_needs_all_its_blocks_falls_back() -> None:
+    model = Apply(by_index, layers=nn.ModuleList(mlp() for _ in range(COUNT)))
+    asked = request(torch.randn(4, 8), train=False)
+    assert repeated(model) != ()
+    assert adapter.folded(model, asked, placed) is None
+    assert len(model.layers) == COUNT  # type: ignore[arg-type]
+
+
+def tapped(self: Any, x: torch.Tensor) -> Any:
+    """Keeps what one block in the middle gives, which no kernel shows."""
+    kept = []
+    for at, layer in enumerate(self.layers):
+        x = layer(x)
+        kept += [x] if at == 6 else []
+    return x, kept
+
+
+def test_a_search_is_not_misled_by_what_one_block_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Apply(tapped, layers=nn.ModuleList(mlp() for _ in range(COUNT)))
+    inputs = torch.randn(4, 8)
+    found, whole = both(model, request(inputs, train=False))
+    assert found is not None
+    assert found != whole  # the blocks look alike
+    answer = mg.fit(model, inputs, device_nbytes=2**20)
+    monkeypatch.setattr(adapter, "folded", lambda *args: None)
+    assert answer == mg.fit(model, inputs, device_nbytes=2**20)
+
+
+def test_a_search_finds_the_same_with_few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, inputs = nn.Sequential(*(mlp() for _ in range(COUNT))), torch.randn(4, 8)
+    seen: list[Lifetimes | None] = []
+    original = adapter.folded
+    monkeypatch.setattr(adapter, "folded", lambda *args: seen.append(original(*args)) or seen[-1])
+    before = fingerprint(model, inputs)
+    answer = mg.fit(model, inputs, device_nbytes=60_000, train=True)
+    assert fingerprint(model, inputs) == before
+    assert len(seen) > 5
+    assert None not in seen
+    monkeypatch.setattr(adapter, "folded", lambda *args: None)
+    assert answer == mg.fit(model, inputs, device_nbytes=60_000, train=True)
+
+
+def test_blocks_are_back_when_a_run_fails() -> None:
+    native = nn.Sequential(*(mlp() for _ in range(COUNT)))
+    children = dict(native._modules)
+    held = native._modules
+    with pytest.raises(RuntimeError, match="in between"), Blocks("", native).only(3):
+        assert list(native) == [children["0"], children["1"], children[str(COUNT - 1)]]
+        raise RuntimeError("in between")
+    assert native._modules is held
+    assert list(held.items()) == list(children.items())
+
+
+def test_short_runs_are_taken_where_they_cost_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert [blocks.count for blocks in repeated(nn.Sequential(*(mlp() for _ in range(12))))] == [12]
+    assert repeated(nn.Sequential(*(mlp() for _ in range(8)))) == ()
+    both_lists = nn.Transformer(16, 2, 24, 24, 32)
+    assert [blocks.path for blocks in repeated(both_lists)] == ["decoder.layers", "encoder.layers"]
