@@ -58,6 +58,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/unique_speed.py -o docs/benchmarks-unique.md
 	$(BIN)/python benchmarks/files_speed.py -o docs/benchmarks-files.md
 	$(BIN)/python benchmarks/memory_truth.py -o docs/benchmarks-memory.md
+	$(BIN)/python benchmarks/memory_speed.py -o docs/benchmarks-memory-speed.md
 
 # The published JSON Schemas, made from the data types.
 schema: $(VENV)/.core

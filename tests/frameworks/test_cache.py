@@ -278,7 +278,7 @@ def cache_of(*layers: Any, **members: Any) -> SimpleNamespace:
         cache_of(layer(), extra=[torch.zeros(2, 3)]),
         cache_of(layer(), layer(keys=pair(6)[0])),
     ],
-    ids=str,
+    ids=lambda outputs: type(outputs).__name__,
 )
 def test_what_is_no_cache_or_a_strange_one_is_unknown(outputs: Any) -> None:
     assert observed_cache(cache_of(layer(), layer())) is not None

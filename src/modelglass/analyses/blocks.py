@@ -1,11 +1,11 @@
-"""What a run with many equal blocks takes, from runs with three and with four of them.
+"""What a run with many equal blocks takes, from two runs with few of them, one more in the second.
 
 A run is written as one line of events: each kernel, followed by the pieces of memory that it made. Where the
-run with four blocks has a stretch twice that the run with three has once, that stretch is the middle block's
-part, and each further block is one more copy of it. What an event refers to moves evenly: the kernel at which
-memory is given back, and the number of a block in a name, are sums of a constant, a multiple of the number of
-copies and a multiple of the copy's own number. The two runs give these three figures; nothing is assumed of
-what a block does. A run that cannot be written in this way has no answer here.
+longer run has a stretch twice that the shorter one has once, that stretch is the middle block's part, and
+each further block is one more copy of it. What an event refers to, the kernel at which memory is given back
+and the number of a block in a name, is the same for all copies, or goes on from copy to copy, forwards or
+backwards. The two runs tell which; nothing is assumed of what a block does. A run that cannot be written in
+this way has no answer here.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import TypeAlias
 
 from modelglass.report import Lifetimes, Step, Storage, Tail
 
-SHORT, LONG = 3, 4  # blocks of the two runs: the first, the last, and one or two between them
 TRIED = 1_000  # ways to lay one run over the other before giving up
 
 _NO_STEPS = Tail(steps=(), storages=())
+_COUNTED = ((0, 0), (1, 0), (0, 1), (1, -1))  # one of the first blocks, of the last; upwards, downwards
 _Name: TypeAlias = tuple[str, int | None, str]  # a path: what is before the number of a block, it, the rest
 _Names: TypeAlias = Callable[[str | None], _Name | None]
 _Stretch: TypeAlias = tuple[int, int]  # its first place and its length
@@ -29,15 +29,16 @@ _Even: TypeAlias = tuple[int, int, int]  # with one copy; more with each further
 _EvenName: TypeAlias = tuple[str, _Even | None, str]
 
 
-def placed(three: Lifetimes, four: Lifetimes, path: str, count: int) -> Lifetimes | None:
+def placed(short: Lifetimes, long: Lifetimes, path: str, few: int, count: int) -> Lifetimes | None:
     """The run with `count` blocks in the list at `path`; None when the two runs do not tell.
 
-    In both, blocks are named by their place in the list, and the last one is that of the whole model.
+    The short run has a `few` of them, an odd number from 3 on, the long one has one more. In both, blocks are
+    named by their place in the list, and the last one is that of the whole model.
     """
-    if count < LONG or _besides(three) != _besides(four):
+    if few < 3 or few % 2 == 0 or count <= few or _besides(short) != _besides(long):
         return None
     try:
-        return _placed(three, four, _names_in(path), count)
+        return _placed(short, long, _names_in(path), few, count)
     except _IrregularError:
         return None
 
@@ -46,15 +47,16 @@ class _IrregularError(Exception):
     """The longer run is not the shorter one with stretches repeated, or what it refers to jumps."""
 
 
-def _placed(three: Lifetimes, four: Lifetimes, names: _Names, count: int) -> Lifetimes:
-    run = _Placed(_line(three, names), _line(four, names), count)
+def _placed(short: Lifetimes, long: Lifetimes, names: _Names, few: int, count: int) -> Lifetimes:
+    run = _Placed(_line(short, names), _line(long, names), few, count)
     if not run.has_running_blocks:
         raise _IrregularError
     tails = {}
-    for name in three.tails:
-        tail = _Placed(_line(three, names, name), _line(four, names, name), count, len(run.steps))
-        short_ends = run.short.ends(three.tails[name].freed, tail.short)
-        long_ends = run.long.ends(four.tails[name].freed, tail.long)
+    for name in short.tails:
+        lines = _line(short, names, name), _line(long, names, name)
+        tail = _Placed(*lines, few, count, len(run.steps))
+        short_ends = run.short.ends(short.tails[name].freed, tail.short)
+        long_ends = run.long.ends(long.tails[name].freed, tail.long)
         freed = enumerate(run.ends(tail, short_ends, long_ends))
         tails[name] = Tail(
             steps=tail.steps,
@@ -62,10 +64,10 @@ def _placed(three: Lifetimes, four: Lifetimes, names: _Names, count: int) -> Lif
             freed={index: step for index, step in freed if step is not None},
         )
     return replace(
-        three,
+        short,
         steps=run.steps,
         storages=run.storages(),
-        forward_steps=three.forward_steps + (count - SHORT) * (four.forward_steps - three.forward_steps),
+        forward_steps=short.forward_steps + (count - few) * (long.forward_steps - short.forward_steps),
         tails=tails,
     )
 
@@ -187,10 +189,10 @@ def _unnumbered(name: _Name | None) -> Hashable:
 class _Placed:
     """A line with as many blocks as are asked for."""
 
-    def __init__(self, short: _Line, long: _Line, count: int, first: int = 0) -> None:
+    def __init__(self, short: _Line, long: _Line, few: int, count: int, first: int = 0) -> None:
         self.short, self.long = short, long
-        self._count, self._copies, self._first = count, count - SHORT + 1, first
-        self._stretches = _stretches(short, long)
+        self._count, self._copies, self._first = count, count - few + 1, first
+        self._stretches = _stretches(short, long, few // 2)
         self._moved, self._length = _moves(self._stretches, len(short.events))
         self._names = [tuple(self._even_names(place)) for place in range(len(short.events))]
         self._order = list(self._ordered())  # by place: the short line's place, and which copy of it
@@ -252,7 +254,19 @@ class _Placed:
         if end is None or first is None or second is None:
             raise _IrregularError
         kinds = frozenset((into.short.kinds[end], into.long.kinds[first], into.long.kinds[second]))
-        return _even(end, first, second), kinds
+        return into.checked(_even(end, first, second)), kinds
+
+    def checked(self, even: _Even) -> _Even:
+        """A movement of places, when it is one of a fixed place, or one in step with the copies."""
+        place, across, along = even
+        allowed = {(self._moved[place], 0)}
+        for start, length in self._stretches:
+            if start - length <= place < start + 2 * length:
+                moved = self._moved[start]
+                allowed |= {(moved, 0), (moved, length), (moved + length, 0), (moved + length, -length)}
+        if (across, along) not in allowed:
+            raise _IrregularError
+        return even
 
     def _even_names(self, place: int) -> Iterator[_EvenName | None]:
         one, two = self._in_long(place)
@@ -263,7 +277,10 @@ class _Placed:
             elif name[1] is None or first[1] is None or second[1] is None:
                 yield name[0], None, name[2]
             else:
-                yield name[0], _even(name[1], first[1], second[1]), name[2]
+                even = _even(name[1], first[1], second[1])
+                if even[1:] not in _COUNTED:
+                    raise _IrregularError
+                yield name[0], even, name[2]
 
     def _in_long(self, place: int) -> tuple[int, int]:
         """Where the long line has the event, and its second copy; the same when it has no other."""
@@ -343,29 +360,29 @@ def _moves(stretches: Sequence[_Stretch], size: int) -> tuple[list[int], list[in
     return moved, lengths
 
 
-def _stretches(short: _Line, long: _Line) -> list[_Stretch]:
-    """The stretches of the short line that the long line has twice."""
+def _stretches(short: _Line, long: _Line, block: int) -> list[_Stretch]:
+    """The stretches of the short line that the long line has twice, those of that block where it shows."""
     inserted = _Overlay(short.kinds, long.kinds).inserted()
     found: list[_Stretch] = []
     done = 1  # the beginning is not repeated
     for end, length in inserted:
         if end - length < done:
             raise _IrregularError
-        start = _middle(short, end - length, length, done)
+        start = _start(short, end - length, length, done, block)
         found.append((start, length))
         done = start + length
     return found
 
 
-def _middle(line: _Line, start: int, length: int, least: int) -> int:
-    """Where the middle block's stretch starts, when a stretch of that length can be repeated from `start`.
+def _start(line: _Line, start: int, length: int, least: int, block: int) -> int:
+    """Where a block's stretch starts, when a stretch of that length can be repeated from `start` on.
 
     As the blocks around it are like it, so can those that start somewhat earlier.
     """
     lowest = start
     while lowest > least and line.kinds[lowest - 1] == line.kinds[lowest - 1 + length]:
         lowest -= 1
-    own = (place for place in range(lowest, start + 1) if line.blocks[place] == 1)
+    own = (place for place in range(lowest, start + 1) if line.blocks[place] == block)
     return next(own, (lowest + start) // 2)
 
 

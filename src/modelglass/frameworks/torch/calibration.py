@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from modelglass.frameworks.torch.describe import unobserved
+from modelglass.frameworks.torch.describe import tensors_among, unobserved
 from modelglass.frameworks.torch.process import untouched_process
 
 Question: TypeAlias = tuple[Any, ...]  # a kernel and all that its scratch depends on
@@ -75,7 +75,7 @@ class Probe:
 
     def made(self, question: Question, result: Any) -> None:
         """Remember which kernel made bytes that no one else can: a workspace for its gradient."""
-        for index, tensor in enumerate(results_of(result)):
+        for index, tensor in enumerate(tensors_among(result)):
             if tensor.dtype is torch.uint8:
                 self._opaque[tensor.untyped_storage()._cdata] = question, index
 
@@ -133,6 +133,8 @@ class Probe:
             )
         if isinstance(value, (list, tuple)):
             return _Items(type(value), tuple(self._frozen(item, storages) for item in value))
+        if isinstance(value, torch.Generator):
+            return torch.Generator, None  # the user's own is not ours to draw from
         return type(value), value  # 1, 1.0 and True are equal, and are not the same
 
 
@@ -180,7 +182,7 @@ def _run(question: Question, mark: str) -> tuple[int, ...] | str:
             call = _thawed_call(question, fill)
             with torch.profiler.record_function(mark):
                 result = call()
-            return tuple(tensor.untyped_storage().nbytes() for tensor in results_of(result))
+            return tuple(tensor.untyped_storage().nbytes() for tensor in tensors_among(result))
         except _REFUSALS as error:
             problem = f"it does not run on made-up values ({str(error).splitlines()[0][:100]})"
     return problem
@@ -193,15 +195,6 @@ def _workspace_places(func: Any) -> frozenset[int]:
         return frozenset()
     names = [arg.name for arg in func._schema.arguments]
     return frozenset(at for at, name in enumerate(names) if name in ("workspace", "reserve"))
-
-
-def results_of(result: Any) -> Iterator[torch.Tensor]:
-    """Every tensor among a kernel's results, in order."""
-    if isinstance(result, torch.Tensor):
-        yield result
-    elif isinstance(result, (list, tuple)):
-        for item in result:
-            yield from results_of(item)
 
 
 def _thawed_call(question: Question, fill: int) -> Callable[[], Any]:
@@ -224,7 +217,7 @@ def _specs(value: Any) -> Iterator[_Spec]:
 def _thawed(value: Any, storages: dict[int, torch.UntypedStorage], fill: int) -> Any:
     """The argument again, in new memory that is shared as it was."""
     if isinstance(value, _Made):
-        return list(results_of(_thawed_call(value.question, fill)()))[value.index]
+        return list(tensors_among(_thawed_call(value.question, fill)()))[value.index]
     if isinstance(value, _Spec):
         if value.storage not in storages:
             count = value.storage_nbytes // value.dtype.itemsize
@@ -234,7 +227,8 @@ def _thawed(value: Any, storages: dict[int, torch.UntypedStorage], fill: int) ->
         )
     if isinstance(value, _Items):
         return value.kind(_thawed(item, storages, fill) for item in value.items)
-    return value[1]
+    kind, plain = value
+    return torch.Generator() if kind is torch.Generator else plain
 
 
 def _peaks(events: Sequence[Any]) -> dict[str, int]:

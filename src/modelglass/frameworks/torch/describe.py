@@ -202,6 +202,15 @@ def _stored_elements(tensor: torch.Tensor) -> int:
     return values.numel()
 
 
+def tensors_among(value: Any) -> Iterator[torch.Tensor]:
+    """Every tensor of nested lists and tuples, which is how kernels take and give them."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_among(item)
+
+
 def tensors_in(value: Any, depth: int = 0) -> Iterable[torch.Tensor]:
     """Every tensor of a structure, in order."""
     if isinstance(value, torch.Tensor):

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 
-from modelglass.frameworks.torch.describe import memory_of
+from modelglass.frameworks.torch.describe import memory_of, tensors_among
 from modelglass.frameworks.torch.known import NOTHING, Known
 
 REMEMBERED = 20_000  # answers, a few hundred bytes each; beyond that the memory starts afresh
@@ -107,7 +107,7 @@ class FakeMode(FakeTensorMode):
         if not all(item is None or _is_plain(item) for item in tensors):
             return
         memories = [memory_of(item) for item in tensors if item is not None]
-        taken = [memory_of(item) for item in _tensors(given)]
+        taken = [memory_of(item) for item in tensors_among(given)]
         is_view = memories == taken[:1] and isinstance(given[0], FakeTensor)
         is_new = len(set(memories)) == len(memories) and set(taken).isdisjoint(memories)
         if not is_view and not (is_new and all(t is None or t.storage_offset() == 0 for t in tensors)):
@@ -158,14 +158,6 @@ def _is_plain(item: Any) -> bool:
         and item.constant is None
         and not item.is_quantized
     )
-
-
-def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
 
 
 def _is_repeatable(func: Any) -> bool:

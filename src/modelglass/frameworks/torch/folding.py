@@ -19,10 +19,11 @@ from modelglass.frameworks.torch.cache import config_of
 from modelglass.frameworks.torch.describe import json_safe, memory_of
 from modelglass.report import Lifetimes
 
-# From runs with so many blocks in the list at a path, what a run with a number of them would be.
-Place: TypeAlias = Callable[[Lifetimes, Lifetimes, str, int], Lifetimes | None]
-PLACED_FROM = (3, 4)
+# From runs with a few blocks in the list at a path and with one more, what one with so many would be.
+Place: TypeAlias = Callable[[Lifetimes, Lifetimes, str, int, int], Lifetimes | None]
+FEW = (3, 5)  # five where the blocks next to the first and the last one are not like the others
 LEAST = 8  # blocks in a list that is looked at
+MANY = 24  # blocks in a list with which a second attempt pays
 MOST = 3  # lists, each of which doubles the number of runs
 WORTH = 0.75  # the share of a whole run below which short ones are taken instead
 _INTERNALS = frozenset(vars(nn.Module())) - {"training"}
@@ -71,14 +72,18 @@ def folded(lists: Sequence[Blocks], run: Callable[[], Lifetimes | None], place: 
     if not lists:
         return run()
     blocks, *others = lists
-    found: list[Lifetimes] = []
-    for count in PLACED_FROM:
-        with blocks.only(count):
-            short = folded(others, run, place)
-        if short is None:
-            return None
-        found.append(short)
-    return place(found[0], found[1], blocks.path, blocks.count)
+    for few in FEW:
+        found: list[Lifetimes] = []
+        for count in (few, few + 1):
+            with blocks.only(count):
+                short = folded(others, run, place)
+            if short is None:
+                return None
+            found.append(short)
+        whole = place(found[0], found[1], blocks.path, few, blocks.count)
+        if whole is not None or blocks.count < MANY:
+            return whole
+    return None
 
 
 def repeated(native: nn.Module) -> tuple[Blocks, ...]:
@@ -123,9 +128,9 @@ def _weight(path: str, modules: Mapping[str, nn.Module]) -> int:
 
 def _cost(lists: Sequence[Blocks], weights: Mapping[str, int], whole: int) -> float:
     """About what all runs take that have these lists short in each combination."""
-    runs: int = len(PLACED_FROM) ** len(lists)
+    runs: int = 2 ** len(lists)
     rest = whole - sum(weights[blocks.path] for blocks in lists)
-    in_short = sum(PLACED_FROM) / len(PLACED_FROM)  # blocks in the mean
+    in_short = FEW[0] + 0.5  # blocks in the mean
     return runs * (rest + sum(in_short * weights[blocks.path] / blocks.count for blocks in lists))
 
 

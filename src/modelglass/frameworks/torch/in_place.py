@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from modelglass.frameworks.torch.calibration import results_of
+from modelglass.frameworks.torch.describe import tensors_among
 from modelglass.frameworks.torch.recorder import Place
 
 _aten = torch.ops.aten
@@ -46,5 +46,5 @@ def is_sum_of_gradients(func: Any, args: tuple[Any, ...], place: Place) -> bool:
 def results(func: Any, result: Any, place: Place) -> Iterable[torch.Tensor]:
     """The results that a real run has, too."""
     if place.operator is _aten.max_pool1d.default and not torch.is_grad_enabled():
-        return list(results_of(result))[:1]  # without gradients there is a kernel that keeps no indices
-    return results_of(result)
+        return list(tensors_among(result))[:1]  # without gradients there is a kernel that keeps no indices
+    return tensors_among(result)

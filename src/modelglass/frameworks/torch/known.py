@@ -8,7 +8,7 @@ kernels, and a question about them gets the answer that a real run would get.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from modelglass.frameworks.torch.describe import memory_of, unobserved
+from modelglass.frameworks.torch.describe import memory_of, tensors_among, unobserved
 
 LARGEST = 2**23  # bytes of memory; what decides is small
 _WHOLE = frozenset({torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
@@ -60,7 +60,7 @@ class Known:
         results = result if isinstance(result, (list, tuple)) else (result,)
         if not results or not all(type(each) is FakeTensor and is_knowable(each) for each in results):
             return
-        storages = {id(tensor): self._value(tensor) for tensor in _tensors((*args, *kwargs.values()))}
+        storages = {id(tensor): self._value(tensor) for tensor in tensors_among((*args, *kwargs.values()))}
         if None in storages.values() or not _is_determined(func) or results[0].device.type != "cpu":
             if func._schema.is_mutable:
                 self._changed.add(memory_of(results[0]))
@@ -88,14 +88,6 @@ def shown() -> Iterator[None]:
         yield
     finally:
         home.is_fake_tensor = original  # type: ignore[attr-defined]
-
-
-def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
 
 
 def _real(value: Any, known: Mapping[int, Any]) -> Any:

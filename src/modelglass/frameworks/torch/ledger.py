@@ -19,10 +19,11 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from modelglass.frameworks.torch import in_place, structure
-from modelglass.frameworks.torch.calibration import Answer, Probe, Question, Taken, results_of
-from modelglass.frameworks.torch.describe import dtype_name, memory_of, shape_of
+from modelglass.frameworks.torch.calibration import Answer, Probe, Question, Taken
+from modelglass.frameworks.torch.describe import dtype_name, memory_of, shape_of, tensors_among
 from modelglass.frameworks.torch.digest import is_work
 from modelglass.frameworks.torch.naming import kernel_name, overload_name
+from modelglass.frameworks.torch.process import during
 from modelglass.frameworks.torch.recorder import Place
 from modelglass.report import Category, Lifetimes, MemoryPhase, Step, Storage, Tail
 
@@ -106,14 +107,9 @@ class Ledger:
         self._paused = False
         self._before = False  # what is made now is there before the first step
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self) -> AbstractContextManager[None]:
         """What runs inside is ours, not the model's."""
-        self._paused = True
-        try:
-            yield
-        finally:
-            self._paused = False
+        return during(self, _paused=True)
 
     def base(self, category: Category, named: Named) -> None:
         """Tensors that are there before the run; memory that is already known stays what it is."""
@@ -149,14 +145,9 @@ class Ledger:
         """A tensor that torch made without any kernel, such as the state of a random generator."""
         self._meet(tensor, self._now(), None)
 
-    @contextmanager
-    def phase(self, phase: MemoryPhase) -> Iterator[None]:
+    def phase(self, phase: MemoryPhase) -> AbstractContextManager[None]:
         """What runs inside belongs to no module."""
-        before, self._phase = self._phase, phase
-        try:
-            yield
-        finally:
-            self._phase = before
+        return during(self, _phase=phase)
 
     def saving(self) -> AbstractContextManager[Any]:
         """Have autograd tell what it saves for the backward pass, where that is wanted."""
@@ -195,14 +186,11 @@ class Ledger:
     @contextmanager
     def before(self) -> Iterator[None]:
         """What an optimizer makes when it is made is there before the first step."""
-        self._before = True
-        try:
+        with during(self, _before=True):
             yield
-        finally:
-            self._before = False
-            self._part.records = [record for record in self._part.records if record.died is None]
-            for index, record in enumerate(self._part.records):
-                record.index = index
+        self._part.records = [record for record in self._part.records if record.died is None]
+        for index, record in enumerate(self._part.records):
+            record.index = index
 
     def lifetimes(self) -> Lifetimes:
         """All that was observed; scratch is measured now where that is wanted."""
@@ -236,7 +224,7 @@ class Ledger:
         part.storages = tuple(record.storage() for record in part.records)
 
     def _met_before(self, result: Any) -> Any:
-        for tensor in results_of(result):
+        for tensor in tensors_among(result):
             self._meet(tensor, None, None)
         return result
 

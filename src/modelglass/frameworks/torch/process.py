@@ -77,3 +77,16 @@ def _random_states() -> Iterator[partial[Any]]:
 def _default_device() -> Any:
     """The context that `torch.set_default_device` installed, or None."""
     return getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+
+
+@contextmanager
+def during(holder: object, **state: Any) -> Iterator[None]:
+    """Attributes of an object have these values inside, and those they had before afterwards."""
+    before = {name: getattr(holder, name) for name in state}
+    for name, value in state.items():
+        setattr(holder, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(holder, name, value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from modelglass.frameworks.torch.arguments import arguments
 from modelglass.frameworks.torch.describe import Describer
 from modelglass.frameworks.torch.digest import Ran, digest, is_work, ran
 from modelglass.frameworks.torch.naming import kernel_name, overload_name, public_name
+from modelglass.frameworks.torch.process import during
 from modelglass.report import Call, Failure, Kernel, MemoryPhase, Op, Phase, Value
 
 # What fake tensors raise when only values could tell; a model that catches it would go on wrongly.
@@ -96,14 +97,9 @@ class Recorder:
         self._failed_call: tuple[int, _Frame] | None = None
         self._failed_op: tuple[int, _Pending] | None = None
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self) -> AbstractContextManager[None]:
         """What runs inside is ours, not the model's."""
-        self._paused = True
-        try:
-            yield
-        finally:
-            self._paused = False
+        return during(self, _paused=True)
 
     @contextmanager
     def ours(self) -> Iterator[None]:
@@ -119,13 +115,9 @@ class Recorder:
         operator = None if self._current is None else self._current.func
         return Place("" if frame is None else frame.path, phase, self._node_number, operator)
 
-    @contextmanager
-    def backward(self) -> Iterator[None]:
-        self._in_backward = True
-        try:
-            yield
-        finally:
-            self._in_backward = False
+    def backward(self) -> AbstractContextManager[None]:
+        """What runs inside is the backward pass."""
+        return during(self, _in_backward=True)
 
     def wrap(self, path: str, module: nn.Module) -> None:
         """Have the module's calls recorded, those by `module(...)` with its hooks, and bare `.forward(...)`.
