@@ -97,18 +97,62 @@ def test_the_operators_of_a_small_network() -> None:
     assert report.cost.flops == 3_872_784_384
 
 
+class Gated(nn.Module):
+    """Attention and a feed-forward part, each let through by a learned number."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(hidden, 8, batch_first=True)
+        self.mlp = nn.Sequential(nn.Linear(hidden, 4 * hidden), nn.GELU(), nn.Linear(4 * hidden, hidden))
+        self.condition = nn.Linear(73, hidden)
+        self.gates = nn.Parameter(torch.zeros(2))
+
+    def forward(self, x: torch.Tensor, condition: torch.Tensor) -> torch.Tensor:
+        x = x + self.condition(condition)[:, None]
+        x = x + self.gates[0] * self.attention(x, x, x, need_weights=False)[0]
+        return x + self.gates[1] * self.mlp(x)
+
+
 class DiffusionTransformer(nn.Module):
-    """Learned positions at the root, gated blocks, and a little of everything."""
+    """Learned positions at the root, gated blocks, and a little of everything: 98,648 parameters."""
 
     def __init__(self, hidden: int = 16, depth: int = 3, length: int = 5160) -> None:
         super().__init__()
         self.positions = nn.Parameter(torch.zeros(1, length, hidden))
-        self.blocks = nn.ModuleList(nn.MultiheadAttention(hidden, 8, batch_first=True) for _ in range(depth))
+        self.enter, self.leave = nn.Linear(5, hidden), nn.Linear(hidden, 2)
+        self.time = nn.Sequential(nn.Linear(128, hidden), nn.SiLU(), nn.Linear(hidden, hidden))
+        self.label = nn.Sequential(nn.Linear(6, hidden), nn.SiLU(), nn.Linear(hidden, hidden))
+        self.blocks = nn.ModuleList(Gated(hidden) for _ in range(depth))
+        self.norm = nn.LayerNorm(hidden)
+
+    def forward(self, x: torch.Tensor, geometry: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        time = self.time(torch.zeros(1, 128)).expand(len(x), -1)
+        condition = torch.cat([time, self.label(labels), torch.zeros(len(x), 41)], 1)
+        hidden = self.enter(torch.cat([x, geometry], 1).transpose(1, 2)) + self.positions
+        for block in self.blocks:
+            hidden = block(hidden, condition)
+        return self.leave(self.norm(hidden)).transpose(1, 2)
 
 
 def test_parameters_of_modules_with_children_are_not_lost() -> None:
     counts = mg.inspect(DiffusionTransformer()).counts
     assert counts.by_module[""].own.params == 82_560
-    attention = counts.by_module["blocks.0"]
+    attention = counts.by_module["blocks.0.attention"]
     assert (attention.own.params, attention.total.params) == (816, 816 + 272)
-    assert counts.params == 82_560 + 3 * 1_088
+    assert counts.params == 98_648
+
+
+def test_memory_of_a_training_step_is_that_of_its_tensors() -> None:
+    """Parameters, gradients and two moments; inputs by their shapes; activations as observed."""
+    batch, length = 512, 5160
+    inputs = tuple(torch.empty(batch, *rest, device="meta") for rest in ((2, length), (3, length), (6,)))
+    memory = mg.inspect(DiffusionTransformer().train(), inputs, train=True, optimizer="adamw").memory
+    weights = 4 * 98_648
+    assert round(weights / 2**20, 3) == 0.376
+    assert memory.base_nbytes == weights + 21_135_360 + 31_703_040 + 12_288  # 20.156, 30.234, 0.0117 MiB
+    last = memory.timeline[-1].held
+    tensors = len(list(DiffusionTransformer().parameters()))
+    assert last[0] + last[3] + last[4] == 4 * weights + 4 * tensors  # 1.505 MiB, and a step count each
+    assert round(4 * weights / 2**20, 3) == 1.505
+    # Each of three blocks keeps its hidden states many times over; no formula, and never 96 MiB.
+    assert memory.saved_nbytes > 3 * 8 * 4 * batch * length * 16
