@@ -221,10 +221,8 @@ def test_what_never_fills_the_device_is_limited_by_the_search() -> None:
 def test_a_length_that_cannot_run_is_no_answer_and_says_why() -> None:
     fit = planner(Machine(longest=6)).fit(10_000)
     assert fit.largest_seq_len == 6
-    [option] = fit.options
-    assert option.what_if == WhatIf(seq_len=7)
-    assert (option.peak_nbytes, option.fits) == (None, None)
-    assert option.problem == "layers.0 raised IndexError at 7"
+    assert (fit.options, fit.next_seq_len_peak_nbytes) == ((), None)
+    assert fit.seq_len_problem == "layers.0 raised IndexError at 7"
 
 
 def test_a_run_that_fails_as_given_is_an_error() -> None:
@@ -256,9 +254,7 @@ def test_a_table_of_positions_ends_the_sequence(table: Any, longest: int) -> Non
     assert fit.largest_seq_len == longest
     assert not fit.limited
     if longest != 12:
-        assert [(each.what_if.seq_len, each.problem) for each in fit.options] == [
-            (longest + 1, f"{table.path} has {longest} positions")
-        ]
+        assert fit.seq_len_problem == f"{table.path} has {longest} positions"
         assert max(each.seq_len or 0 for each in machine.asked) <= longest
 
 

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from modelglass.renderers.weights import COLUMNS as STATS_COLUMNS
     from modelglass.renderers.weights import SORTS as STATS_SORTS
     from modelglass.report import (
+        AUTOCAST,
         FINDINGS,
+        WEIGHTS,
         Fit,
         Lifetimes,
         Memory,
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AUTOCAST",
     "COLUMNS",
     "FINDINGS",
     "FIT_RENDERERS",
@@ -67,6 +70,7 @@ __all__ = [
     "UNIQUE_COLUMNS",
     "UNIQUE_RENDERERS",
     "UNIQUE_SORTS",
+    "WEIGHTS",
     "ModelSummary",
     "TensorSpec",
     "UniqueChoice",
@@ -146,6 +150,8 @@ _HOMES = {  # further names of other rooms, imported when they are asked for
     "UNIQUE_COLUMNS": ("renderers.unique", "COLUMNS"),
     "UNIQUE_SORTS": ("renderers.unique", "SORTS"),
     "UniqueChoice": ("renderers.unique", "Choice"),
+    "AUTOCAST": ("report", "AUTOCAST"),
+    "WEIGHTS": ("report", "WEIGHTS"),
     "WhatIf": ("report", "WhatIf"),
 }
 
@@ -272,11 +278,15 @@ def fit(
     (True, 511)
     """
     from modelglass.analyses.blocks import placed
+    from modelglass.analyses.remarks import remarks_on_memory
     from modelglass.frameworks.request import Request, requested_inputs
     from modelglass.planning import Planner
     from modelglass.report import WhatIf
 
-    with _made(target, inputs, progress) as (native, given), _optimizer(optimizer if train else None) as step:
+    _check_size(device_nbytes)
+    base = what_if or WhatIf()
+    wanted = (base.optimizer or optimizer) if train else None
+    with _made(target, inputs, progress) as (native, given), _optimizer(wanted) as step:
         request = Request(
             inputs=requested_inputs(given, input_shape, batch_size, dtype),
             train=train,
@@ -285,12 +295,14 @@ def fit(
             loss=loss,
             calibrate=calibrate,
             device=None if device is None else str(device),
+            progress=progress,
             memory_only=True,
         )
         if not request.runs:
             raise UsageError("whether a model fits depends on its inputs", hint="give inputs or their shapes")
         adapter = _adapter(native, target)
         first = _observed(adapter, native, request)
+        _check_stepped(first)
         batch, seq_len = adapter.sizes(native, request)
         # Equal blocks are worked out from few of them where that gives all that the whole run gave.
         folds = adapter.folded(native, request, placed) == first.lifetimes
@@ -311,7 +323,24 @@ def fit(
             seq_len=seq_len,
             progress=progress,
         )
-        return planner.fit(device_nbytes, base=what_if or WhatIf(), options=options)
+        found = planner.fit(device_nbytes, base=replace(base, optimizer=None), options=options)
+        return replace(found, notes=(*first.notes, *remarks_on_memory(_lifetimes(first))))
+
+
+def _check_size(device_nbytes: Any) -> None:
+    if type(device_nbytes) is not int or device_nbytes < 1:
+        raise UsageError(f"device_nbytes={device_nbytes!r} is no size", hint="give bytes: 24 * 2**30")
+
+
+def _check_stepped(observation: Observation) -> None:
+    """That the step of the optimizer is there, or why it is not."""
+    if observation.optimizer is not None and observation.optimizer not in _lifetimes(observation).tails:
+        codes = ("optimizer-failed", "nothing-trains")
+        reasons = [note.text for note in observation.notes if note.code in codes]
+        raise UsageError(
+            reasons[0] if reasons else f"{observation.optimizer} took no step",
+            hint="choose another optimizer, or none: forward and backward alone",
+        )
 
 
 def _observed(adapter: ModuleType, native: Any, request: Request) -> Observation:
@@ -473,22 +502,16 @@ def _report(observation: Observation, what_if: WhatIf) -> Report:
 def _memory(observation: Observation, what_if: WhatIf) -> Memory | None:
     """What the run took in memory, with the parts of a change that need no run of their own."""
     from modelglass.analyses.kv_cache import kv_cache
-    from modelglass.analyses.memory import memory
-    from modelglass.analyses.what_if import applied, is_estimate
+    from modelglass.analyses.what_if import memory_with, needs_run
 
     lifetimes = observation.lifetimes
     if lifetimes is None:
         return None
-    found = memory(applied(lifetimes, what_if, observation.model), optimizer=observation.optimizer)
-    cache = observation.kv_cache
-    if cache is None and observation.config is not None and observation.cache_dtype is not None:
-        cache = kv_cache(observation.config, observation.cache_dtype)
-    return replace(
-        found,
-        method="estimate" if is_estimate(what_if, observation.optimizer) else found.method,
-        kv_cache=cache,
-        what_if=what_if if what_if != type(what_if)() else None,
-    )
+    found = memory_with(lifetimes, what_if, observation.model, optimizer=observation.optimizer)
+    cache, dtype = observation.kv_cache, needs_run(what_if).weights or observation.cache_dtype
+    if cache is None and observation.config is not None and dtype is not None:
+        cache = kv_cache(observation.config, dtype)
+    return replace(found, kv_cache=cache)
 
 
 def completed(report: Report) -> Report:
@@ -497,14 +520,20 @@ def completed(report: Report) -> Report:
     return report
 
 
+# What fake tensors raise where only values could tell; inputs of another size have none.
+_UNFAKEABLE = ("DataDependentOutputException", "DynamicOutputShapeException", "UnsupportedOperatorException")
+_VALUES = "what runs depends on values, which models on meta and inputs of another size do not have"
+
+
 def _check_completed(run: Run) -> None:
     failure = run.failure
     if failure is not None:
         where = failure.module or "(root)"
         met = ", ".join(f"{value.name} {value_text(value)}" for value in failure.inputs)
+        given = f"it was given {met}" if met else "check the inputs"
         raise ForwardError(
             f"{where} raised {failure.error}: {failure.message}",
-            hint=f"it was given {met}" if met else "check the inputs",
+            hint=_VALUES if failure.error in _UNFAKEABLE else given,
         )
 
 
@@ -580,13 +609,15 @@ def _with_stats(
 
 
 def render(report: Report | Scan | Fit, format: str = "text", **options: Any) -> str:
-    """The report as "text", "json" or "markdown"; a scan as "csv" and "sarif", too.
+    """The report as "text", "json" or "markdown", or its "memory" as text; a scan as "csv" and "sarif", too.
 
     >>> import torch
     >>> print(render(inspect(torch.nn.Linear(3, 8)), "text", width=60).splitlines()[2])
     (root)  Linear      32  100.0 %
     """
-    renderers = _renderers_of(report)
+    renderers = {**_renderers_of(report)}
+    if isinstance(report, Report) and report.memory is not None:
+        renderers["memory"] = MEMORY_RENDERERS["text"]
     renderer = renderers.get(format)
     if renderer is None:
         raise UsageError(f"there is no format {format!r}", hint="formats are " + ", ".join(renderers))

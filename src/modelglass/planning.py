@@ -12,8 +12,7 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Literal, TypeAlias
 
-from modelglass.analyses.memory import memory
-from modelglass.analyses.what_if import QUANTIZED, Units, applied, is_estimate, needs_run, units_of
+from modelglass.analyses.what_if import QUANTIZED, Units, is_estimate, memory_with, needs_run, units_of
 from modelglass.errors import InspectError, UsageError
 from modelglass.report.fit import Fit, Option, Sharding, WhatIf
 from modelglass.report.lifetimes import Lifetimes
@@ -99,9 +98,7 @@ class Planner:
                 f"the run has no step of the optimizer {optimizer!r}",
                 hint="it has " + (", ".join(lifetimes.tails) or "none: nothing trains"),
             )
-        found = memory(applied(lifetimes, what_if, self._model), optimizer=optimizer)
-        method: Method = "estimate" if is_estimate(what_if, optimizer) else found.method
-        return replace(found, method=method, what_if=None if what_if == NOTHING else what_if)
+        return memory_with(lifetimes, what_if, self._model, optimizer=optimizer)
 
     def fit(self, device_nbytes: int, *, base: WhatIf = NOTHING, options: bool = True) -> Fit:
         """Whether the step fits, the largest that does, and what else would when it does not.
@@ -110,12 +107,11 @@ class Planner:
         """
         given = self.memory(base)
         figure = self._figures[base] = Figure(given.needed_nbytes, given.method)
-        batch, failed_batch = self._largest("batch_size", device_nbytes, base)
-        seq, failed_seq = self._largest("seq_len", device_nbytes, base)
-        found = [*failed_batch, *failed_seq]
+        batch, batch_problem = self._largest("batch_size", device_nbytes, base)
+        seq, seq_len_problem = self._largest("seq_len", device_nbytes, base)
         fits = figure.fits(device_nbytes)
-        if options and not fits:
-            found += _Options(self, device_nbytes, base, given.needed_nbytes).all()
+        looked_for = options and not fits
+        found = _Options(self, device_nbytes, base, given.needed_nbytes).all() if looked_for else []
         return Fit(
             device_nbytes=device_nbytes,
             train=self._train,
@@ -131,8 +127,12 @@ class Planner:
             seq_len=self.size("seq_len", base),
             largest_seq_len=seq.size,
             largest_seq_len_peak_nbytes=seq.nbytes,
+            next_seq_len_peak_nbytes=seq.next_nbytes,
+            batch_problem=batch_problem,
+            seq_len_problem=seq_len_problem,
             limited=LARGEST in (batch.size, seq.size),
             options=tuple(found),
+            excludes=given.excludes,
             runs=self.runs,
         )
 
@@ -191,22 +191,18 @@ class Planner:
                 del self._lifetimes[list(self._lifetimes)[1]]  # the first is what options start from
         return self._lifetimes[needed]
 
-    def _largest(self, name: Dimension, device_nbytes: int, base: WhatIf) -> tuple[Found, list[Option]]:
+    def _largest(self, name: Dimension, device_nbytes: int, base: WhatIf) -> tuple[Found, str | None]:
         """The largest batch size or sequence length that fits; as an option, one more that cannot run."""
         start = self.size(name, base)
         if start is None:
-            return Found(), []
+            return Found(), None
         table = _positions(self._model, start) if name == "seq_len" else None
         limit = LARGEST if table is None else min(LARGEST, table[1])
         found = largest(lambda size: self.figure(_sized(base, name, size)), start, device_nbytes, limit=limit)
         problem = None if found.next is None else found.next.problem
         if table is not None and found.size == table[1]:
             problem = f"{table[0]} has {table[1]:,} positions"
-        if problem is None:
-            return found, []
-        more = _sized(base, name, (found.size or 0) + 1)
-        option = Option(what_if=more, peak_nbytes=None, method="exact", fits=None, problem=problem)
-        return found, [option]
+        return found, problem
 
 
 def largest(

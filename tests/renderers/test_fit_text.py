@@ -11,7 +11,7 @@ import pytest
 
 from modelglass.renderers import fit as renderer
 from modelglass.renderers._escape import cell_width
-from modelglass.report import Fit, Option, WhatIf
+from modelglass.report import Fit, Note, Option, WhatIf
 
 Golden = Callable[[str, str], None]
 GIB = 2**30
@@ -37,8 +37,9 @@ FITS = Fit(
     seq_len=512,
     largest_seq_len=1_024,
     largest_seq_len_peak_nbytes=23_456_789_012,
-    options=(option(WhatIf(seq_len=1_025), None, problem="model.wpe has 1,024 positions"),),
+    seq_len_problem="model.wpe has 1,024 positions",
     runs=9,
+    excludes=("the device's context",),
 )
 DOES_NOT = replace(
     FITS,
@@ -52,10 +53,13 @@ DOES_NOT = replace(
     largest_batch_peak_nbytes=None,
     next_batch_peak_nbytes=31 * GIB,
     largest_seq_len=63,
+    next_seq_len_peak_nbytes=25 * GIB,
+    seq_len_problem=None,
     runs=14,
+    notes=(Note(code="train-in-eval-mode", text="backward was observed in eval mode"),),
     options=(
         option(WhatIf(checkpoint=("model.layers.*",)), 23 * GIB),
-        option(WhatIf(sharding="fsdp3", devices=4), 21 * GIB + 5, "estimate", largest_batch=9),
+        option(WhatIf(sharding="fsdp3", devices=4), 21 * GIB + 5, "estimate"),
         option(WhatIf(weights="bfloat16", batch_size=1, accumulate=8), 20 * GIB),
         option(WhatIf(optimizer="sgd"), 30 * GIB),
         option(WhatIf(autocast="bfloat16"), None, problem="layers.0 has no kernel for bfloat16"),
@@ -68,13 +72,15 @@ LIMITED = replace(
     largest_batch_peak_nbytes=1_000,
     next_batch_peak_nbytes=None,
     limited=True,
+    seq_len_problem=None,
     options=(),
 )
 IMAGES = replace(FITS, seq_len=None, largest_seq_len=None, largest_seq_len_peak_nbytes=None, options=())
 BATCH_FAILS = replace(
     DOES_NOT,
     next_batch_peak_nbytes=None,
-    options=(option(WhatIf(batch_size=1), None, problem="blocks.0 raised ValueError"),),
+    batch_problem="blocks.0 raised ValueError",
+    options=(),
 )
 CASES = {"fits": FITS, "batch_fails": BATCH_FAILS, "does_not": DOES_NOT, "limited": LIMITED, "images": IMAGES}
 

@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
 
+from modelglass.analyses.memory import memory
 from modelglass.analyses.tree import held
 from modelglass.errors import UsageError
 from modelglass.report.fit import WhatIf
 from modelglass.report.lifetimes import Lifetimes, Step, Storage, Tail
+from modelglass.report.memory import Memory
 from modelglass.report.model import Model, Module
 
 QUANTIZED = ("int8", "int4")
@@ -47,6 +49,27 @@ class Units:
                 return path
             path = path.rpartition(".")[0]
         return None
+
+
+def memory_with(lifetimes: Lifetimes, what_if: WhatIf, model: Model, *, optimizer: str | None) -> Memory:
+    """The memory of a run with those changes that need no other run."""
+    found = memory(applied(lifetimes, what_if, model), optimizer=optimizer)
+    return replace(
+        found,
+        method="estimate" if is_estimate(what_if, optimizer) else found.method,
+        excludes=(*found.excludes, *_left_out(what_if, optimizer)),
+        what_if=None if what_if == WhatIf() else what_if,
+    )
+
+
+def _left_out(what_if: WhatIf, optimizer: str | None) -> Iterator[str]:
+    """What arithmetic cannot know."""
+    if what_if.sharding is not None and what_if.devices > 1:
+        yield "buffers of communication between devices"
+    if what_if.weights in QUANTIZED:
+        yield "weights brought back to floating point where they are used"
+    if (what_if.optimizer or optimizer) in IMITATED:
+        yield "what the optimizer takes while it works"
 
 
 def applied(lifetimes: Lifetimes, what_if: WhatIf, model: Model) -> Lifetimes:

@@ -77,3 +77,32 @@ def chosen_limits(given: tuple[str, ...]) -> dict[str, int] | None:
         chosen[name] = int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else 0
     api.checked_limits(chosen)
     return chosen or None
+
+
+DEFAULT_OPTIMIZER = "adamw"
+NO_OPTIMIZER = "none"
+
+optimizer_option = click.option(
+    "--optimizer",
+    metavar="NAME",
+    help="With --train: adamw (the default), sgd, adam8bit, file.py::factory, or none to end after backward.",
+)
+
+
+def chosen_optimizer(train: bool, name: str | None) -> str | None:
+    """The optimizer that steps; None: there is none."""
+    if name is not None and not train:
+        raise UsageError("--optimizer is for a training step", hint="add --train")
+    chosen = name or DEFAULT_OPTIMIZER
+    return chosen if train and chosen != NO_OPTIMIZER else None
+
+
+def needed_inputs(inputs: str | None, specs: tuple[str, ...]) -> Any:
+    """What the model is called with; memory cannot be seen without."""
+    given = given_inputs(inputs, specs)
+    if given is None:
+        raise UsageError(
+            "memory is seen in a run, and a run needs inputs",
+            hint="give --inputs file.py::function or --input 1x3x224x224",
+        )
+    return given

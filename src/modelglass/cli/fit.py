@@ -12,10 +12,12 @@ import click
 
 from modelglass import api
 from modelglass.cli._options import (
+    chosen_optimizer,
     color_option,
     format_option,
-    given_inputs,
     inputs_options,
+    needed_inputs,
+    optimizer_option,
     output_option,
     width_option,
 )
@@ -24,9 +26,6 @@ from modelglass.cli._progress import Progress
 from modelglass.errors import UsageError
 
 DOES_NOT_FIT = 1
-DEFAULT_OPTIMIZER = "adamw"
-NO_OPTIMIZER = "none"
-WEIGHTS = ("float32", "bfloat16", "float16", "int8", "int4")
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([a-z]*)", re.ASCII | re.IGNORECASE)
 _UNITS = {"": 1, "b": 1} | {
@@ -61,12 +60,8 @@ Exit codes:
     help="Of the device: 24GiB (2^30 bytes each), 24GB (10^9), 512MiB, or bytes.",
 )
 @click.option("--train", is_flag=True, help="A training step: forward, loss, backward, optimizer.")
-@click.option(
-    "--optimizer",
-    metavar="NAME",
-    help="With --train: adamw (the default), sgd, adam8bit, file.py::factory, or none to end after backward.",
-)
-@click.option("--dtype", type=click.Choice(WEIGHTS), help="As if the weights were of this type.")
+@optimizer_option
+@click.option("--dtype", type=click.Choice(api.WEIGHTS), help="As if the weights were of this type.")
 @click.option("--calibrate", is_flag=True, help="Run each kernel once for real and include its own scratch.")
 @click.option("--no-options", is_flag=True, help="Do not look for changes that would make it fit.")
 @width_option
@@ -94,22 +89,15 @@ def fit(
     runs on fake tensors, which take none of the memory.
     """
     device_nbytes = parsed_size(memory)
-    given = given_inputs(inputs, specs)
-    if given is None:
-        raise UsageError(
-            "memory is seen in a run, and a run needs inputs",
-            hint="give --inputs file.py::function or --input 1x3x224x224",
-        )
-    if optimizer is not None and not train:
-        raise UsageError("--optimizer is for a training step", hint="add --train")
-    chosen = optimizer or DEFAULT_OPTIMIZER
+    given = needed_inputs(inputs, specs)
+    stepper = chosen_optimizer(train, optimizer)
     with Progress() as progress, redirect_stdout(sys.stderr):
         found = api.fit(
             target,
             given,
             device_nbytes=device_nbytes,
             train=train,
-            optimizer=chosen if train and chosen != NO_OPTIMIZER else None,
+            optimizer=stepper,
             calibrate=calibrate,
             what_if=None if dtype is None else api.WhatIf(weights=dtype),
             options=not no_options,

@@ -11,10 +11,12 @@ import click
 
 from modelglass import api
 from modelglass.cli._options import (
+    chosen_optimizer,
     color_option,
     format_option,
-    given_inputs,
     inputs_options,
+    needed_inputs,
+    optimizer_option,
     output_option,
     width_option,
 )
@@ -23,10 +25,6 @@ from modelglass.cli._progress import Progress
 from modelglass.errors import UsageError
 
 FAILED = 3
-DEFAULT_OPTIMIZER = "adamw"
-NO_OPTIMIZER = "none"
-WEIGHTS = ("float32", "bfloat16", "float16", "int8")
-COMPUTED = ("bfloat16", "float16")
 
 EPILOG = """\b
 Examples:
@@ -45,18 +43,14 @@ Examples:
 @click.argument("target")
 @inputs_options
 @click.option("--train", is_flag=True, help="A training step: forward, loss, backward, optimizer.")
-@click.option(
-    "--optimizer",
-    metavar="NAME",
-    help="With --train: adamw (the default), sgd, adam8bit, file.py::factory, or none to end after backward.",
-)
+@optimizer_option
 @click.option("--batch-size", type=click.IntRange(1), metavar="N", help="As if so many samples were given.")
 @click.option("--seq-len", type=click.IntRange(1), metavar="N", help="As if sequences were so long.")
 @click.option(
-    "--dtype", type=click.Choice(WEIGHTS), help="As if weights and floating inputs were of this type."
+    "--dtype", type=click.Choice(api.WEIGHTS), help="As if weights and floating inputs were of this type."
 )
 @click.option(
-    "--autocast", type=click.Choice(COMPUTED), help="Operators compute in this type under autocast."
+    "--autocast", type=click.Choice(api.AUTOCAST), help="Operators compute in this type under autocast."
 )
 @click.option("--master-weights", is_flag=True, help="The optimizer keeps float32 copies of the weights.")
 @click.option("--accumulate", type=click.IntRange(1), metavar="N", help="Passes before an optimizer step.")
@@ -107,14 +101,9 @@ def memory(
     followed from the kernel that makes it to its end: none of the memory is taken to find out, unless with
     --calibrate, which runs one kernel at a time.
     """
-    given = given_inputs(inputs, specs)
-    if given is None:
-        raise UsageError(
-            "memory is seen in a run, and a run needs inputs",
-            hint="give --inputs file.py::function or --input 1x3x224x224",
-        )
+    given = needed_inputs(inputs, specs)
     what_if = _what_if(train, **changes)
-    stepper = _optimizer(train, optimizer)
+    stepper = chosen_optimizer(train, optimizer)
     draw = None if plot is None else api.timeline_plotter(plot)
     with Progress() as progress, redirect_stdout(sys.stderr):
         report = api.inspect(
@@ -140,14 +129,6 @@ def memory(
             where = failure.module or "(root)"
             click.echo(f"error: {where} raised {failure.error}: {failure.message}", err=True)
         raise SystemExit(FAILED)
-
-
-def _optimizer(train: bool, name: str | None) -> str | None:
-    """The optimizer that steps; None: there is none."""
-    if name is not None and not train:
-        raise UsageError("--optimizer is for a training step", hint="add --train")
-    chosen = name or DEFAULT_OPTIMIZER
-    return chosen if train and chosen != NO_OPTIMIZER else None
 
 
 def _what_if(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from modelglass.renderers._file import file_rows, more_rows
 from modelglass.renderers._units import known, short, size, value_text
+from modelglass.renderers._what_if import SURE
 
 if TYPE_CHECKING:
     from modelglass.report import Cost, Counts, Failure, Memory, Report, Run, Value
@@ -79,8 +80,9 @@ def _cost(cost: Cost, run: Run) -> Iterator[tuple[str, str]]:
 
 
 def _memory(memory: Memory) -> Iterator[tuple[str, str]]:
-    what = "kernels' own scratch included" if memory.calibrated else "live tensors, without kernels' scratch"
-    yield "peak memory", f"{size(memory.peak_nbytes)} ({what})"
+    yield "peak memory", f"{size(memory.peak_nbytes)}, {SURE[memory.method]}"
+    if (memory.later_peak_nbytes or 0) > memory.peak_nbytes:
+        yield "  later", f"{size(memory.needed_nbytes)} in every step after the first"
 
 
 def _counted(number: int, unit: str) -> str:

@@ -71,3 +71,8 @@ def pace(done: int, total: int, seconds: float) -> str:
     rate = done / seconds if seconds > 0 else 0.0
     left = f", {(total - done) / rate:.0f} s left" if rate and done < total else ""
     return f"{size(done)} of {size(total)}, {size(int(rate))}/s{left}"
+
+
+def exactly(nbytes: int) -> str:
+    """Bytes in a unit that reads well, and in full."""
+    return size(nbytes) if nbytes < 1024 else f"{size(nbytes)} ({nbytes:,} bytes)"

@@ -15,6 +15,13 @@ _SHARDING = {
     "tensor": "tensor parallel",
 }
 
+# How sure a figure of memory is.
+SURE = {
+    "exact": "exact for live tensors",
+    "measured": "live tensors exact, kernels' own scratch measured",
+    "estimate": "an estimate",
+}
+
 
 def what_if_text(what_if: WhatIf) -> str:
     """What is changed, as in "bfloat16 weights, batch 8"; patterns and names in it are as they were given."""

@@ -7,10 +7,21 @@ from typing import TYPE_CHECKING
 
 from modelglass.renderers._escape import cell_width, markdown, printable
 from modelglass.renderers._json import pretty
-from modelglass.renderers._markdown import head, line
-from modelglass.renderers._terminal import BOLD, DIM, GAP, RED, Paint, Style, Table, painter, wrapped
-from modelglass.renderers._units import size
-from modelglass.renderers._what_if import what_if_text
+from modelglass.renderers._markdown import head, line, note_items
+from modelglass.renderers._terminal import (
+    BOLD,
+    DIM,
+    GAP,
+    RED,
+    Paint,
+    Style,
+    Table,
+    note_lines,
+    painter,
+    wrapped,
+)
+from modelglass.renderers._units import exactly, size
+from modelglass.renderers._what_if import SURE, what_if_text
 from modelglass.renderers.scan import plain
 
 if TYPE_CHECKING:
@@ -23,11 +34,6 @@ _COLUMNS = ("change", "peak", "left", "fits", "method")
 _HEADS = ("change", "peak", "left", "fits", "figure")
 _NUMBERS = frozenset({"peak", "left"})
 _NARROWEST = 24  # cells of a change
-_SURE = {
-    "exact": "exact for live tensors; what kernels take for themselves is not included",
-    "measured": "live tensors exact, what kernels take for themselves measured",
-    "estimate": "an estimate",
-}
 _ESTIMATES = (
     "An estimate leaves out buffers of communication between devices and what kernels take for themselves."
 )
@@ -38,12 +44,14 @@ def render(fit: Fit, *, width: int = 100, color: bool = False) -> str:
     paint = painter(color)
     answer = "\n".join(wrapped(printable(_answer(fit)), width))
     sections = [paint(answer, BOLD if fit.fits else RED), _facts_text(fit, width, paint)]
-    changes = _changes(fit)
+    changes = list(fit.options)
     if changes:
         sections.append(f"{paint(_title(fit), BOLD)}\n\n{_table_text(fit, changes, width, paint)}")
     remarks = [part for text in _remarks(fit) for part in wrapped(printable(text), width)]
     if remarks:
         sections.append(paint("\n".join(remarks), DIM))
+    if fit.notes:
+        sections.append(note_lines(fit.notes, width, paint))
     return "\n\n".join(sections) + "\n"
 
 
@@ -51,12 +59,14 @@ def render_markdown(fit: Fit) -> str:
     """The same for a pull request."""
     lines = [f"### {markdown(_answer(fit))}", "", line(["figure", ""]), line(["---", "---"])]
     lines += [line([markdown(label), markdown(text)]) for label, text in _facts(fit)]
-    changes = _changes(fit)
+    changes = list(fit.options)
     if changes:
         lines += ["", f"**{_title(fit)}**", "", *head(_COLUMNS, _HEADS, _NUMBERS)]
         lines += [line(map(markdown, _row(fit, option))) for option in changes]
     for text in _remarks(fit):
         lines += ["", markdown(text)]
+    if fit.notes:
+        lines += ["", *note_items(fit.notes)]
     return "\n".join(lines) + "\n"
 
 
@@ -75,10 +85,12 @@ def _answer(fit: Fit) -> str:
 
 
 def _facts(fit: Fit) -> Iterator[tuple[str, str]]:
-    yield "peak", f"{_exactly(fit.peak_nbytes)}, {_SURE[fit.method]}"
-    yield "device", _exactly(fit.device_nbytes)
+    yield "peak", f"{exactly(fit.peak_nbytes)}, {SURE[fit.method]}"
+    if fit.excludes:
+        yield "  excludes", ", ".join(fit.excludes)
+    yield "device", exactly(fit.device_nbytes)
     left = fit.margin_nbytes
-    yield "margin", f"{_exactly(left)} left" if left >= 0 else f"{_exactly(-left)} missing"
+    yield "margin", f"{exactly(left)} left" if left >= 0 else f"{exactly(-left)} missing"
     if fit.batch_size is not None:
         yield "batch size", f"{fit.batch_size:,}"
         yield "largest batch", _largest(fit, "batch_size", fit.largest_batch, fit.largest_batch_peak_nbytes)
@@ -91,51 +103,30 @@ def _facts(fit: Fit) -> Iterator[tuple[str, str]]:
     yield "fake runs", f"{fit.runs:,}"
 
 
-def _exactly(nbytes: int) -> str:
-    return size(nbytes) if nbytes < 1024 else f"{size(nbytes)} ({nbytes:,} bytes)"
-
-
 def _largest(fit: Fit, name: str, largest: int | None, nbytes: int | None) -> str:
     """A size that fits with what it takes, and what is known of one more."""
     found = "none fits" if largest is None or nbytes is None else f"{largest:,}, which takes {size(nbytes)}"
     more = f"{(largest or 0) + 1:,}"
-    ending = _ending(fit, name)
-    if ending is not None:
-        known = "unknown" if largest is None else found
-        return f"{known}; {more} cannot run: {ending.problem}"
-    beyond = fit.next_batch_peak_nbytes
-    if name == "batch_size" and beyond is not None:
-        told = size(beyond) if size(beyond) != size(fit.device_nbytes) else _exactly(beyond)
+    of_batch = name == "batch_size"
+    problem = fit.batch_problem if of_batch else fit.seq_len_problem
+    if problem is not None:
+        return f"{'unknown' if largest is None else found}; {more} cannot run: {problem}"
+    beyond = fit.next_batch_peak_nbytes if of_batch else fit.next_seq_len_peak_nbytes
+    if beyond is not None:
+        told = size(beyond) if size(beyond) != size(fit.device_nbytes) else exactly(beyond)
         return f"{found}; {more} would take {told}"
     if fit.limited and largest == max(fit.largest_batch or 0, fit.largest_seq_len or 0):
         return f"{found}; the search went no further"
     return f"{found}; {more} does not fit"
 
 
-def _ending(fit: Fit, name: str) -> Option | None:
-    """The run of one more than the largest, where it is no memory that it lacks."""
-    largest = fit.largest_batch if name == "batch_size" else fit.largest_seq_len
-    for option in fit.options:
-        asked = option.what_if.batch_size if name == "batch_size" else option.what_if.seq_len
-        if option.problem is not None and asked == (largest or 0) + 1 and option.what_if.accumulate == 1:
-            return option
-    return None
-
-
-def _changes(fit: Fit) -> list[Option]:
-    endings = [_ending(fit, "batch_size"), _ending(fit, "seq_len")]
-    return [option for option in fit.options if option not in endings]
-
-
 def _title(fit: Fit) -> str:
-    fitting = sum(bool(option.fits) for option in _changes(fit))
-    return f"what would make it fit: {fitting:,} of {len(_changes(fit)):,} changes"
+    fitting = sum(bool(option.fits) for option in fit.options)
+    return f"what would make it fit: {fitting:,} of {len(fit.options):,} changes"
 
 
 def _row(fit: Fit, option: Option) -> list[str]:
     change = what_if_text(option.what_if)
-    if option.largest_batch is not None:
-        change = f"{change} (up to batch {option.largest_batch:,})"
     if option.peak_nbytes is None:
         return [change, "–", "–", "cannot run", "–"]
     left = fit.device_nbytes - option.peak_nbytes
@@ -172,7 +163,7 @@ def _style(option: Option) -> Style:
 
 
 def _remarks(fit: Fit) -> Iterator[str]:
-    for option in _changes(fit):
+    for option in fit.options:
         if option.problem is not None:
             yield f"{what_if_text(option.what_if)} cannot run: {option.problem}"
     if any(option.method == "estimate" and option.peak_nbytes is not None for option in fit.options):

@@ -25,8 +25,8 @@ from modelglass.renderers._terminal import (
     wrapped,
 )
 from modelglass.renderers._totals import failure_lines
-from modelglass.renderers._units import shape_text, share, size
-from modelglass.renderers._what_if import what_if_text
+from modelglass.renderers._units import exactly, shape_text, share, size
+from modelglass.renderers._what_if import SURE, what_if_text
 from modelglass.report.memory import CATEGORIES
 
 if TYPE_CHECKING:
@@ -62,11 +62,6 @@ _STYLES = {
     "op": DIM,
 }
 _TIE = "\N{NO-BREAK SPACE}"
-_SURE = {
-    "exact": "exact for live tensors",
-    "measured": "live tensors exact, kernels' own scratch measured",
-    "estimate": "an estimate",
-}
 
 
 def render(report: Report, *, width: int = 100, color: bool = False, contexts: Sequence[int] = ()) -> str:
@@ -147,7 +142,7 @@ def where_text(moment: Moment) -> str:
 
 def sure_text(memory: Memory) -> str:
     """How sure the peak is."""
-    return _SURE[memory.method]
+    return SURE[memory.method]
 
 
 def words(category: str) -> str:
@@ -169,7 +164,7 @@ def _facts(memory: Memory, contexts: Sequence[int]) -> Iterator[tuple[str, str]]
     if what_if is not None:
         yield "what if", what_if_text(what_if)
     each = " on each device" if what_if is not None and what_if.sharding else ""
-    yield "peak", f"{_exact(memory.peak_nbytes)}{each}, {sure_text(memory)}"
+    yield "peak", f"{exactly(memory.peak_nbytes)}{each}, {sure_text(memory)}"
     if memory.peak is not None and memory.at is not None:
         yield "  where", f"{where_text(memory.peak)} (kernel {memory.at + 1:,} of {len(memory.timeline):,})"
     else:
@@ -177,25 +172,21 @@ def _facts(memory: Memory, contexts: Sequence[int]) -> Iterator[tuple[str, str]]
     if memory.excludes:
         yield "  excludes", ", ".join(memory.excludes)
     if memory.later_peak_nbytes is not None:
-        yield "later steps", f"{_exact(memory.later_peak_nbytes)}, with optimizer state from the start"
-    yield "base", f"{_exact(memory.base_nbytes)} of parameters, buffers and inputs"
+        yield "later steps", f"{exactly(memory.later_peak_nbytes)}, with optimizer state from the start"
+    yield "base", f"{exactly(memory.base_nbytes)} of parameters, buffers and inputs"
     if memory.saved_nbytes is not None:
-        yield "saved", f"{_exact(memory.saved_nbytes)} for backward when forward ends"
+        yield "saved", f"{exactly(memory.saved_nbytes)} for backward when forward ends"
     if memory.kv_cache is not None:
         yield from _cache_facts(memory.kv_cache, contexts)
-
-
-def _exact(nbytes: int) -> str:
-    return size(nbytes) if nbytes < 1024 else f"{size(nbytes)} ({nbytes:,} bytes)"
 
 
 def _cache_facts(cache: KvCache, contexts: Sequence[int]) -> Iterator[tuple[str, str]]:
     parts = []
     if cache.nbytes_per_token or not cache.windows:
-        parts.append(f"{_exact(cache.nbytes_per_token)} a token")
-    parts += [f"{_exact(each)} a token up to {window:,}" for window, each in sorted(cache.windows.items())]
+        parts.append(f"{exactly(cache.nbytes_per_token)} a token")
+    parts += [f"{exactly(each)} a token up to {window:,}" for window, each in sorted(cache.windows.items())]
     if cache.fixed_nbytes:
-        parts.append(f"{_exact(cache.fixed_nbytes)} whatever the length")
+        parts.append(f"{exactly(cache.fixed_nbytes)} whatever the length")
     yield "KV cache", f"{' + '.join(parts)}, each sequence; {cache.method}, from {cache.source}"
     yield (
         "  at",

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from modelglass.report.checkpoint import Checkpoint, File
     from modelglass.report.cost import Cost, ModuleCost
     from modelglass.report.execution import Call, Failure, Kernel, Op, Phase, Value
-    from modelglass.report.fit import Fit, Option, Sharding, WhatIf
+    from modelglass.report.fit import AUTOCAST, WEIGHTS, Fit, Option, Sharding, WhatIf
     from modelglass.report.lifetimes import Category, Lifetimes, MemoryPhase, Step, Storage, Tail
     from modelglass.report.memory import CATEGORIES, KvCache, LiveTensor, Memory, Method, Moment
     from modelglass.report.model import Json, Model, Module, Packing, Shape, Tensor, TensorKind
@@ -36,7 +36,7 @@ _HOMES = {
     "checkpoint": ("Checkpoint", "File"),
     "cost": ("Cost", "ModuleCost"),
     "execution": ("Call", "Failure", "Kernel", "Op", "Phase", "Value"),
-    "fit": ("Fit", "Option", "Sharding", "WhatIf"),
+    "fit": ("AUTOCAST", "WEIGHTS", "Fit", "Option", "Sharding", "WhatIf"),
     "lifetimes": ("Category", "Lifetimes", "MemoryPhase", "Step", "Storage", "Tail"),
     "memory": ("CATEGORIES", "KvCache", "LiveTensor", "Memory", "Method", "Moment"),
     "model": ("Json", "Model", "Module", "Packing", "Shape", "Tensor", "TensorKind"),
@@ -50,9 +50,11 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AUTOCAST",
     "CATEGORIES",
     "FINDINGS",
     "LEVELS",
+    "WEIGHTS",
     "Architecture",
     "Call",
     "Category",

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
+from modelglass.errors import UsageError
 from modelglass.report.memory import Method
+from modelglass.report.report import Note
 
 Sharding: TypeAlias = Literal["ddp", "fsdp2", "fsdp3", "tensor"]
+
+WEIGHTS = ("float32", "bfloat16", "float16", "int8", "int4")
+AUTOCAST = ("bfloat16", "float16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,13 +22,30 @@ class WhatIf:
     batch_size: int | None = None
     seq_len: int | None = None
     optimizer: str | None = None
-    weights: str | None = None  # element type of the weights: "bfloat16", "float16", "float32", "int8"
-    autocast: str | None = None  # element type that operators compute in
+    weights: str | None = None  # element type of the weights, one of WEIGHTS
+    autocast: str | None = None  # element type that operators compute in, one of AUTOCAST
     master_weights: bool = False  # the optimizer keeps float32 copies of weights that are not
     accumulate: int = 1  # forward and backward passes before each optimizer step
     checkpoint: tuple[str, ...] = ()  # patterns of modules that run again in backward instead of saving
     sharding: Sharding | None = None
     devices: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "seq_len", "accumulate", "devices"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise UsageError(f"{name}={value!r} is no count", hint="give a whole number from 1 on")
+        for name, known in (("weights", WEIGHTS), ("autocast", AUTOCAST), ("sharding", get_args(Sharding))):
+            value = getattr(self, name)
+            if value is not None and value not in known:
+                raise UsageError(f"{name}={value!r} is not known", hint=f"one of {', '.join(known)}")
+        if self.devices > 1 and self.sharding is None:
+            raise UsageError(
+                f"nothing says how {self.devices} devices share the work",
+                hint=f"add sharding: {', '.join(get_args(Sharding))}",
+            )
+        if isinstance(self.checkpoint, str):
+            raise UsageError("checkpoint is one text", hint=f"give a tuple: ({self.checkpoint!r},)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +56,6 @@ class Option:
     peak_nbytes: int | None
     method: Method
     fits: bool | None
-    largest_batch: int | None = None  # with this change; None: not searched, or not even one fits
     problem: str | None = None
 
 
@@ -43,7 +64,8 @@ class Fit:
     """Whether a pass or step fits, the largest that does, and what else would.
 
     `batch_size` and `seq_len` are those of the inputs as given. The largest are None when not even one fits,
-    or when the inputs show no such dimension; `limited` says that the search ended at its own limit.
+    or when the inputs show no such dimension; `limited` says that the search ended at its own limit, and a
+    problem why one more than the largest cannot run at all.
     """
 
     device_nbytes: int
@@ -60,9 +82,14 @@ class Fit:
     seq_len: int | None = None
     largest_seq_len: int | None = None
     largest_seq_len_peak_nbytes: int | None = None
+    next_seq_len_peak_nbytes: int | None = None
+    batch_problem: str | None = None
+    seq_len_problem: str | None = None
     limited: bool = False
     options: tuple[Option, ...] = ()
     runs: int = 0  # fake runs that this took
+    excludes: tuple[str, ...] = ()  # what a device takes beyond these figures, in a few words each
+    notes: tuple[Note, ...] = ()
 
     @property
     def margin_nbytes(self) -> int:

@@ -51,7 +51,7 @@ def config_of(native: nn.Module) -> Mapping[str, Any] | None:
     try:
         config: Any = native.config
         written = config if isinstance(config, Mapping) else config.to_dict()
-    except Exception:  # noqa: BLE001 - a model's own code may raise anything
+    except Exception:  # a model's own code may raise anything
         return None
     return written if isinstance(written, Mapping) else None
 

@@ -12,16 +12,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import islice
 from typing import Any, TypeAlias
 
 import torch
 
 from modelglass.frameworks.torch.describe import tensors_among, unobserved
-from modelglass.frameworks.torch.process import untouched_process
+from modelglass.frameworks.torch.process import one_at_a_time, untouched_process
 
 Question: TypeAlias = tuple[Any, ...]  # a kernel and all that its scratch depends on
 Answer: TypeAlias = "Taken | str"  # what a kernel took, or a few words on why nobody knows
 
+REMEMBERED = 20_000  # answers, beyond which they are forgotten
 BATCH = 200  # kernels in one profile, whose events are kept until it ends
 SHARE_OF_FREE = 0.5  # of the machine's free memory that one kernel may take
 _MARK = "modelglass kernel "
@@ -70,12 +72,14 @@ class Probe:
 
     def __init__(self, progress: Callable[[str], None] | None = None) -> None:
         self._progress = progress
-        self._questions: dict[Question, None] = {}
+        self._questions: dict[Question, int] = {}  # with the bytes of the results
         self._opaque: dict[int, tuple[Question, int]] = {}  # storage -> the result of a kernel it is
 
     def made(self, question: Question, result: Any) -> None:
-        """Remember which kernel made bytes that no one else can: a workspace for its gradient."""
-        for index, tensor in enumerate(tensors_among(result)):
+        """Remember how much a kernel gave, and whether it is a workspace that no other kernel can make."""
+        results = list(tensors_among(result))
+        self._questions[question] = sum(tensor.untyped_storage().nbytes() for tensor in results)
+        for index, tensor in enumerate(results):
             if tensor.dtype is torch.uint8:
                 self._opaque[tensor.untyped_storage()._cdata] = question, index
 
@@ -92,23 +96,28 @@ class Probe:
                 ),
                 tuple((key, self._frozen(value, storages)) for key, value in kwargs.items()),
                 torch.is_grad_enabled(),  # some kernels keep a workspace for their gradient
+                torch.get_num_threads(),  # and many take some memory for each thread
             )
-            self._questions.setdefault(question)
+            self._questions.setdefault(question, 0)
         except (TypeError, RuntimeError, NotImplementedError):  # unhashable, or memory that does not show
             return None
         return question
 
     def answers(self) -> dict[Question, Answer]:
         """Run every kernel once, and say of each what it took."""
-        found: dict[Question, Answer] = {}
-        questions = list(self._questions)
+        found: dict[Question, Answer] = {
+            question: _answers[question] for question in self._questions if question in _answers
+        }
+        questions = {each: nbytes for each, nbytes in self._questions.items() if each not in found}
         if torch._C._autograd._profiler_enabled():
-            return dict.fromkeys(questions, "another profiler is running")
-        with unobserved(), untouched_process(), _quiet_profiler():
+            return found | dict.fromkeys(questions, "another profiler is running")
+        with one_at_a_time, unobserved(), untouched_process(), _quiet_profiler():
             for start in range(0, len(questions), BATCH):
                 if self._progress is not None:
                     self._progress(f"measuring kernels: {start:,} of {len(questions):,}")
-                found |= _measured(questions[start : start + BATCH])
+                measured = _measured(dict(islice(questions.items(), start, start + BATCH)))
+                _remember(measured)
+                found |= measured
         return found
 
     def _workspace(self, value: torch.Tensor) -> _Made:
@@ -152,13 +161,23 @@ def _quiet_profiler() -> Iterator[None]:
         os.environ.pop(name, None)
 
 
-def _measured(questions: Sequence[Question]) -> dict[Question, Answer]:
+# A search asks about the same kernels again and again. What did not work out may do so another time.
+_answers: dict[Question, Taken] = {}
+
+
+def _remember(measured: Mapping[Question, Answer]) -> None:
+    if len(_answers) > REMEMBERED:
+        _answers.clear()
+    _answers.update((each, answer) for each, answer in measured.items() if isinstance(answer, Taken))
+
+
+def _measured(questions: Mapping[Question, int]) -> dict[Question, Answer]:
     sizes: dict[Question, tuple[int, ...] | str] = {}
     with torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
     ) as profile:
-        for index, question in enumerate(questions):
-            sizes[question] = _run(question, f"{_MARK}{index}")
+        for index, (question, nbytes) in enumerate(questions.items()):
+            sizes[question] = _run(question, nbytes, f"{_MARK}{index}")
     assert profile.profiler is not None
     results = profile.profiler.kineto_results
     peaks = {} if results is None else _peaks(results.events())
@@ -168,13 +187,13 @@ def _measured(questions: Sequence[Question]) -> dict[Question, Answer]:
     }
 
 
-def _run(question: Question, mark: str) -> tuple[int, ...] | str:
+def _run(question: Question, nbytes: int, mark: str) -> tuple[int, ...] | str:
     """Run one kernel under the mark: the bytes behind its results, or a few words when it cannot be."""
     specs = list(_specs(question))
     if any(spec.device != "cpu" for spec in specs):
         return "only kernels of the CPU can be measured"
     given = sum({spec.storage: spec.storage_nbytes for spec in specs}.values())
-    if 2 * given > SHARE_OF_FREE * _free_nbytes():
+    if 2 * (given + nbytes) > SHARE_OF_FREE * _free_nbytes():
         return "it does not fit into this machine's memory"
     problem = ""
     for fill in (0, 1):  # few kernels mind values at all; those that do mostly want something positive
@@ -199,7 +218,7 @@ def _workspace_places(func: Any) -> frozenset[int]:
 
 def _thawed_call(question: Question, fill: int) -> Callable[[], Any]:
     """The kernel, ready to run on arguments made anew."""
-    func, args, kwargs, gradients = question
+    func, args, kwargs, gradients, _ = question
     storages: dict[int, torch.UntypedStorage] = {}
     given = [_thawed(arg, storages, fill) for arg in args]
     named = {key: _thawed(value, storages, fill) for key, value in kwargs}

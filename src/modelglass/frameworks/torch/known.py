@@ -36,9 +36,13 @@ def tell(tensor: torch.Tensor, values: torch.Tensor) -> None:
 
 def value_of(tensor: torch.Tensor) -> torch.Tensor | None:
     """The values of a tensor, or None when they are not known."""
-    if isinstance(tensor, FakeTensor):
-        return tensor.__dict__.get(_KEY)
-    return tensor if tensor.device.type == "cpu" and tensor.layout is torch.strided else None
+    known = tensor.__dict__.get(_KEY)
+    if known is not None or isinstance(tensor, FakeTensor):
+        return known
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided or not is_knowable(tensor):
+        return None
+    with unobserved():
+        return tensor.clone()  # somebody else's: what the run writes goes elsewhere
 
 
 class Known:

@@ -236,6 +236,7 @@ class Ledger:
             if record is None:
                 record = self._open(piece, at, "temporaries")
             elif record.nbytes != storage.nbytes():
+                record.reference = None  # the storage lives on, and is another piece of memory from here on
                 self._close(storage._cdata, None)
                 record = self._open(piece, at, record.category, record.name)
             else:

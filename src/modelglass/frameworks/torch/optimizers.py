@@ -93,13 +93,14 @@ class MasterWeights:
         self._params = params
         with torch.no_grad():
             self.masters: list[Any] = [
-                param.detach().to(torch.float32, copy=True).requires_grad_() for param in params
+                param if param.dtype is torch.float32 else param.detach().float().requires_grad_()
+                for param in params
             ]
         self.optimizer = make(self.masters)
 
     def take_gradients(self) -> None:
         """Turn the weights' gradients into those of the copies."""
-        for param, master in zip(self._params, self.masters, strict=True):
+        for param, master in self._copied():
             if param.grad is not None:
                 master.grad = param.grad.to(torch.float32)
                 param.grad = None
@@ -114,6 +115,10 @@ class MasterWeights:
         """Step, and round the copies to the weights."""
         self.optimizer.step()
         with torch.no_grad():
-            for param, master in zip(self._params, self.masters, strict=True):
+            for param, master in self._copied():
                 master.grad = None
                 param.copy_(master)
+
+    def _copied(self) -> Iterator[tuple[Any, Any]]:
+        pairs = zip(self._params, self.masters, strict=True)
+        return (pair for pair in pairs if pair[0] is not pair[1])

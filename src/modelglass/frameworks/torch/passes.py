@@ -24,8 +24,6 @@ from modelglass.frameworks.torch.ledger import Ledger
 from modelglass.frameworks.torch.optimizers import Factory, MasterWeights, factory, state_of
 from modelglass.frameworks.torch.recorder import Recorder
 
-# Of an optimizer that will not have these parameters, or cannot step without values.
-_REFUSALS = (RuntimeError, TypeError, ValueError, AttributeError, LookupError, AssertionError)
 ROUNDS = 2  # of gradient accumulation that are run: every later one is like the second
 
 
@@ -70,7 +68,7 @@ class Pass:
         if not self._request.train:
             return None
         with self._recorder.ours(), self._ledger.phase("loss"):
-            loss = (self._request.loss or _natural_loss)(output)
+            loss = _natural_loss(output) if self._request.loss is None else _own(self._request.loss, output)
             if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
                 self.trained = False
                 return None
@@ -98,7 +96,7 @@ class Pass:
                 with self._recorder.paused(), self._ledger.tail(name):
                     optimizer = self._step(make, named)  # held until the tail ends
                     self._ledger.declare("optimizer_state", state_of(optimizer, named))
-            except _REFUSALS as error:
+            except (Exception, SystemExit) as error:  # an optimizer of the user's own may raise anything
                 self.optimizer_problems.append(f"{name} cannot take a step: {type(error).__name__}: {error}")
 
     def _step(self, make: Factory, named: Mapping[str, nn.Parameter]) -> Any:
@@ -121,21 +119,29 @@ class Pass:
 
 def checkpoint_modules(model: nn.Module, patterns: tuple[str, ...]) -> None:
     """Have modules run again in backward instead of saving; whoever borrowed the model undoes it."""
-    chosen = [
-        module
-        for path, module in structure.walk(model)
-        if any(fnmatchcase(path, pattern) for pattern in patterns)
-    ]
+    chosen: dict[str, nn.Module] = {}
+    for path, module in structure.walk(model):  # parents before children
+        inside = any(path.startswith(f"{outer}.") for outer in chosen)  # runs again with what it is in
+        if not inside and any(fnmatchcase(path, pattern) for pattern in patterns):
+            chosen[path] = module
     if patterns and not chosen:
         raise UsageError(
             f"no module is named like {', '.join(patterns)}",
             hint='give patterns of module paths, such as "model.layers.*"',
         )
-    for module in chosen:
+    for module in chosen.values():
         vars(module)["forward"] = partial(checkpoint, module.forward, use_reentrant=False)
     config = getattr(model, "config", None)
     if chosen and getattr(config, "use_cache", False):
         vars(config)["use_cache"] = False  # a cache would grow again when the blocks run again
+
+
+def _own(loss: Callable[[Any], Any], output: Any) -> Any:
+    """What the user's own loss gives; an error in it is not the model's."""
+    try:
+        return loss(output)
+    except Exception as error:
+        raise RuntimeError(f"the function given as loss= raised {type(error).__name__}: {error}") from error
 
 
 def _natural_loss(output: Any) -> torch.Tensor | None:

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from threading import RLock
 from typing import Any
 
 import torch
@@ -22,6 +23,10 @@ _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
     (torch.is_grad_enabled, torch.set_grad_enabled),
 )
+
+
+# What a run changes for a while in torch and in the process cannot be shared by two threads.
+one_at_a_time = RLock()
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from modelglass.frameworks.torch.ledger import Ledger, held_tensors, named_tenso
 from modelglass.frameworks.torch.levels import refuses_operator_level, watching, watching_kernels
 from modelglass.frameworks.torch.optimizers import factory
 from modelglass.frameworks.torch.passes import Pass, checkpoint_modules
-from modelglass.frameworks.torch.process import untouched_process
+from modelglass.frameworks.torch.process import one_at_a_time, untouched_process
 from modelglass.frameworks.torch.recorder import CANNOT_FAKE, Recorder
 from modelglass.frameworks.torch.resize import dimensions, resized
 from modelglass.frameworks.torch.twins import CannotFakeError, Cast, FakeTwins, real_twin
@@ -182,7 +182,7 @@ def _run_once(native: nn.Module, inputs: Inputs, request: Request, how: _How) ->
     session = _Session(request, how)
     try:
         # Modes of the user's own would count our run as theirs.
-        with unobserved(), untouched_process(), _quiet(), ExitStack() as stack:
+        with one_at_a_time, unobserved(), untouched_process(), _quiet(), ExitStack() as stack:
             mode = FakeMode() if how.fake else None
             if how.fake:
                 stack.enter_context(without_gc())
