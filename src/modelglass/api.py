@@ -203,9 +203,8 @@ def inspect(
     from modelglass.analyses.formulas import costs_nothing
     from modelglass.analyses.what_if import needs_run
     from modelglass.frameworks.request import Request, requested_inputs
-    from modelglass.report import WhatIf
 
-    changed = what_if or WhatIf()
+    changed = _change(what_if)
     with (
         _made(target, inputs, progress) as (native, given),
         _optimizer(changed.optimizer or optimizer) as step,
@@ -284,7 +283,7 @@ def fit(
     from modelglass.report import WhatIf
 
     _check_size(device_nbytes)
-    base = what_if or WhatIf()
+    base = _change(what_if)
     wanted = (base.optimizer or optimizer) if train else None
     with _made(target, inputs, progress) as (native, given), _optimizer(wanted) as step:
         request = Request(
@@ -325,6 +324,14 @@ def fit(
         )
         found = planner.fit(device_nbytes, base=replace(base, optimizer=None), options=options)
         return replace(found, notes=(*first.notes, *remarks_on_memory(_lifetimes(first))))
+
+
+def _change(what_if: Any) -> WhatIf:
+    from modelglass.report import WhatIf
+
+    if what_if is not None and not isinstance(what_if, WhatIf):
+        raise UsageError(f"what_if={what_if!r} is no change", hint="write mg.WhatIf(batch_size=8)")
+    return what_if or WhatIf()
 
 
 def _check_size(device_nbytes: Any) -> None:

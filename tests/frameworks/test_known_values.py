@@ -66,3 +66,21 @@ def test_random_numbers_are_not_known() -> None:
 
     report = mg.inspect(Apply(run, layer=nn.Linear(4, 4)), torch.ones(2, 4))
     assert report.run.mode == "real"
+
+
+def test_a_mask_made_of_nothing_but_a_shape_is_known() -> None:
+    def run(self: Any, x: torch.Tensor) -> torch.Tensor:
+        mask = (1.0 - torch.ones(x.shape)) * -1e9
+        return self.layer(x) if bool((mask == 0).all()) else x
+
+    model = Apply(run, layer=nn.Linear(4, 4))
+    assert ran(model, torch.ones(2, 4), "fake") == ran(model, torch.ones(2, 4), "real")
+
+
+def test_luck_that_drops_a_layer_needs_no_real_run() -> None:
+    def run(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) if torch.rand([]) < 0.5 else x
+
+    state = torch.get_rng_state()
+    assert mg.inspect(Apply(run, layer=nn.Linear(4, 4)), torch.ones(2, 4)).run.mode == "fake"
+    assert torch.equal(torch.get_rng_state(), state)

@@ -331,6 +331,55 @@ def test_memory_that_grows_is_followed() -> None:
     assert any(each.nbytes == 4000 for each in memory.largest)
 
 
+def real_peak(model: nn.Module, inputs: torch.Tensor) -> int:
+    """Of forward and backward, base included, by torch's profiler."""
+
+    def step() -> Any:
+        output = model(inputs)
+        loss = output.sum()
+        loss.backward()
+        return output, loss
+
+    base = inputs.nbytes + sum(param.nbytes for param in model.parameters())
+    return base + truth.measured_peak(step, {})
+
+
+def branches(self: Any, x: torch.Tensor) -> torch.Tensor:
+    unused = torch.tanh(self.unused(x))
+    del unused
+    return self.used(x)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs"),
+    [
+        pytest.param(
+            Apply(lambda self, x: self.words(x) @ self.words.weight.t(), words=nn.Embedding(300, 64)),
+            torch.arange(20).reshape(2, 10),
+            id="a tied embedding, whose gradients meet as views",
+        ),
+        pytest.param(
+            Apply(branches, used=nn.Linear(64, 64), unused=nn.Linear(64, 2048)),
+            torch.ones(16, 64),
+            id="a branch that backward never reaches",
+        ),
+        pytest.param(
+            Apply(lambda self, x: self.layer(x).gather(1, x.argsort(1)), layer=nn.Linear(64, 64)),
+            torch.ones(16, 64),
+            id="a gradient that goes back to where it was gathered from",
+        ),
+    ],
+)
+def test_backward_holds_what_a_real_one_does(model: nn.Module, inputs: torch.Tensor) -> None:
+    memory = memory_of(model, inputs, train=True, calibrate=True)
+    assert memory.peak_nbytes == real_peak(model, inputs)
+
+
+def test_a_number_can_come_first() -> None:
+    model = Apply(lambda self, x: torch.ops.aten.mul.Tensor(2.0, self.layer(x)), layer=nn.Linear(4, 4))
+    assert memory_of(model, torch.ones(2, 4), train=True).saved_nbytes == 2 * 4 * 4
+
+
 def test_errors_of_a_loss_are_the_losss_own() -> None:
     def loss(output: Any) -> torch.Tensor:
         raise KeyError("target")

@@ -294,7 +294,8 @@ def _largest(tensors: Sequence[LiveTensor]) -> Grid:
         alike[*made, _pattern(_place(tensor))].append(tensor)
     groups = list(alike.values())[:SHOWN_TENSORS]
     rows = [_largest_row(group, usual) for group in groups]
-    title = f"the {sum(map(len, groups)):,} largest tensors at the peak"
+    shown = sum(map(len, groups))
+    title = "the largest tensor at the peak" if shown == 1 else f"the {shown:,} largest tensors at the peak"
     title += f", {usual} unless said otherwise" if usual else ""
     return Grid(title, ("times", "size", "what", "shape", "tensor", "op", "phase"), rows)
 
@@ -323,7 +324,8 @@ def _sections(
     held, *more = (_grid_text(grid, width, paint) for grid in _grids(report, memory))
     yield held
     if memory.timeline:
-        title = f"over the {len(memory.timeline):,} kernels of the run"
+        count = len(memory.timeline)
+        title = "over the one kernel of the run" if count == 1 else f"over the {count:,} kernels of the run"
         yield f"{paint(title, BOLD)}\n\n{_sparkline.timeline(memory, width, paint)}"
     yield from more
 

@@ -13,6 +13,7 @@ Sharding: TypeAlias = Literal["ddp", "fsdp2", "fsdp3", "tensor"]
 
 WEIGHTS = ("float32", "bfloat16", "float16", "int8", "int4")
 AUTOCAST = ("bfloat16", "float16")
+MOST = 2**32  # of anything that is counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +34,8 @@ class WhatIf:
     def __post_init__(self) -> None:
         for name in ("batch_size", "seq_len", "accumulate", "devices"):
             value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 1):
-                raise UsageError(f"{name}={value!r} is no count", hint="give a whole number from 1 on")
+            if value is not None and (type(value) is not int or not 1 <= value <= MOST):
+                raise UsageError(f"{name}={value!r} is no count", hint=f"a whole number from 1 to {MOST:,}")
         for name, known in (("weights", WEIGHTS), ("autocast", AUTOCAST), ("sharding", get_args(Sharding))):
             value = getattr(self, name)
             if value is not None and value not in known:
@@ -44,8 +45,10 @@ class WhatIf:
                 f"nothing says how {self.devices} devices share the work",
                 hint=f"add sharding: {', '.join(get_args(Sharding))}",
             )
-        if isinstance(self.checkpoint, str):
-            raise UsageError("checkpoint is one text", hint=f"give a tuple: ({self.checkpoint!r},)")
+        if type(self.checkpoint) is not tuple or not all(isinstance(each, str) for each in self.checkpoint):
+            raise UsageError(
+                f"checkpoint={self.checkpoint!r} is no tuple of patterns", hint='write ("model.layers.*",)'
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,13 +23,26 @@ _RECURRENT = frozenset(
 )
 
 
+# What puts a gradient where an index took its value from: into zeros that nobody else has.
+_SPREADS = frozenset(
+    {
+        _aten.index_put.default,
+        _aten.scatter.src,
+        _aten.scatter.value,
+        _aten.scatter_add.default,
+        _aten.put.default,
+        _aten.index_add.default,
+    }
+)
+
+
 def written(func: Any, args: tuple[Any, ...], place: Place) -> Iterable[torch.Tensor]:
     """The tensors one of which a real run would write the result to, provided that nobody else holds it."""
     if func is _aten.add.Tensor:
         biased = place.operator in _RECURRENT and isinstance(args[1], torch.Tensor) and args[1].dim() == 1
         return [args[0]] if biased or place.operator in _ADDS_TO_ITS_OWN else ()
-    if func is _aten.index_put.default and place.phase == "backward":
-        return [args[0]]  # the zeros into which the gradient of an index goes
+    if func in _SPREADS and place.phase == "backward":
+        return [args[0]]
     return ()
 
 

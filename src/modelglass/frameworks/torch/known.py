@@ -1,4 +1,4 @@
-"""Values that a fake run knows: whole numbers and booleans that follow from the inputs alone.
+"""Values that a fake run knows: small tensors that follow from the whole numbers and booleans it is given.
 
 Models look at masks, positions and lengths to decide what to run: whether a mask hides anything, where a
 sequence ends. Such tensors are small, so their real values travel beside the fake ones, by the same
@@ -20,6 +20,8 @@ from modelglass.frameworks.torch.describe import memory_of, tensors_among, unobs
 
 LARGEST = 2**23  # bytes of memory; what decides is small
 _WHOLE = frozenset({torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
+_REAL = frozenset({torch.float32, torch.float64})
+LARGEST_REAL = 2**20  # bytes
 _KEY = "_modelglass_values"
 NOTHING = object()  # no answer, where None could be one
 
@@ -27,6 +29,12 @@ NOTHING = object()  # no answer, where None could be one
 def is_knowable(tensor: torch.Tensor) -> bool:
     """Whether a tensor is of a kind whose values are followed."""
     return tensor.dtype in _WHOLE and tensor.untyped_storage().nbytes() <= LARGEST
+
+
+def _is_followed(tensor: torch.Tensor) -> bool:
+    """Masks are often made as floating numbers of whole ones, or of nothing but their shape."""
+    small = tensor.dtype in _REAL and tensor.untyped_storage().nbytes() <= LARGEST_REAL
+    return small or is_knowable(tensor)
 
 
 def tell(tensor: torch.Tensor, values: torch.Tensor) -> None:
@@ -62,10 +70,12 @@ class Known:
     def follow(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
         """Tell the values of a kernel's results when all that it was given is known."""
         results = result if isinstance(result, (list, tuple)) else (result,)
-        if not results or not all(type(each) is FakeTensor and is_knowable(each) for each in results):
+        if not results or not all(type(each) is FakeTensor and _is_followed(each) for each in results):
             return
         storages = {id(tensor): self._value(tensor) for tensor in tensors_among((*args, *kwargs.values()))}
-        if None in storages.values() or not _is_determined(func) or results[0].device.type != "cpu":
+        drawn = func is torch.ops.aten.rand.default and results[0].numel() == 1  # luck decides in any run
+        determined = drawn or _is_determined(func)
+        if None in storages.values() or not determined or results[0].device.type != "cpu":
             if func._schema.is_mutable:
                 self._changed.add(memory_of(results[0]))
             return

@@ -247,6 +247,8 @@ class Ledger:
     def _reused(self, func: Any, args: tuple[Any, ...], place: Place) -> list[_Record | None]:
         """The memory that a real run may put the result into."""
         if in_place.is_sum_of_gradients(func, args, place):
+            if args[0]._is_view():  # the engine writes to nothing that others may look at
+                return []
             old, new = (self._live.get(memory_of(tensor)) for tensor in args[:2])
             # The engine adds to what an earlier node gave; a sum inside one node's formula is another matter.
             return [old, new] if old is not None and old.node != place.node else []
@@ -267,7 +269,7 @@ class Ledger:
             if place.node in self._numbers:
                 continue  # the node has it as a tensor already
             number = self._entered(wide.itemsize, wide, step)
-            if self._saving and _keeps_number(func) and args[0].requires_grad and torch.is_grad_enabled():
+            if self._saving and _keeps_number(func) and _trains(args) and torch.is_grad_enabled():
                 number.died = None
                 number.category = "activations"
                 newest = torch._C._autograd._get_sequence_nr() - 1
@@ -316,7 +318,10 @@ class Ledger:
                 record.saved_by = self._owner().module
                 if record.category == "temporaries":
                     record.category = "activations"
-        return tensor
+        if tensor.grad_fn is None:
+            return tensor
+        with self.paused(), torch.no_grad():  # what its own node kept would keep the node, and so itself
+            return tensor.detach()
 
 
 def _reuse(step: _Ran, at: int) -> None:
@@ -403,10 +408,14 @@ def _has_its_own_shape(func: Any) -> bool:
     return isinstance(func, torch._ops.OpOverload) and torch.Tag.dynamic_output_shape in func.tags
 
 
+def _trains(args: tuple[Any, ...]) -> bool:
+    return any(arg.requires_grad for arg in tensors_among(args))
+
+
 @cache
 def _keeps_number(func: Any) -> bool:
     """Whether the gradient needs the number that a tensor is multiplied or divided by."""
-    return kernel_name(func) in ("aten.mul", "aten.div")
+    return kernel_name(func) in ("aten.mul", "aten.div", "aten.mul_", "aten.div_")
 
 
 @cache

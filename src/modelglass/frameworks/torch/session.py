@@ -341,7 +341,8 @@ def _notes(native: nn.Module, outcome: _Outcome, request: Request) -> Iterator[N
         yield Note(
             code="nothing-trains",
             severity="warning",
-            text="no output depends on a trainable parameter, so there was no backward pass",
+            text=("no output" if request.loss is None else "nothing that loss= gives")
+            + " depends on a trainable parameter, so there was no backward pass",
         )
     for problem in outcome.optimizer_problems:
         yield Note(code="optimizer-failed", severity="warning", text=problem)
