@@ -276,11 +276,9 @@ def fit(
     >>> found.fits, found.largest_batch
     (True, 511)
     """
-    from modelglass.analyses.blocks import placed
     from modelglass.analyses.remarks import remarks_on_memory
     from modelglass.frameworks.request import Request, requested_inputs
     from modelglass.planning import Planner
-    from modelglass.report import WhatIf
 
     _check_size(device_nbytes)
     base = _change(what_if)
@@ -303,18 +301,8 @@ def fit(
         first = _observed(adapter, native, request)
         _check_stepped(first)
         batch, seq_len = adapter.sizes(native, request)
-        # Equal blocks are worked out from few of them where that gives all that the whole run gave.
-        folds = adapter.folded(native, request, placed) == first.lifetimes
-
-        def observe(changed: WhatIf) -> Lifetimes:
-            if changed == WhatIf():
-                return _lifetimes(first)
-            asked = replace(request, what_if=changed)
-            found: Lifetimes | None = adapter.folded(native, asked, placed) if folds else None
-            return found or _lifetimes(_observed(adapter, native, asked))
-
         planner = Planner(
-            observe,
+            _observer(adapter, native, request, first),
             first.model,
             train=train,
             optimizer=first.optimizer,
@@ -324,6 +312,27 @@ def fit(
         )
         found = planner.fit(device_nbytes, base=replace(base, optimizer=None), options=options)
         return replace(found, notes=(*first.notes, *remarks_on_memory(_lifetimes(first))))
+
+
+def _observer(
+    adapter: ModuleType, native: Any, request: Request, first: Observation
+) -> Callable[[WhatIf], Lifetimes]:
+    """How to run with a change; `first` is the run without one.
+
+    Equal blocks are worked out from few of them where that gives all that the whole run gave.
+    """
+    from modelglass.analyses.blocks import placed
+
+    folds = adapter.folded(native, request, placed) == first.lifetimes
+
+    def observe(changed: WhatIf) -> Lifetimes:
+        if changed == request.what_if:
+            return _lifetimes(first)
+        asked = replace(request, what_if=changed)
+        found: Lifetimes | None = adapter.folded(native, asked, placed) if folds else None
+        return found or _lifetimes(_observed(adapter, native, asked))
+
+    return observe
 
 
 def _change(what_if: Any) -> WhatIf:

@@ -16,13 +16,12 @@ from math import prod
 from modelglass.analyses.memory import memory
 from modelglass.analyses.tree import held
 from modelglass.errors import UsageError
-from modelglass.report.fit import WhatIf
+from modelglass.report.fit import IMITATED, WhatIf
 from modelglass.report.lifetimes import Lifetimes, Step, Storage, Tail
 from modelglass.report.memory import Memory
 from modelglass.report.model import Model, Module
 
 QUANTIZED = ("int8", "int4")
-IMITATED = ("adam8bit", "adamw8bit")  # optimizers whose state is as large as theirs, their kernels unknown
 SCALE_NBYTES = 4  # float32
 BLOCK = 64  # elements that share a scale in 4 bits
 

@@ -13,6 +13,7 @@ Sharding: TypeAlias = Literal["ddp", "fsdp2", "fsdp3", "tensor"]
 
 WEIGHTS = ("float32", "bfloat16", "float16", "int8", "int4")
 AUTOCAST = ("bfloat16", "float16")
+IMITATED = ("adam8bit", "adamw8bit")  # optimizers whose state is as large as theirs, their kernels unknown
 MOST = 2**32  # of anything that is counted
 
 

@@ -10,13 +10,13 @@ from torch import nn
 
 from modelglass.errors import UsageError
 from modelglass.frameworks.torch.describe import tensors_in
+from modelglass.report.fit import IMITATED
 
 Factory: TypeAlias = Callable[[list[nn.Parameter]], Any]
 
 # The layout of the usual 8-bit optimizers: blocks with a scale each; small tensors stay in float32.
 BLOCK = 256
 SMALLEST_PACKED = 4096
-ESTIMATED = ("adam8bit", "adamw8bit")
 
 
 def factory(given: Any) -> tuple[str, Factory]:
@@ -33,7 +33,7 @@ def factory(given: Any) -> tuple[str, Factory]:
 
 
 def _named(name: str) -> Factory:
-    if name in ESTIMATED:
+    if name in IMITATED:
         return EightBitAdam
     known = {
         key.lower(): value
@@ -44,7 +44,7 @@ def _named(name: str) -> Factory:
     if name not in known:
         raise UsageError(
             f"there is no optimizer {name!r}",
-            hint=f"one of {', '.join(sorted({*known, ESTIMATED[0]}))}, or a function of the parameters",
+            hint=f"one of {', '.join(sorted({*known, IMITATED[0]}))}, or a function of the parameters",
         )
     return known[name]
 
