@@ -8,7 +8,7 @@ from operator import index
 from typing import Any
 
 from modelglass.errors import UsageError
-from modelglass.report import KvCache, Lifetimes, Model, Note, Run, RunMode, Shape, WhatIf
+from modelglass.report import Dataflow, KvCache, Lifetimes, Model, Note, Run, RunMode, Shape, WhatIf
 
 Progress = Callable[[str], None]
 
@@ -142,6 +142,7 @@ class Observation:
     run: Run
     notes: tuple[Note, ...] = ()
     lifetimes: Lifetimes | None = None  # None: nothing ran to its end
+    dataflow: Dataflow | None = None  # None: nothing ran to its end
     optimizer: str | None = None  # of `lifetimes.tails`, the one that was asked for
     kv_cache: KvCache | None = None  # as the run's output showed it
     config: Mapping[str, Any] | None = None  # what the model says of itself, as its makers keep it

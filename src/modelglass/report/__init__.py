@@ -10,8 +10,10 @@ if TYPE_CHECKING:
     from modelglass.report.architecture import Architecture
     from modelglass.report.checkpoint import Checkpoint, File
     from modelglass.report.cost import Cost, ModuleCost
+    from modelglass.report.dataflow import Dataflow, Dims, Symbol, Symbols
     from modelglass.report.execution import Call, Failure, Kernel, Op, Phase, Value
     from modelglass.report.fit import AUTOCAST, WEIGHTS, Fit, Option, Sharding, WhatIf
+    from modelglass.report.flow import Flow, FlowEdge, FlowNode, NodeKind, Stage
     from modelglass.report.lifetimes import Category, Lifetimes, MemoryPhase, Step, Storage, Tail
     from modelglass.report.memory import CATEGORIES, KvCache, LiveTensor, Memory, Method, Moment
     from modelglass.report.model import Json, Model, Module, Packing, Shape, Tensor, TensorKind
@@ -35,8 +37,10 @@ _HOMES = {
     "architecture": ("Architecture",),
     "checkpoint": ("Checkpoint", "File"),
     "cost": ("Cost", "ModuleCost"),
+    "dataflow": ("Dataflow", "Dims", "Symbol", "Symbols"),
     "execution": ("Call", "Failure", "Kernel", "Op", "Phase", "Value"),
     "fit": ("AUTOCAST", "WEIGHTS", "Fit", "Option", "Sharding", "WhatIf"),
+    "flow": ("Flow", "FlowEdge", "FlowNode", "NodeKind", "Stage"),
     "lifetimes": ("Category", "Lifetimes", "MemoryPhase", "Step", "Storage", "Tail"),
     "memory": ("CATEGORIES", "KvCache", "LiveTensor", "Memory", "Method", "Moment"),
     "model": ("Json", "Model", "Module", "Packing", "Shape", "Tensor", "TensorKind"),
@@ -61,11 +65,16 @@ __all__ = [
     "Checkpoint",
     "Cost",
     "Counts",
+    "Dataflow",
     "Described",
+    "Dims",
     "Failure",
     "File",
     "Finding",
     "Fit",
+    "Flow",
+    "FlowEdge",
+    "FlowNode",
     "GlobalKind",
     "GlobalUse",
     "Histogram",
@@ -83,6 +92,7 @@ __all__ = [
     "ModuleCost",
     "ModuleCounts",
     "Moment",
+    "NodeKind",
     "Note",
     "Op",
     "Option",
@@ -99,8 +109,11 @@ __all__ = [
     "Severity",
     "Shape",
     "Sharding",
+    "Stage",
     "Step",
     "Storage",
+    "Symbol",
+    "Symbols",
     "Tail",
     "Tally",
     "Tensor",

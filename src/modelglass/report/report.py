@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 if TYPE_CHECKING:  # what not every report has is loaded by those that do
     from modelglass.report.checkpoint import Checkpoint
     from modelglass.report.cost import Cost
+    from modelglass.report.dataflow import Dataflow, Symbols
     from modelglass.report.execution import Failure, Value
     from modelglass.report.memory import Memory
     from modelglass.report.model import Model, Tensor
@@ -100,6 +101,8 @@ class Report:
     counts: Counts | None = None
     cost: Cost | None = None
     memory: Memory | None = None  # None: nothing ran to its end
+    dataflow: Dataflow | None = None  # None: nothing ran to its end
+    symbols: Symbols | None = None  # None: nobody asked which sizes can change
     # By tensor name, None for a tensor without values to read. As a whole None when nobody asked.
     stats: Mapping[str, TensorStats | None] | None = None
     notes: tuple[Note, ...] = ()

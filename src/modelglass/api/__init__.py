@@ -1,0 +1,104 @@
+"""The public functions: they join the rooms and hold no logic of their own."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from modelglass.api.distinct import reproduce, unique
+from modelglass.api.fitting import fit
+from modelglass.api.inspecting import completed, contained, held, inspect, inspect_calls, scan, seeded
+from modelglass.api.showing import (
+    FIT_RENDERERS,
+    MEMORY_RENDERERS,
+    RENDERERS,
+    SCAN_RENDERERS,
+    STATS_RENDERERS,
+    UNIQUE_RENDERERS,
+    ModelSummary,
+    load,
+    plot,
+    plot_memory,
+    plotter,
+    render,
+    save,
+    show,
+    summary,
+    timeline_plotter,
+)
+from modelglass.renderers._escape import printable
+from modelglass.renderers.columns import COLUMNS, known_columns
+
+if TYPE_CHECKING:
+    from modelglass.checkpoints import limits_of as checked_limits
+    from modelglass.frameworks.request import TensorSpec
+    from modelglass.renderers.unique import COLUMNS as UNIQUE_COLUMNS
+    from modelglass.renderers.unique import SORTS as UNIQUE_SORTS
+    from modelglass.renderers.unique import Choice as UniqueChoice
+    from modelglass.renderers.weights import COLUMNS as STATS_COLUMNS
+    from modelglass.renderers.weights import SORTS as STATS_SORTS
+    from modelglass.report import AUTOCAST, FINDINGS, WEIGHTS, WhatIf
+
+__all__ = [
+    "AUTOCAST",
+    "COLUMNS",
+    "FINDINGS",
+    "FIT_RENDERERS",
+    "MEMORY_RENDERERS",
+    "RENDERERS",
+    "SCAN_RENDERERS",
+    "STATS_COLUMNS",
+    "STATS_RENDERERS",
+    "STATS_SORTS",
+    "UNIQUE_COLUMNS",
+    "UNIQUE_RENDERERS",
+    "UNIQUE_SORTS",
+    "WEIGHTS",
+    "ModelSummary",
+    "TensorSpec",
+    "UniqueChoice",
+    "WhatIf",
+    "checked_limits",
+    "completed",
+    "contained",
+    "fit",
+    "held",
+    "inspect",
+    "inspect_calls",
+    "known_columns",
+    "load",
+    "plot",
+    "plot_memory",
+    "plotter",
+    "printable",
+    "render",
+    "reproduce",
+    "save",
+    "scan",
+    "seeded",
+    "show",
+    "summary",
+    "timeline_plotter",
+    "unique",
+]
+
+_HOMES = {  # further names of other rooms, imported when they are asked for
+    "FINDINGS": ("report", "FINDINGS"),
+    "checked_limits": ("checkpoints", "limits_of"),
+    "STATS_COLUMNS": ("renderers.weights", "COLUMNS"),
+    "STATS_SORTS": ("renderers.weights", "SORTS"),
+    "TensorSpec": ("frameworks.request", "TensorSpec"),
+    "UNIQUE_COLUMNS": ("renderers.unique", "COLUMNS"),
+    "UNIQUE_SORTS": ("renderers.unique", "SORTS"),
+    "UniqueChoice": ("renderers.unique", "Choice"),
+    "AUTOCAST": ("report", "AUTOCAST"),
+    "WEIGHTS": ("report", "WEIGHTS"),
+    "WhatIf": ("report", "WhatIf"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'modelglass.api' has no attribute {name!r}")
+    module, home_name = _HOMES[name]
+    return getattr(import_module(f"modelglass.{module}"), home_name)

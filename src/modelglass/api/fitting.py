@@ -1,0 +1,133 @@
+"""Whether a model fits a device, and what would make it fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from modelglass.api.inspecting import check_completed
+from modelglass.api.making import adapter_of, change_of, chosen_optimizer, made
+from modelglass.errors import UsageError
+
+if TYPE_CHECKING:
+    from modelglass.frameworks.request import Observation, Progress, Request
+    from modelglass.report import Fit, Lifetimes, WhatIf
+
+# What a step with another optimizer would take is looked at in the same run.
+OTHER_OPTIMIZERS = ("sgd", "adamw", "adam8bit")
+
+
+def fit(
+    target: Any,
+    inputs: Any = None,
+    *,
+    device_nbytes: int,
+    input_shape: Sequence[Any] | None = None,
+    batch_size: int = 1,
+    dtype: Any = None,
+    device: Any = None,
+    train: bool = False,
+    optimizer: Any = "adamw",
+    loss: Callable[[Any], Any] | None = None,
+    calibrate: bool = False,
+    what_if: WhatIf | None = None,
+    options: bool = True,
+    progress: Progress | None = None,
+) -> Fit:
+    """Whether a pass or, with `train=True`, a training step fits into so many bytes.
+
+    The answer has the largest batch and sequence that fit, found by running on fake tensors, and what else
+    would make it fit when it does not. `what_if` is a change that all of it is about.
+
+    >>> import torch
+    >>> found = fit(torch.nn.Linear(1024, 1024), torch.ones(1, 1024), device_nbytes=8 * 2**20)
+    >>> found.fits, found.largest_batch
+    (True, 511)
+    """
+    from modelglass.analyses.remarks import remarks_on_memory
+    from modelglass.frameworks.request import Request, requested_inputs
+    from modelglass.planning import Planner
+
+    _check_size(device_nbytes)
+    base = change_of(what_if)
+    wanted = (base.optimizer or optimizer) if train else None
+    with made(target, inputs, progress) as (native, given), chosen_optimizer(wanted) as step:
+        request = Request(
+            inputs=requested_inputs(given, input_shape, batch_size, dtype),
+            train=train,
+            optimizer=step,
+            other_optimizers=OTHER_OPTIMIZERS if step is not None else (),
+            loss=loss,
+            calibrate=calibrate,
+            device=None if device is None else str(device),
+            progress=progress,
+            memory_only=True,
+        )
+        if not request.runs:
+            raise UsageError("whether a model fits depends on its inputs", hint="give inputs or their shapes")
+        adapter = adapter_of(native, target)
+        first = _observed(adapter, native, request)
+        _check_stepped(first)
+        batch, seq_len = adapter.sizes(native, request)
+        planner = Planner(
+            _observer(adapter, native, request, first),
+            first.model,
+            train=train,
+            optimizer=first.optimizer,
+            batch_size=batch,
+            seq_len=seq_len,
+            progress=progress,
+        )
+        found = planner.fit(device_nbytes, base=replace(base, optimizer=None), options=options)
+        return replace(found, notes=(*first.notes, *remarks_on_memory(_lifetimes(first))))
+
+
+def _observer(
+    adapter: ModuleType, native: Any, request: Request, first: Observation
+) -> Callable[[WhatIf], Lifetimes]:
+    """How to run with a change; `first` is the run without one.
+
+    Equal blocks are worked out from few of them where that gives all that the whole run gave.
+    """
+    from modelglass.analyses.blocks import placed
+
+    folds = adapter.folded(native, request, placed) == first.lifetimes
+
+    def observe(changed: WhatIf) -> Lifetimes:
+        if changed == request.what_if:
+            return _lifetimes(first)
+        asked = replace(request, what_if=changed)
+        found: Lifetimes | None = adapter.folded(native, asked, placed) if folds else None
+        return found or _lifetimes(_observed(adapter, native, asked))
+
+    return observe
+
+
+def _check_size(device_nbytes: Any) -> None:
+    if type(device_nbytes) is not int or device_nbytes < 1:
+        raise UsageError(f"device_nbytes={device_nbytes!r} is no size", hint="give bytes: 24 * 2**30")
+
+
+def _check_stepped(observation: Observation) -> None:
+    """That the step of the optimizer is there, or why it is not."""
+    if observation.optimizer is not None and observation.optimizer not in _lifetimes(observation).tails:
+        codes = ("optimizer-failed", "nothing-trains")
+        reasons = [note.text for note in observation.notes if note.code in codes]
+        raise UsageError(
+            reasons[0] if reasons else f"{observation.optimizer} took no step",
+            hint="choose another optimizer, or none: forward and backward alone",
+        )
+
+
+def _observed(adapter: ModuleType, native: Any, request: Request) -> Observation:
+    """A run that reached its end."""
+    observation: Observation = adapter.observe(native, request)
+    check_completed(observation.run)
+    return observation
+
+
+def _lifetimes(observation: Observation) -> Lifetimes:
+    assert observation.lifetimes is not None  # it reached its end
+    return observation.lifetimes

@@ -1,0 +1,256 @@
+"""Reports: of a live model, of code that builds one, of a file."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from modelglass import targets
+from modelglass.api.making import adapter_of, change_of, chosen_optimizer, made, needing, silently
+from modelglass.errors import ForwardError, TargetError, UnknownTargetError, UsageError
+from modelglass.renderers._units import pace, value_text
+from modelglass.report import Report, RunMode
+
+if TYPE_CHECKING:
+    from modelglass.formats.reading import Reading
+    from modelglass.frameworks.request import Observation, Progress, Request
+    from modelglass.report import Memory, Run, Scan, Tensor, Values, WhatIf
+
+
+def inspect(
+    target: Any,
+    inputs: Any = None,
+    *,
+    input_shape: Sequence[Any] | None = None,
+    batch_size: int = 1,
+    dtype: Any = None,
+    device: Any = None,
+    run: RunMode = "fake",
+    train: bool = False,
+    optimizer: Any = None,
+    loss: Callable[[Any], Any] | None = None,
+    calibrate: bool = False,
+    what_if: WhatIf | None = None,
+    stats: bool | str = False,
+    limits: Mapping[str, int] | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Everything about a model: a module, code that builds one ("file.py::function"), or a checkpoint's path.
+
+    `inputs` is a tensor, a tuple (positional), a dict (keyword), `Inputs`, or code that makes them.
+    `input_shape` with `batch_size` and `dtype` replaces them when a shape says it all. Without either, only
+    the structure is read. `run="fake"` computes nothing; `"real"` computes on copies; `"none"` does not run.
+    `train=True` observes the backward pass too. `stats=True` reads every weight and describes it; a pattern
+    such as "*.weight" says which. The model is left exactly as it was. Of a file, only the description of its
+    tensors is read, and nothing in it is run; `limits` changes how much work it may cause.
+
+    >>> import torch
+    >>> report = inspect(torch.nn.Linear(3, 8), inputs=torch.ones(5, 10, 3))
+    >>> report.counts.params, report.cost.macs
+    (32, 1200)
+    """
+    if run not in get_args(RunMode):
+        raise UsageError(f"run={run!r} is not known", hint='use "fake", "real" or "none"')
+    if isinstance(target, (str, os.PathLike)) and not targets.is_code_target(os.fspath(target)):
+        runs = inputs is not None or input_shape is not None or train
+        return _inspect_file(_file_target(target, runs), stats, limits, progress or silently)
+    from modelglass.analyses.formulas import costs_nothing
+    from modelglass.analyses.what_if import needs_run
+    from modelglass.frameworks.request import Request, requested_inputs
+
+    changed = change_of(what_if)
+    with (
+        made(target, inputs, progress) as (native, given),
+        chosen_optimizer(changed.optimizer or optimizer) as step,
+    ):
+        request = Request(
+            inputs=requested_inputs(given, input_shape, batch_size, dtype),
+            mode=run,
+            train=train,
+            optimizer=step,
+            loss=loss,
+            calibrate=calibrate,
+            what_if=needs_run(changed),
+            device=None if device is None else str(device),
+            progress=progress,
+            is_free=costs_nothing,
+        )
+        _check_training(request)
+        adapter = adapter_of(native, target)
+        report = _report(adapter.observe(native, request), changed)
+        if stats:
+            report = _with_stats(report, adapter.values(native), stats, progress or silently)
+    return report
+
+
+def _check_training(request: Request) -> None:
+    if request.train and not request.runs:
+        raise UsageError(
+            "a training step needs a run, and a run needs inputs",
+            hint="give inputs or their shapes, and a run that is fake or real",
+        )
+    if request.optimizer is not None and not request.train:
+        raise UsageError("an optimizer steps only in training", hint="add train=True, or leave it out")
+
+
+def _file_target(target: str | os.PathLike[str], runs: bool) -> Path:
+    """The path of a file that is to be read; code without a function, and files to be run, are errors."""
+    name = os.fspath(target)
+    if name.endswith(".py"):
+        raise UnknownTargetError(
+            f"{name!r} is Python code, and names no function in it", hint=f"name code: {targets.FORMS}"
+        )
+    if runs:
+        raise UsageError(
+            f"{name!r} is a file, which cannot be run with inputs",
+            hint=f"name code that builds the model: {targets.FORMS}",
+        )
+    return Path(target)
+
+
+def _inspect_file(path: Path, stats: bool | str, limits: Mapping[str, int] | None, tell: Progress) -> Report:
+    from modelglass.checkpoints import inspect_file
+
+    if not os.path.lexists(path):
+        raise TargetError(f"there is no file {str(path)!r}", hint=targets.nearby(path))
+
+    def with_stats(report: Report, reading: Reading) -> Report:
+        with needing("numpy", "weight statistics", extra="stats"):
+            from modelglass.formats.values import values
+        return _with_stats(report, values(reading), stats, tell)
+
+    return inspect_file(path, limits=limits, progress=tell, with_stats=with_stats if stats else None)
+
+
+def inspect_calls(target: Any, inputs: Any, *, progress: Progress | None = None) -> Report:
+    """Structure and calls, without operators and cost: at half the price of `inspect`."""
+    from modelglass.analyses.counts import count
+    from modelglass.frameworks.request import Request, requested_inputs
+
+    with made(target, inputs, progress) as (native, given):
+        request = Request(inputs=requested_inputs(given, None, 1, None), progress=progress, calls_only=True)
+        observed = adapter_of(native, target).observe(native, request)
+    counts = count(observed.model)
+    return Report(model=observed.model, run=observed.run, counts=counts, notes=observed.notes)
+
+
+def _report(observation: Observation, what_if: WhatIf) -> Report:
+    from modelglass.analyses.cost import cost, priced
+    from modelglass.analyses.counts import count
+    from modelglass.analyses.remarks import remarks, remarks_on_memory
+
+    lifetimes = observation.lifetimes
+    model = priced(observation.model)
+    counts = count(model)
+    costs = cost(model)
+    return Report(
+        model=model,
+        run=observation.run,
+        counts=counts,
+        cost=costs,
+        memory=_memory(observation, what_if),
+        notes=(
+            *observation.notes,
+            *remarks(counts, costs),
+            *(remarks_on_memory(lifetimes) if lifetimes is not None else ()),
+        ),
+    )
+
+
+def _memory(observation: Observation, what_if: WhatIf) -> Memory | None:
+    """What the run took in memory, with the parts of a change that need no run of their own."""
+    from modelglass.analyses.kv_cache import kv_cache
+    from modelglass.analyses.what_if import memory_with, needs_run
+
+    lifetimes = observation.lifetimes
+    if lifetimes is None:
+        return None
+    found = memory_with(lifetimes, what_if, observation.model, optimizer=observation.optimizer)
+    cache, dtype = observation.kv_cache, needs_run(what_if).weights or observation.cache_dtype
+    if cache is None and observation.config is not None and dtype is not None:
+        cache = kv_cache(observation.config, dtype)
+    return replace(found, kv_cache=cache)
+
+
+def completed(report: Report) -> Report:
+    """The report of a run that reached its end; one that did not is an error here."""
+    check_completed(report.run)
+    return report
+
+
+# What fake tensors raise where only values could tell; inputs of another size have none.
+_UNFAKEABLE = ("DataDependentOutputException", "DynamicOutputShapeException", "UnsupportedOperatorException")
+_VALUES = "what runs depends on values, which models on meta and inputs of another size do not have"
+
+
+def check_completed(run: Run) -> None:
+    failure = run.failure
+    if failure is not None:
+        where = failure.module or "(root)"
+        met = ", ".join(f"{value.name} {value_text(value)}" for value in failure.inputs)
+        given = f"it was given {met}" if met else "check the inputs"
+        raise ForwardError(
+            f"{where} raised {failure.error}: {failure.message}",
+            hint=_VALUES if failure.error in _UNFAKEABLE else given,
+        )
+
+
+def _with_stats(
+    report: Report, values: Mapping[str, Values | str], wanted: bool | str, tell: Progress
+) -> Report:
+    with needing("numpy", "weight statistics", extra="stats"):
+        from modelglass.analyses.stats.findings import findings
+        from modelglass.analyses.stats.statistics import statistics
+    begun = time.monotonic()
+
+    def advance(done: int, total: int) -> None:
+        tell(f"reading weights, {pace(done, total, time.monotonic() - begun)}")
+
+    pattern = "*" if wanted is True else str(wanted)
+    found = statistics(report.model, values, pattern=pattern, advance=advance)
+    tell("drawing conclusions")
+    notes = findings(report.model, found, values)
+    return replace(report, stats=found, notes=(*report.notes, *notes))
+
+
+def scan(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    limits: Mapping[str, int] | None = None,
+    progress: Progress | None = None,
+) -> Scan:
+    """What loading files would run, import or reach, and whether they keep to the rules of their format.
+
+    Nothing in them is run. The answer is what was found in the bytes that were read, never that a file is
+    harmless. `limits` changes how much work a file may cause.
+    """
+    from modelglass.checkpoints import scan_files
+
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    return scan_files([Path(path) for path in given], limits=limits, progress=progress or silently)
+
+
+def seeded() -> AbstractContextManager[None]:
+    """The same random numbers each time inside; outside, random states are as if nothing had happened."""
+    from modelglass import frameworks
+
+    return frameworks.seeded()
+
+
+def held(report: Report) -> Mapping[str, tuple[Tensor, ...]]:
+    """By module, the tensors of it and of all it contains, as the framework itself would list them."""
+    from modelglass.analyses.tree import held
+
+    return held(report.model)
+
+
+def contained(report: Report) -> Mapping[str, Sequence[tuple[str, str]]]:
+    """By module, the names of what hangs below it, each with the path that it is known by."""
+    from modelglass.analyses.tree import contents
+
+    return contents(report.model)

@@ -1,0 +1,195 @@
+"""Reports as text, pictures and files."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from modelglass.api.inspecting import inspect
+from modelglass.api.making import needing
+from modelglass.errors import ReportFormatError, UsageError
+from modelglass.files import write_whole
+from modelglass.report import Report
+
+if TYPE_CHECKING:
+    from modelglass.report import Fit, Scan
+
+
+def _deferred(module: str, name: str) -> Callable[..., str]:
+    """A renderer that is imported when it is first called: a listing of a file must start at once."""
+    return lambda *args, **options: getattr(import_module(f"modelglass.renderers.{module}"), name)(
+        *args, **options
+    )
+
+
+RENDERERS = {name: _deferred(name, "render") for name in ("text", "json", "markdown")}
+STATS_RENDERERS = {
+    "text": _deferred("weights", "render"),
+    "json": _deferred("json", "render"),
+    "markdown": _deferred("weights", "render_markdown"),
+}
+UNIQUE_RENDERERS = {
+    "text": _deferred("unique", "render"),
+    "json": _deferred("unique", "render_json"),
+    "csv": _deferred("unique", "render_csv"),
+    "markdown": _deferred("unique", "render_markdown"),
+}
+MEMORY_RENDERERS = {
+    "text": _deferred("memory", "render"),
+    "json": _deferred("json", "render"),
+    "markdown": _deferred("memory", "render_markdown"),
+    "csv": _deferred("memory", "render_csv"),
+}
+FIT_RENDERERS = {
+    "text": _deferred("fit", "render"),
+    "json": _deferred("fit", "render_json"),
+    "markdown": _deferred("fit", "render_markdown"),
+}
+SCAN_RENDERERS = {
+    "text": _deferred("scan", "render"),
+    "json": _deferred("scan", "render_json"),
+    "markdown": _deferred("scan", "render_markdown"),
+    "csv": _deferred("scan", "render_csv"),
+    "sarif": _deferred("sarif", "render"),
+}
+
+
+def render(report: Report | Scan | Fit, format: str = "text", **options: Any) -> str:
+    """The report as "text", "json" or "markdown", or its "memory" as text; a scan as "csv" and "sarif", too.
+
+    >>> import torch
+    >>> print(render(inspect(torch.nn.Linear(3, 8)), "text", width=60).splitlines()[2])
+    (root)  Linear      32  100.0 %
+    """
+    renderers = {**_renderers_of(report)}
+    if isinstance(report, Report) and report.memory is not None:
+        renderers["memory"] = MEMORY_RENDERERS["text"]
+    renderer = renderers.get(format)
+    if renderer is None:
+        raise UsageError(f"there is no format {format!r}", hint="formats are " + ", ".join(renderers))
+    return renderer(report, **options)
+
+
+def _renderers_of(result: Any) -> Mapping[str, Callable[..., str]]:
+    from modelglass.report import Fit, Scan
+
+    if isinstance(result, Report):
+        return RENDERERS
+    if isinstance(result, Fit):
+        return FIT_RENDERERS
+    if isinstance(result, Scan):
+        return SCAN_RENDERERS
+    raise UsageError(
+        f"this is a {type(result).__name__}, not a report",
+        hint="render what mg.inspect, mg.fit or mg.scan returns",
+    )
+
+
+def show(report: Report | Scan | Fit, **options: Any) -> None:
+    """Print the report as text, coloured and as wide as the terminal."""
+    terminal = sys.stdout.isatty()
+    defaults = {"width": _terminal_width() if terminal else 100, "color": terminal}
+    sys.stdout.write(render(report, "text", **{**defaults, **options}))
+
+
+def _terminal_width() -> int:
+    return max(40, os.get_terminal_size(sys.stdout.fileno()).columns)
+
+
+def plot(report: Report, path: str | os.PathLike[str]) -> None:
+    """Draw the weights' distributions from a report with statistics: SVG or PDF by the suffix, else PNG."""
+    plotter(path)(report)
+
+
+def plot_memory(report: Report, path: str | os.PathLike[str]) -> None:
+    """Draw what a run holds in memory, kernel by kernel: SVG or PDF by the suffix, else PNG."""
+    timeline_plotter(path)(report)
+
+
+def timeline_plotter(path: str | os.PathLike[str]) -> Callable[[Report], None]:
+    """How to draw memory over a run to that file; what stands in the way is found now."""
+    with needing("matplotlib", "drawing", extra="plots"):
+        from modelglass.renderers import timeline
+    return _plotter(timeline, path)
+
+
+def plotter(path: str | os.PathLike[str]) -> Callable[[Report], None]:
+    """How to draw a report to that file; what stands in the way is found now, not after weights are read."""
+    with needing("matplotlib", "drawing", extra="plots"):
+        from modelglass.renderers import plots
+    return _plotter(plots, path)
+
+
+def _plotter(renderer: ModuleType, path: str | os.PathLike[str]) -> Callable[[Report], None]:
+    target = Path(path)
+    format = renderer.known_format(target.suffix.removeprefix(".").lower() or "png")
+    if not target.parent.is_dir():
+        raise UsageError(f"cannot write {str(target)!r}: there is no such folder", hint="choose another file")
+    return lambda report: write_whole(target, renderer.render(report, format=format))
+
+
+def save(report: Report, path: str | os.PathLike[str]) -> None:
+    """Write the report as JSON; the file is complete or not there."""
+    from modelglass.report.codec import dumps
+
+    if not isinstance(report, Report):
+        raise UsageError(
+            f"this is a {type(report).__name__}, not a report", hint='mg.render(scan, "json") gives the JSON'
+        )
+    write_whole(Path(path), dumps(report))
+
+
+def load(path: str | os.PathLike[str]) -> Report:
+    """Read a report that `save` wrote, equal to the one saved."""
+    try:
+        content = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as cause:
+        raise ReportFormatError(
+            f"{os.fspath(path)!r} cannot be read: {cause}", hint="pass a file that mg.save wrote"
+        ) from cause
+    from modelglass.report.codec import loads
+
+    return loads(content)
+
+
+class ModelSummary(str):
+    """The text of a summary, with the report it was made from."""
+
+    report: Report
+
+    def __new__(cls, text: str, report: Report) -> ModelSummary:
+        made = super().__new__(cls, text)
+        made.report = report
+        return made
+
+
+def summary(
+    model: Any,
+    input_shape: Any = None,
+    batch_size: int = 1,
+    device: Any = None,
+    verbose: int = 1,
+) -> ModelSummary:
+    """The classic layer table as text. `input_shape` has no batch dimension, or is a sample input itself.
+
+    `verbose` 0 gives the totals, 1 every layer, 2 every weight and bias too.
+
+    >>> import torch
+    >>> "Total params: 55" in summary(torch.nn.Linear(10, 5))
+    True
+    """
+    from modelglass.analyses.outputs import layer_outputs_nbytes
+    from modelglass.frameworks.request import is_shape
+    from modelglass.renderers.summary import render as classic
+
+    if input_shape is None or is_shape(input_shape):
+        report = inspect(model, input_shape=input_shape, batch_size=batch_size, device=device)
+    else:
+        report = inspect(model, input_shape)
+    outputs = layer_outputs_nbytes(report.model)
+    return ModelSummary(classic(report, outputs_nbytes=outputs, verbose=verbose), report)
