@@ -154,6 +154,7 @@ def _report(observation: Observation, what_if: WhatIf) -> Report:
         counts=counts,
         cost=costs,
         memory=_memory(observation, what_if),
+        dataflow=observation.dataflow,
         notes=(
             *observation.notes,
             *remarks(counts, costs),

@@ -13,16 +13,17 @@ Dims: TypeAlias = tuple[str, ...]  # a shape for people: ("B", "L", "16"), ("4·
 class Dataflow:
     """The tensors of a forward pass, numbered as they appear, and the operators that read and made them.
 
-    `inputs` and `names` go with `Run.inputs`, `outputs` with `Run.outputs`; `reads` and `writes` go with
-    `Model.ops`, and each of `writes` with that operator's outputs. None stands for what is no tensor. An
-    operator that works in place makes a tensor of a new number, and whoever reads that memory afterwards,
-    through whichever view, reads it. Parameters and buffers have no number; nor has anything of a backward
-    pass.
+    `inputs` and `names` go with `Run.inputs`, `outputs` with `Run.outputs`, `reads` and `writes` with
+    `Model.ops`. An operator that works in place makes a tensor of a new number, and whoever reads that memory
+    afterwards, through whichever view, reads it: so an output or a read argument may be several numbers, the
+    tensor's own first. `writes` begin with the operator's outputs in order; None is an output that is no
+    tensor, or one that the operator was given and handed on as it was. Parameters and buffers have no number
+    before they are written to; nor has anything of a backward pass.
     """
 
     names: tuple[str, ...]  # what the model's signature calls each input: "x", "cache.0", "mask"
     inputs: tuple[int | None, ...]
-    outputs: tuple[int | None, ...]
+    outputs: tuple[tuple[int, ...], ...]  # empty for what is no tensor, or came from no input and no operator
     reads: tuple[tuple[int, ...], ...]
     writes: tuple[tuple[int | None, ...], ...]
 

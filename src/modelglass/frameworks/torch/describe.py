@@ -154,27 +154,20 @@ class Describer:
 
     def flatten(self, value: Any, name: str = "") -> tuple[Value, ...]:
         """Every leaf of a structure, in order, named by the way to it."""
-        return tuple(self._walk(value, name, 0))
+        return tuple(self._walk(value, name))
 
     def arguments(self, args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[Value, ...]:
         """Positional arguments as "0", "1" ..., keyword arguments by their names."""
         values: list[Value] = []
         for index, value in enumerate(args):
-            values.extend(self._walk(value, str(index), 0))
+            values.extend(self._walk(value, str(index)))
         for key, value in kwargs.items():
-            values.extend(self._walk(value, key, 0))
+            values.extend(self._walk(value, key))
         return tuple(values)
 
-    def _walk(self, value: Any, name: str, depth: int) -> Iterable[Value]:
-        if isinstance(value, torch.Tensor):
-            yield self.tensor(name, value)
-            return
-        parts = _parts(value) if depth < DEPTH_LIMIT else None
-        if parts is None:
-            yield self._text(name, value)
-            return
-        for key, item in parts:
-            yield from self._walk(item, f"{name}.{key}" if name else str(key), depth + 1)
+    def _walk(self, value: Any, name: str) -> Iterable[Value]:
+        for way, leaf in leaves(value, name):
+            yield self.tensor(way, leaf) if isinstance(leaf, torch.Tensor) else self._text(way, leaf)
 
     def _text(self, name: str, value: Any) -> Value:
         if value is None or isinstance(value, (bool, int, float, complex, str, slice)):
@@ -209,6 +202,16 @@ def tensors_among(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from tensors_among(item)
+
+
+def leaves(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Every leaf of a structure, in order, with the way to it."""
+    parts = _parts(value) if depth < DEPTH_LIMIT and not isinstance(value, torch.Tensor) else None
+    if parts is None:
+        yield name, value
+        return
+    for key, item in parts:
+        yield from leaves(item, f"{name}.{key}" if name else str(key), depth + 1)
 
 
 def tensors_in(value: Any, depth: int = 0) -> Iterable[torch.Tensor]:

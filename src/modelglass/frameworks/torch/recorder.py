@@ -24,7 +24,8 @@ from modelglass.frameworks.torch.describe import Describer
 from modelglass.frameworks.torch.digest import Ran, digest, is_work, ran
 from modelglass.frameworks.torch.naming import kernel_name, overload_name, public_name
 from modelglass.frameworks.torch.process import during
-from modelglass.report import Call, Failure, Kernel, MemoryPhase, Op, Phase, Value
+from modelglass.frameworks.torch.trail import Trail
+from modelglass.report import Call, Dataflow, Failure, Kernel, MemoryPhase, Op, Phase, Value
 
 # What fake tensors raise when only values could tell; a model that catches it would go on wrongly.
 CANNOT_FAKE = (
@@ -61,6 +62,8 @@ class _Pending:
     inputs: tuple[Value, ...]
     kernels: list[Kernel] = field(default_factory=list)
     outputs: tuple[Value, ...] = ()
+    reads: tuple[int, ...] = ()
+    writes: tuple[int | None, ...] = ()
 
 
 class Place(NamedTuple):
@@ -83,6 +86,7 @@ class Recorder:
         self._frames: list[_Frame] = []
         self._stack: list[_Frame] = []
         self._ops: list[_Pending] = []
+        self.trail = Trail()
         self._current: _Pending | None = None
         self._types: dict[str, str] = {}
         self._in_backward = False
@@ -187,6 +191,8 @@ class Recorder:
         if self._current is not None:
             return func(*args, **kwargs)
         pending = self._begin(func, args, kwargs)
+        if pending.phase == "forward":
+            pending.reads = self.trail.read((args, kwargs))
         self._current = pending
         try:
             result = _result(func, args, kwargs)
@@ -199,6 +205,8 @@ class Recorder:
         finally:
             self._current = None
         pending.outputs = self._describer.flatten(result)
+        if pending.phase == "forward":
+            pending.writes = self.trail.made(func, args, kwargs, result)
         return result
 
     def on_op_alone(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -225,6 +233,9 @@ class Recorder:
         if owner is None:  # below autograd, no operator above it: it is one itself
             owner = self._pend(func, attributes, inputs)
             owner.outputs = outputs
+            if owner.phase == "forward":
+                owner.reads = self.trail.read((args, kwargs))
+                owner.writes = self.trail.made(func, args, kwargs, result)
         owner.kernels.append(
             Kernel(name=kernel_name(func), attributes=attributes, inputs=inputs, outputs=outputs)
         )
@@ -319,6 +330,12 @@ class Recorder:
                 kernels=tuple(pending.kernels),
             )
             for index, pending in enumerate(self._ops)
+        )
+
+    def dataflow(self) -> Dataflow:
+        """Which tensors the operators read and made."""
+        return self.trail.dataflow(
+            (pending.reads for pending in self._ops), (pending.writes for pending in self._ops)
         )
 
     def failure(self, error: BaseException) -> Failure:

@@ -37,7 +37,7 @@ from modelglass.frameworks.torch.recorder import CANNOT_FAKE, Recorder
 from modelglass.frameworks.torch.resize import dimensions, resized
 from modelglass.frameworks.torch.twins import CannotFakeError, Cast, FakeTwins, real_twin
 from modelglass.frameworks.torch.values import values as read_values
-from modelglass.report import Call, KvCache, Lifetimes, Note, Op, Run, Value
+from modelglass.report import Call, Dataflow, KvCache, Lifetimes, Note, Op, Run, Value
 from modelglass.report.values import Values
 
 
@@ -60,6 +60,7 @@ def observe(native: Any, request: Request) -> Observation:
         run=outcome.run,
         notes=(*notes, *more),
         lifetimes=outcome.lifetimes,
+        dataflow=outcome.dataflow,
         optimizer=optimizer,
         kv_cache=outcome.kv_cache,
         config=config_of(native),
@@ -105,6 +106,7 @@ class _Outcome:
     error: BaseException | None = None
     trained: bool = True
     lifetimes: Lifetimes | None = None
+    dataflow: Dataflow | None = None
     optimizer_problems: tuple[str, ...] = ()
     kv_cache: KvCache | None = None
 
@@ -226,6 +228,7 @@ class _Session:
         self._ledger.base("buffers", named_tensors(model, "_buffers"))
         self._ledger.base("inputs", held_tensors(args, kwargs))
         self._given = Describer().arguments(args, kwargs)
+        self._recorder.trail.enter(model, args, kwargs)
         checkpoint_modules(model, request.what_if.checkpoint)
         for path, module in structure.walk(model):
             self._recorder.wrap(path, module)
@@ -251,6 +254,7 @@ class _Session:
     def _on_output(self, output: Any) -> None:
         self._returned = Describer().flatten(output)
         self._kv_cache = observed_cache(output)
+        self._recorder.trail.leave(output)
 
     def outcome(self) -> _Outcome:
         run = Run(
@@ -268,6 +272,7 @@ class _Session:
             run,
             error=self.error,
             lifetimes=self._ledger.lifetimes() if followed else None,
+            dataflow=recorder.dataflow() if followed and not self._request.memory_only else None,
             trained=self._pass is None or self._pass.trained,
             kv_cache=self._kv_cache,
             optimizer_problems=() if self._pass is None else tuple(self._pass.optimizer_problems),
