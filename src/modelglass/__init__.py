@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from modelglass.api import (
         ModelSummary,
         fit,
+        flow,
         inspect,
         load,
         plot,
@@ -32,12 +33,13 @@ if TYPE_CHECKING:
     from modelglass.doors.unique_modules import extract_pytorch_ops, extract_unique_modules
     from modelglass.errors import InspectError
     from modelglass.frameworks.request import Inputs
-    from modelglass.report import Fit, Report, Scan, WhatIf
+    from modelglass.report import Fit, Flow, Report, Scan, WhatIf
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Fit": "modelglass.report",
+    "Flow": "modelglass.report",
     "Inputs": "modelglass.frameworks.request",
     "InspectError": "modelglass.errors",
     "LayerInfo": "modelglass.doors.dump_model_info",
@@ -50,6 +52,7 @@ _HOMES = {
     "extract_pytorch_ops": "modelglass.doors.unique_modules",
     "extract_unique_modules": "modelglass.doors.unique_modules",
     "fit": "modelglass.api",
+    "flow": "modelglass.api",
     "inspect": "modelglass.api",
     "load": "modelglass.api",
     "model_info": "modelglass.doors.model_info",
@@ -67,6 +70,7 @@ _HOMES = {
 
 __all__ = [
     "Fit",
+    "Flow",
     "Inputs",
     "InspectError",
     "LayerInfo",
@@ -80,6 +84,7 @@ __all__ = [
     "extract_pytorch_ops",
     "extract_unique_modules",
     "fit",
+    "flow",
     "inspect",
     "load",
     "model_info",

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from modelglass.api.distinct import reproduce, unique
 from modelglass.api.fitting import fit
+from modelglass.api.flowing import flow
 from modelglass.api.inspecting import completed, contained, held, inspect, inspect_calls, scan, seeded
 from modelglass.api.showing import (
     FIT_RENDERERS,
+    FLOW_RENDERERS,
     MEMORY_RENDERERS,
     RENDERERS,
     SCAN_RENDERERS,
@@ -44,6 +46,7 @@ __all__ = [
     "COLUMNS",
     "FINDINGS",
     "FIT_RENDERERS",
+    "FLOW_RENDERERS",
     "MEMORY_RENDERERS",
     "RENDERERS",
     "SCAN_RENDERERS",
@@ -62,6 +65,7 @@ __all__ = [
     "completed",
     "contained",
     "fit",
+    "flow",
     "held",
     "inspect",
     "inspect_calls",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from modelglass.api.flowing import flow
 from modelglass.api.inspecting import inspect
 from modelglass.api.making import needing
 from modelglass.errors import ReportFormatError, UsageError
@@ -17,7 +19,7 @@ from modelglass.files import write_whole
 from modelglass.report import Report
 
 if TYPE_CHECKING:
-    from modelglass.report import Fit, Scan
+    from modelglass.report import Fit, Flow, Scan
 
 
 def _deferred(module: str, name: str) -> Callable[..., str]:
@@ -45,6 +47,10 @@ MEMORY_RENDERERS = {
     "markdown": _deferred("memory", "render_markdown"),
     "csv": _deferred("memory", "render_csv"),
 }
+FLOW_RENDERERS = {
+    name: _deferred(f"flow.{name}", "render") for name in ("text", "mermaid", "dot", "svg", "json")
+}
+DRAWINGS = ("mermaid", "dot", "svg")  # of a report, what its flow can be drawn as
 FIT_RENDERERS = {
     "text": _deferred("fit", "render"),
     "json": _deferred("fit", "render_json"),
@@ -59,8 +65,10 @@ SCAN_RENDERERS = {
 }
 
 
-def render(report: Report | Scan | Fit, format: str = "text", **options: Any) -> str:
+def render(report: Report | Flow | Scan | Fit, format: str = "text", **options: Any) -> str:
     """The report as "text", "json" or "markdown", or its "memory" as text; a scan as "csv" and "sarif", too.
+
+    How data flows through a model that ran is drawn as "mermaid", "dot" or "svg"; `depth` says how deep.
 
     >>> import torch
     >>> print(render(inspect(torch.nn.Linear(3, 8)), "text", width=60).splitlines()[2])
@@ -69,28 +77,36 @@ def render(report: Report | Scan | Fit, format: str = "text", **options: Any) ->
     renderers = {**_renderers_of(report)}
     if isinstance(report, Report) and report.memory is not None:
         renderers["memory"] = MEMORY_RENDERERS["text"]
+    if isinstance(report, Report):
+        renderers |= {name: partial(_drawn, FLOW_RENDERERS[name]) for name in DRAWINGS}
     renderer = renderers.get(format)
     if renderer is None:
         raise UsageError(f"there is no format {format!r}", hint="formats are " + ", ".join(renderers))
     return renderer(report, **options)
 
 
+def _drawn(renderer: Callable[..., str], report: Report, *, depth: int | None = None, **options: Any) -> str:
+    return renderer(flow(report, depth=depth), **options)
+
+
 def _renderers_of(result: Any) -> Mapping[str, Callable[..., str]]:
-    from modelglass.report import Fit, Scan
+    from modelglass.report import Fit, Flow, Scan
 
     if isinstance(result, Report):
         return RENDERERS
+    if isinstance(result, Flow):
+        return FLOW_RENDERERS
     if isinstance(result, Fit):
         return FIT_RENDERERS
     if isinstance(result, Scan):
         return SCAN_RENDERERS
     raise UsageError(
         f"this is a {type(result).__name__}, not a report",
-        hint="render what mg.inspect, mg.fit or mg.scan returns",
+        hint="render what mg.inspect, mg.flow, mg.fit or mg.scan returns",
     )
 
 
-def show(report: Report | Scan | Fit, **options: Any) -> None:
+def show(report: Report | Flow | Scan | Fit, **options: Any) -> None:
     """Print the report as text, coloured and as wide as the terminal."""
     terminal = sys.stdout.isatty()
     defaults = {"width": _terminal_width() if terminal else 100, "color": terminal}

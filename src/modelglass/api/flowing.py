@@ -1,0 +1,48 @@
+"""How data flows through a model that ran."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from modelglass.api.inspecting import check_completed
+from modelglass.errors import UsageError
+from modelglass.report import Report
+
+if TYPE_CHECKING:
+    from modelglass.report import Flow
+
+
+def flow(report: Report, *, depth: int | None = None) -> Flow:
+    """The dataflow between modules, and operators where no module did the work, found in the run.
+
+    `depth` counts modules inside modules; without it, the flow is as deep as stays readable. Sizes that
+    follow the inputs have names where the report was made with `symbols=True`.
+
+    >>> import torch
+    >>> from modelglass import inspect
+    >>> report = inspect(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU()), torch.ones(2, 4))
+    >>> [node.label for node in flow(report).nodes]
+    ['input', '0', '1', 'output']
+    """
+    from modelglass.analyses.flow import flow
+
+    if not isinstance(report, Report):
+        raise UsageError(
+            f"this is a {type(report).__name__}, not a report", hint="pass what mg.inspect returns"
+        )
+    if depth is not None and (type(depth) is not int or depth < 1):
+        raise UsageError(f"depth={depth!r} is no depth", hint="give 1 or more, or None")
+    check_completed(report.run)
+    if report.dataflow is None:
+        raise UsageError(
+            f"{report.model.name!r} did not run, and data flows only in a run",
+            hint="give inputs or their shapes; for a file, name code or a config that builds its model",
+        )
+    return flow(
+        report.model,
+        report.run,
+        report.dataflow,
+        symbols=report.symbols,
+        counts=report.counts,
+        depth=depth,
+    )
