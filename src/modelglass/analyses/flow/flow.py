@@ -1,0 +1,104 @@
+"""From the tensors of a run to a diagram of modules: what is drawn, how deep, folded, in which stage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from modelglass.analyses.flow.drawing import Draughtsman, Sheet, edges_of
+from modelglass.analyses.flow.ends import draw_inputs, draw_outputs, fold_ends, unread
+from modelglass.analyses.flow.opening import is_crowded, open_readably, open_to
+from modelglass.analyses.flow.picture import Picture
+from modelglass.analyses.flow.relevance import relevance
+from modelglass.analyses.flow.sameness import sameness
+from modelglass.analyses.flow.stages import repeated_blocks, staged
+from modelglass.analyses.flow.trace import traced
+from modelglass.report import Counts, Dataflow, Flow, FlowNode, Model, Note, Run, Stage, Symbols
+
+
+def flow(
+    model: Model,
+    run: Run,
+    dataflow: Dataflow,
+    *,
+    symbols: Symbols | None = None,
+    counts: Counts | None = None,
+    depth: int | None = None,
+) -> Flow:
+    """The dataflow between calls of modules, and operators where no module did the work.
+
+    `depth` counts nested calls: with 1, the modules that the model itself calls are drawn whole. None opens
+    what is repeated, and what is large, as long as people can read it.
+    """
+    trace = traced(model, run, dataflow)
+    picture = Picture(trace, relevance(trace), sameness(trace))
+    blocks = repeated_blocks(trace, picture.same)
+    loose = depth is None and is_crowded(picture)
+    if loose:
+        picture = Picture(trace, picture.relevance, sameness(trace, sizes=False))
+    if depth is None:
+        open_readably(picture, blocks, len(dataflow.inputs) + len(run.outputs))
+    else:
+        open_to(picture, depth)
+    sheet = Sheet()
+    draughtsman = Draughtsman(picture, model, symbols, counts, sheet)
+    draw_inputs(draughtsman, run, dataflow)
+    draughtsman.draw_calls()
+    draughtsman.connect_calls()
+    draw_outputs(draughtsman, run, dataflow)
+    fold_ends(sheet)
+    return Flow(
+        name=model.name,
+        nodes=tuple(_finished(sheet, _stages(sheet, picture, blocks))),
+        edges=edges_of(sheet),
+        symbols=() if symbols is None else symbols.symbols,
+        depth=depth,
+        notes=tuple(_notes(sheet, picture, loose)),
+    )
+
+
+def _stages(sheet: Sheet, picture: Picture, blocks: set[int]) -> dict[str, Stage]:
+    """Of every node between inputs and outputs; a group with a block in it is one, too."""
+    trace = picture.trace
+    inside = {op for call in blocks for op in range(*trace.span[call])}
+    marked = {name for op, name in sheet.at.items() if op in inside}
+    edges = [(source, target) for source, target, carried in sheet.edges if not carried]
+    stages = staged(sheet.drawn, edges, marked)
+    for name in reversed(list(sheet.nodes)):
+        group = sheet.nodes[name].group
+        if group is not None and name in stages and stages.get(group) != "blocks":
+            stages[group] = stages[name]
+    return stages
+
+
+def _finished(sheet: Sheet, stages: dict[str, Stage]) -> Iterator[FlowNode]:
+    for name, node in sheet.nodes.items():
+        yield replace(
+            node,
+            stage=stages.get(name, node.stage),
+            dims=tuple(sheet.dims.get(name, ())),
+            tensors=node.tensors or tuple(sheet.tensors.get(name, ())),
+        )
+
+
+def _notes(sheet: Sheet, picture: Picture, loose: bool) -> Iterator[Note]:
+    names = unread(sheet)
+    if names:
+        yield Note(code="flow-unread-input", text="Nothing that is drawn reads these inputs.", where=names)
+    if loose and any(drawn.count > 1 for drawn in sheet.drawn.values()):
+        text = "Calls in a row that differ only in sizes are drawn once, with the sizes of the first."
+        yield Note(code="flow-sizes-differ", text=text)
+    said = " and ".join(_left_out(picture))
+    if said:
+        yield Note(code="flow-left-out", text=f"Operators that are not drawn: {said}.")
+
+
+def _left_out(picture: Picture) -> Iterator[str]:
+    left_out = [at for looked in picture.open.values() for at in looked.level.left_out]
+    fed, held, writes = picture.relevance.fed, picture.relevance.held, picture.trace.writes
+    constant = sum(not fed[at] and writes[at][0] not in held for at in left_out)
+    unused = sum(fed[at] for at in left_out)
+    if constant:
+        yield f"{constant:,} that depend on no input"
+    if unused:
+        yield f"{unused:,} that lead to no output"
