@@ -1,4 +1,4 @@
-"""The JSON Schemas that docs/schema publishes: of the report, of the scan, of what the doors write."""
+"""The JSON Schemas that docs/schema publishes: of report, scan and flow, and of what the doors write."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 from modelglass.doors.model_info import ModelInfoDocument
 from modelglass.doors.unique_modules import PytorchOpsDocument, UniqueModulesDocument
 from modelglass.renderers import scan
-from modelglass.report import Scan
+from modelglass.renderers.flow import json as flow
+from modelglass.report import Flow, Scan
 from modelglass.report.codec import document_schema, noun_schema, schema
 
 
@@ -17,6 +18,9 @@ def published() -> dict[str, dict[str, Any]]:
         "report-1.json": schema(),
         "scan-1.json": noun_schema(
             Scan, f"modelglass scan, version {scan.VERSION}", format=scan.FORMAT, version=scan.VERSION
+        ),
+        "flow-1.json": noun_schema(
+            Flow, f"modelglass flow, version {flow.VERSION}", format=flow.FORMAT, version=flow.VERSION
         ),
         "model-info-1.json": document_schema(ModelInfoDocument, "model_info.json, version 1"),
         "unique-modules-1.json": document_schema(UniqueModulesDocument, "unique_modules.json, version 1"),

@@ -1,0 +1,111 @@
+"""`modelglass flow TARGET`: how does data flow through it?"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import click
+
+from modelglass import api
+from modelglass.cli._options import (
+    color_option,
+    config_options,
+    given_inputs,
+    inputs_options,
+    output_option,
+    width_option,
+)
+from modelglass.cli._output import emit, wants_color, width_of
+from modelglass.cli._progress import Progress
+from modelglass.errors import UsageError
+
+EPILOG = """\b
+Examples:
+  modelglass flow config.json
+  modelglass flow model.py::build --input 1x3x224x224
+  modelglass flow model.py::build --inputs model.py::batch --depth 2
+  modelglass flow model.py::build --inputs model.py::batch -o model.svg
+  modelglass flow model.yaml --format mermaid
+
+\b
+Exit codes:
+  0  done
+  2  wrong usage
+  3  the model could not be built or run
+"""
+
+_SUFFIXES = {
+    ".svg": "svg",
+    ".mmd": "mermaid",
+    ".mermaid": "mermaid",
+    ".dot": "dot",
+    ".gv": "dot",
+    ".json": "json",
+}
+
+
+@click.command(name="flow", epilog=EPILOG)
+@click.argument("target")
+@inputs_options
+@config_options
+@click.option("--depth", type=click.IntRange(1), help="Modules inside modules to open; else what reads well.")
+@width_option
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(list(api.FLOW_RENDERERS)),
+    help="What comes out; by default what the ending of FILE says, else text.",
+)
+@color_option
+@output_option
+def flow(
+    target: str,
+    inputs: str | None,
+    specs: tuple[str, ...],
+    builder: str | None,
+    model_key: str | None,
+    depth: int | None,
+    width: int | None,
+    format_: str | None,
+    color: str,
+    output: Path | None,
+) -> None:
+    """Draw how data flows through a model, from its inputs to its outputs, as it was seen in a run.
+
+    TARGET is a configuration (config.json, model.yaml), or file.py::function or package.module:function that
+    returns a model. Sizes that follow the inputs have names, found by running with other sizes, too.
+    """
+    chosen = format_ or _format_of(output)
+    given = _given(target, inputs, specs, builder)
+    with Progress() as progress, redirect_stdout(sys.stderr):
+        report = api.inspect(
+            target, given, symbols=True, builder=builder, model_key=model_key, progress=progress
+        )
+        found = api.flow(api.completed(report), depth=depth)
+    look: dict[str, object] = {}
+    if chosen == "text":
+        look = {"width": width_of(width, output), "color": wants_color(color, output)}
+    emit(api.FLOW_RENDERERS[chosen](found, **look), output)
+
+
+def _format_of(output: Path | None) -> str:
+    return "text" if output is None else _SUFFIXES.get(output.suffix.lower(), "text")
+
+
+def _given(target: str, inputs: str | None, specs: tuple[str, ...], builder: str | None) -> Any:
+    """What the model is called with; of a configuration, inputs can be made."""
+    given = given_inputs(inputs, specs)
+    if given is not None:
+        return given
+    if api.is_built(target, builder=builder, runs=True):
+        return api.AUTOMATIC
+    if ":" in target or Path(target).exists():  # else there is nothing to run, which is told as such
+        raise UsageError(
+            "data flows in a run, and a run needs inputs",
+            hint="give --inputs file.py::function or --input 1x3x224x224; a checkpoint runs with the code or "
+            "the configuration of its model as the target",
+        )
+    return None

@@ -1,0 +1,1 @@
+"""The flow of data as a diagram: for terminals, Mermaid, Graphviz, browsers and programs."""
