@@ -53,14 +53,18 @@ _CONSTANT = frozenset(
     )
 )
 _PARAMETER = ("weight", "bias")
+# How the two constants are called by which data are scaled: "label_offset" beside "label_scale".
+_CENTRES = ("offset", "offsets", "mean", "means", "shift", "shifts", "min")
+_SPREADS = ("scale", "scales", "std", "stds", "var", "max")
 
 
 def told_apart(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[str]]:
     """The tensors, those that are hardly trained marked as buffers; and the names of these."""
     guessed: list[str] = []
     result: list[Tensor] = []
+    scaling = _scaling(tensors)
     for tensor in tensors:
-        if _is_buffer(tensor):
+        if _is_buffer(tensor) or tensor.name in scaling:
             guessed.append(tensor.name)
             tensor = replace(tensor, kind="buffer")
         result.append(tensor)
@@ -106,3 +110,24 @@ def _is_buffer(tensor: Tensor) -> bool:
     if tensor.kind != "parameter" or tensor.trainable is not None or tensor.packing is not None:
         return False
     return is_buffer(tensor)
+
+
+def _scaling(tensors: Sequence[Tensor]) -> frozenset[str]:
+    """Pairs of vectors that scale data, such as "label_offset" and "label_scale": layers learn no such ones.
+
+    Bare names are those of layers: "scale" beside "offset" is learned.
+    """
+    stems: dict[str, dict[str, Tensor]] = {}
+    for tensor in tensors:
+        stem, _, word = tensor.name.rpartition("_")
+        if word in _CENTRES or word in _SPREADS:
+            plain = tensor.kind == "parameter" and tensor.trainable is None and tensor.packing is None
+            if plain and len(tensor.shape or ()) == 1 and stem.rpartition(".")[2]:
+                stems.setdefault(stem, {})[word] = tensor
+    return frozenset(
+        tensor.name
+        for pair in stems.values()
+        if len(pair) == 2 and len({tensor.shape for tensor in pair.values()}) == 1
+        if not pair.keys().isdisjoint(_CENTRES) and not pair.keys().isdisjoint(_SPREADS)
+        for tensor in pair.values()
+    )

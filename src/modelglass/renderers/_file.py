@@ -37,7 +37,8 @@ def more_rows(report: Report, checkpoint: Checkpoint) -> Rows:
             yield label, ", ".join(_value(value) for value in values[:6])
     for part in checkpoint.parts:
         if part.kind != "model":
-            yield part.kind, _part(part)
+            shown = part_text(part)
+            yield part.kind, f"{part.key}: {shown}" if part.key else shown
         elif part.key:
             yield "model", f"under {part.key!r}"
     yield from _metadata(checkpoint.metadata)
@@ -87,7 +88,8 @@ def _cache(found: Architecture) -> str:
     return text + (" (compressed)" if found.kv_cache_compressed else "")
 
 
-def _part(part: Part) -> str:
+def part_text(part: Part) -> str:
+    """What a part of a training checkpoint holds."""
     texts = []
     if part.type is not None:
         texts.append(part.type)
@@ -102,8 +104,7 @@ def _part(part: Part) -> str:
         texts.append(_groups(part.value))
     elif part.value is not None and not (part.tensors and isinstance(part.value, str)):
         texts.append(plain(part.value))
-    shown = "; ".join(texts) or "empty"
-    return f"{part.key}: {shown}" if part.key else shown
+    return "; ".join(texts) or "empty"
 
 
 def _groups(groups: list[Json]) -> str:

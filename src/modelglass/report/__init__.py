@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from modelglass.report.execution import Call, Failure, Kernel, Op, Phase, Value
     from modelglass.report.fit import AUTOCAST, WEIGHTS, Fit, Option, Sharding, WhatIf
     from modelglass.report.flow import Flow, FlowEdge, FlowNode, NodeKind, Stage
+    from modelglass.report.inspection import Estimate, Inspection, TypeCount
     from modelglass.report.lifetimes import Category, Lifetimes, MemoryPhase, Step, Storage, Tail
+    from modelglass.report.matching import Difference, Matching, Side
     from modelglass.report.memory import CATEGORIES, KvCache, LiveTensor, Memory, Method, Moment
     from modelglass.report.model import Json, Model, Module, Packing, Shape, Tensor, TensorKind
     from modelglass.report.parts import Part, PartKind
@@ -41,7 +43,9 @@ _HOMES = {
     "execution": ("Call", "Failure", "Kernel", "Op", "Phase", "Value"),
     "fit": ("AUTOCAST", "WEIGHTS", "Fit", "Option", "Sharding", "WhatIf"),
     "flow": ("Flow", "FlowEdge", "FlowNode", "NodeKind", "Stage"),
+    "inspection": ("Estimate", "Inspection", "TypeCount"),
     "lifetimes": ("Category", "Lifetimes", "MemoryPhase", "Step", "Storage", "Tail"),
+    "matching": ("Difference", "Matching", "Side"),
     "memory": ("CATEGORIES", "KvCache", "LiveTensor", "Memory", "Method", "Moment"),
     "model": ("Json", "Model", "Module", "Packing", "Shape", "Tensor", "TensorKind"),
     "parts": ("Part", "PartKind"),
@@ -67,7 +71,9 @@ __all__ = [
     "Counts",
     "Dataflow",
     "Described",
+    "Difference",
     "Dims",
+    "Estimate",
     "Failure",
     "File",
     "Finding",
@@ -78,12 +84,14 @@ __all__ = [
     "GlobalKind",
     "GlobalUse",
     "Histogram",
+    "Inspection",
     "Json",
     "Kernel",
     "KvCache",
     "Level",
     "Lifetimes",
     "LiveTensor",
+    "Matching",
     "Memory",
     "MemoryPhase",
     "Method",
@@ -109,6 +117,7 @@ __all__ = [
     "Severity",
     "Shape",
     "Sharding",
+    "Side",
     "Stage",
     "Step",
     "Storage",
@@ -119,6 +128,7 @@ __all__ = [
     "Tensor",
     "TensorKind",
     "TensorStats",
+    "TypeCount",
     "Unique",
     "UniqueModule",
     "UniqueOp",
