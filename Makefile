@@ -6,7 +6,7 @@ SECONDS ?= 60
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint types unit fuzz golden bench schema clean
+.PHONY: demo test lint types unit fuzz browser golden bench schema clean
 
 demo: $(VENV)/.core
 	$(BIN)/modelglass examples/models.py::resnet50 --input 1x3x224x224 --depth 1
@@ -45,6 +45,10 @@ unit: $(VENV)/.dev
 fuzz: $(VENV)/.dev
 	$(BIN)/python fuzz/run.py --seconds $(SECONDS)
 
+# Drawings in a real browser, with the libraries that draw them elsewhere. Pictures land in browser/pictures.
+browser: $(VENV)/.browser
+	$(BIN)/pytest browser -n 2
+
 # Rewrite the golden files and read the diff.
 golden: $(VENV)/.dev
 	$(BIN)/python examples/make_files.py
@@ -82,6 +86,15 @@ $(VENV)/.core: $(VENV)/.torch pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.core
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(VENV)/.browser: $(VENV)/.dev browser/package.json
+	@{ command -v $${CHROMIUM:-chromium} && command -v npm; } >/dev/null || { \
+	  test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+	    || { echo "make browser needs Chromium and npm: install them, or set CHROMIUM=/path/to/it"; exit 1; }; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium npm >/dev/null; }
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[browser]'
+	npm install --prefix browser --no-package-lock --no-audit --no-fund --silent
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev

@@ -1,7 +1,7 @@
 """A diffusion transformer over the signals of 5,160 sensors, as `examples/diffusion.yaml` configures it.
 
-    modelglass flow examples/diffusion.yaml
-    model-inspector --config examples/diffusion.yaml --inputs examples/diffusion.py::batch --batch-size 512
+modelglass flow examples/diffusion.yaml
+model-inspector --config examples/diffusion.yaml --inputs examples/diffusion.py::batch --batch-size 512
 """
 
 import math
@@ -88,4 +88,4 @@ def batch():
 
 def build(config):
     """The model that a configuration's `model` section describes, for `--builder`."""
-    return SensorDiT(**config["model"])
+    return SensorDiT(**{name: value for name, value in config["model"].items() if name != "_target_"})

@@ -12,23 +12,30 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from modelglass import api
 from modelglass.analyses import formulas
+from modelglass.api import distinct, fitting, flowing, inspecting, showing
 from modelglass.cli.main import main
+from modelglass.cli.model_inspector import main as model_inspector
 from modelglass.frameworks import request as requests
 
 ROOT = Path(__file__).parents[1]
 if not (ROOT / "examples" / "files").exists():  # `make test` has written them
     subprocess.run([sys.executable, str(ROOT / "examples" / "make_files.py")], check=True)
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+COMMANDS = {"modelglass": main, "model-inspector": model_inspector}
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
 
-@pytest.mark.parametrize("module", [api, formulas, requests], ids=lambda module: module.__name__)
-def test_docstrings(module: object) -> None:
+@pytest.mark.parametrize(
+    "module",
+    [fitting, flowing, inspecting, distinct, showing, formulas, requests],
+    ids=lambda each: each.__name__,
+)
+def test_docstrings(module: ModuleType) -> None:
     result = doctest.testmod(module)
     assert result.attempted > 0
     assert result.failed == 0
@@ -41,10 +48,12 @@ def blocks(text: str, language: str) -> list[re.Match[str]]:
 def output_of_command(line: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("COLUMNS", "80")
+    for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
+        monkeypatch.delenv(name, raising=False)
     out = io.StringIO()
     err = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit):
-        main(line.split()[1:])
+        COMMANDS[line.split()[0]](line.split()[1:])
     return out.getvalue()
 
 
@@ -54,7 +63,7 @@ def test_console_examples(name: str, monkeypatch: pytest.MonkeyPatch, request: p
     renewed = text
     for block in blocks(text, "console"):
         command = block[1].splitlines()[0].removeprefix("$ ")
-        assert command.startswith("modelglass "), command
+        assert command.split()[0] in COMMANDS, command
         shown = f"```console\n$ {command}\n{output_of_command(command, monkeypatch)}```\n"
         renewed = renewed.replace(block[0], shown)
     _check(ROOT / name, text, renewed, request)

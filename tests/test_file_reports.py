@@ -132,9 +132,11 @@ def test_a_tied_output_that_is_there_counts_once(models: Path) -> None:
     assert "absent by design" not in mg.render(report)
 
 
-def test_a_configuration_is_no_model(models: Path) -> None:
-    with pytest.raises(NotAModelError, match="without weights"):
-        mg.inspect(models / "tied" / "config.json")
+def test_a_configuration_beside_weights_is_built_without_them(models: Path) -> None:
+    built, stored = mg.inspect(models / "tied" / "config.json"), mg.inspect(models / "tied")
+    assert built.checkpoint is None
+    assert built.model.source == "torch"
+    assert counts_of(built).params == counts_of(stored).params
 
 
 # Folders
@@ -178,7 +180,7 @@ def test_the_model_of_a_folder(files: list[str], chosen: str, tmp_path: Path) ->
     ("files", "words"),
     [
         ([], "this folder is empty"),
-        (["README.txt", "config.json"], "no model is in this folder"),
+        (["README.txt", "notes.txt"], "no model is in this folder"),
         (["optimizer.pt"], "no model is in this folder"),
         (["a.safetensors", "b.safetensors"], "2 files here may be the model"),
         (["unet/model.safetensors", "vae/model.safetensors"], "its folders 'unet', 'vae'"),
@@ -189,6 +191,12 @@ def test_a_folder_without_one_model(files: list[str], words: str, tmp_path: Path
         (tmp_path / file).parent.mkdir(exist_ok=True)
         save(tmp_path / file)
     with pytest.raises(NotAModelError, match=words):
+        mg.inspect(tmp_path)
+
+
+def test_a_folder_with_a_configuration_of_nothing_is_told(tmp_path: Path) -> None:
+    save(tmp_path / "config.json")
+    with pytest.raises(TargetError, match="no part of it names a model"):
         mg.inspect(tmp_path)
 
 

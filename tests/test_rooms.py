@@ -23,8 +23,13 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "renderers": ({"errors", "report", "renderers"}, {"matplotlib"}),
     "files": ({"errors"}, set()),
     "targets": ({"errors"}, set()),
+    "configs": (
+        {"errors", "targets", "formats", "configs"},
+        {"yaml", "omegaconf", "transformers", "torch"},
+    ),
     "checkpoints": ({"collector", "errors", "report", "formats", "analyses"}, set()),
     "planning": ({"errors", "report", "analyses"}, set()),
+    "symbols": ({"errors", "report", "analyses", "symbols"}, set()),
     "api": (
         {
             "errors",
@@ -34,7 +39,9 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
             "analyses",
             "renderers",
             "checkpoints",
+            "configs",
             "planning",
+            "symbols",
             "files",
             "targets",
             "api",

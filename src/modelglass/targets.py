@@ -1,10 +1,11 @@
-"""Code targets: `file.py::function` and `package.module:function`, loaded and called as the user wrote them.
+"""What a target is, and code targets: `file.py::function` and `package.module:function`, loaded and called.
 
 Only code the user names runs. Nothing is left on disk (no bytecode) or on the import path.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,49 @@ FORMS = "file.py::function or package.module:function"
 def is_code_target(text: str) -> bool:
     """Whether the text has the form of a code target."""
     return "::" in text or (":" in text and not Path(text).exists())
+
+
+CONFIG = "config.json"  # what the configuration of a model is called in its folder
+_CONFIGS = (".yaml", ".yml", ".json")
+_WEIGHTS = (
+    *(".safetensors", ".gguf", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".pt2", ".npz", ".npy", ".pkl"),
+    *(".index.json", ".metadata"),
+)
+_MOST_TOLD = 300  # characters of a message
+_HEAD = 1 << 16  # bytes that tell an index or a report from a configuration
+_NO_CONFIG = (b'"weight_map"', b'"modelglass-report"')
+
+
+def is_config_target(target: str | os.PathLike[str]) -> bool:
+    """Whether this is a configuration: a YAML or JSON file, or a folder with config.json and no weights."""
+    path = Path(target)
+    if path.is_dir():
+        return config_in(path) is not None and not has_weights(path)
+    if path.suffix.lower() not in _CONFIGS or path.name.endswith(".index.json"):
+        return False
+    return path.suffix.lower() != ".json" or not path.is_file() or not _is_other_json(path)
+
+
+def config_in(folder: Path) -> Path | None:
+    """The configuration of the model in a folder; None when there is none."""
+    path = folder / CONFIG
+    return path if path.is_file() else None
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether files in a folder look like weights; the arguments of a training are none."""
+    names = (entry.name for entry in folder.iterdir())
+    return any(name.endswith(_WEIGHTS) and not name.startswith("training_args.") for name in names)
+
+
+def _is_other_json(path: Path) -> bool:
+    """Whether a JSON file is an index of shards or a saved report."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError:
+        return False  # whoever reads it will say what is wrong
+    return any(mark in head for mark in _NO_CONFIG)
 
 
 _MAKERS = (FunctionType, BuiltinFunctionType, MethodType, type, partial, type(lru_cache(lambda: None)))
@@ -57,13 +101,13 @@ def naming(text: str) -> Iterator[Any]:
         raise UsageError(f"{text!r} does not name a function", hint=f"write {FORMS}")
     from_file = "::" in text
     folder = Path(place).resolve().parent if from_file else Path.cwd()
-    with _importing_from(folder):
+    with importing_from(folder):
         module = _load_file(Path(place)) if from_file else _load_module(place)
         yield _member(module, name, place)
 
 
 @contextmanager
-def _importing_from(folder: Path) -> Iterator[None]:
+def importing_from(folder: Path) -> Iterator[None]:
     """Modules of that folder can be imported; no bytecode is written, and none of them stays."""
     path, bytecode, loaded = list(sys.path), sys.dont_write_bytecode, set(sys.modules)
     sys.path.insert(0, str(folder))
@@ -90,13 +134,13 @@ def _load_file(path: Path) -> ModuleType:
     module = module_from_spec(spec)
     # Classes defined in the file look their module up by name (dataclasses, pickling).
     sys.modules[name] = module
-    with _telling(f"loading {str(path)!r}"):
+    with telling(f"loading {str(path)!r}"):
         spec.loader.exec_module(module)
     return module
 
 
 def _load_module(name: str) -> ModuleType:
-    with _telling(f"importing {name!r}"):
+    with telling(f"importing {name!r}"):
         try:
             return import_module(name)
         except ModuleNotFoundError as cause:
@@ -133,7 +177,7 @@ def _made_by(found: Any, text: str) -> Any:
         return found
     from inspect import signature
 
-    with _telling(f"calling {text!r}"):
+    with telling(f"calling {text!r}"):
         try:
             signature(found).bind()
         except TypeError as cause:
@@ -147,16 +191,17 @@ def _made_by(found: Any, text: str) -> Any:
 
 
 @contextmanager
-def _telling(what: str) -> Iterator[None]:
-    """Whatever the user's code raises, told in one line."""
+def telling(what: str, *, whole: bool = False) -> Iterator[None]:
+    """Whatever the user's code raises, told in one line; of a message of several lines, the first or all."""
     try:
         yield
     except TargetError:
         raise
     except (Exception, SystemExit) as cause:
         lines = str(cause).strip().splitlines() or [""]
+        text = " ".join(" ".join(lines).split())[:_MOST_TOLD] if whole else lines[0]
         raise TargetError(
-            f"{what} raised {type(cause).__name__}: {lines[0]}",
+            f"{what} raised {type(cause).__name__}: {text}",
             hint=f"it came from {_place_of(cause)}; --debug shows the whole traceback",
         ) from cause
 
@@ -170,7 +215,8 @@ def _place_of(cause: BaseException) -> str:
     frames = [
         (frame.filename, frame.lineno)
         for frame in extract_tb(cause.__traceback__)
-        if not frame.filename.startswith("<frozen") and Path(frame.filename).parent != Path(__file__).parent
+        if not frame.filename.startswith("<frozen")
+        and not Path(frame.filename).is_relative_to(Path(__file__).parent)
     ]
     return f"{Path(frames[-1][0]).name}, line {frames[-1][1]}" if frames else "its own code"
 

@@ -138,6 +138,8 @@ def test_what_is_asked_reaches_the_search(run: Run, fitter: Fitter) -> None:
         "train": False,
         "optimizer": None,
         "calibrate": False,
+        "builder": None,
+        "model_key": None,
         "what_if": None,
         "options": True,
     }

@@ -85,3 +85,60 @@ def test_luck_that_drops_a_layer_needs_no_real_run() -> None:
     state = torch.get_rng_state()
     assert mg.inspect(model, torch.ones(2, 4)).run.mode == "fake"
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def repeated(self: Any, x: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    return self.layer(x[torch.repeat_interleave(torch.arange(2), counts)])  # type: ignore[no-any-return]
+
+
+def picked(self: Any, x: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    return self.layer(x[counts > 2])  # type: ignore[no-any-return]
+
+
+def found(self: Any, x: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    return self.layer(x[:, torch.nonzero(counts > 2)[:, 0]])  # type: ignore[no-any-return]
+
+
+def filled(self: Any, x: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    sizes = torch.empty(2, 2, dtype=torch.int64)
+    for index in range(2):
+        sizes[index, 0], sizes[index, 1] = counts[index], index
+    return self.layer(x[:, : int(sizes.sum())])  # type: ignore[no-any-return]
+
+
+def gathered(self: Any, x: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    several = torch.tensor([counts.max(), counts.min()])
+    return self.layer(x[:, : int(several[1])])  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("run", [repeated, picked, found, filled, gathered], ids=lambda run: run.__name__)
+def test_sizes_that_known_values_decide_need_no_real_run(run: Any) -> None:
+    model, inputs = Apply(run, layer=nn.Linear(4, 4)), (torch.ones(2, 8, 4), torch.tensor([2, 3]))
+    shapes = [
+        [tuple(value.shape or ()) for value in mg.inspect(model, inputs, run=mode).run.outputs]
+        for mode in ("fake", "real")
+    ]
+    assert shapes[0] == shapes[1]
+    assert ran(model, inputs, "fake")
+
+
+def test_a_size_that_unknown_values_decide_needs_a_real_run() -> None:
+    model = Apply(lambda self, x: self.layer(x[x[:, 0] > 0]), layer=nn.Linear(4, 4))
+    assert mg.inspect(model, torch.ones(2, 4)).run.mode == "real"
+
+
+def test_memory_that_is_used_again_is_not_what_was_written_to_it() -> None:
+    def run(self: Any, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(50):
+            torch.zeros(3, dtype=torch.int64).copy_((x[0, :3] > 0).long())  # unknown, and gone at once
+            if int(torch.ones(3, dtype=torch.int64).sum()) != 3:
+                return x
+        return self.layer(x)  # type: ignore[no-any-return]
+
+    assert mg.inspect(Apply(run, layer=nn.Linear(4, 4)), torch.ones(2, 4)).run.mode == "fake"
+
+
+def test_torch_tensor_is_given_back() -> None:
+    before = torch.tensor
+    mg.inspect(Apply(gathered, layer=nn.Linear(4, 4)), (torch.ones(2, 8, 4), torch.tensor([2, 3])))
+    assert torch.tensor is before

@@ -15,7 +15,7 @@ from transformers import BatchEncoding
 import modelglass as mg
 from modelglass import Inputs
 from modelglass.errors import InputsError, UsageError
-from modelglass.frameworks.torch.resize import dimensions, resized
+from modelglass.frameworks.torch.resize import dimensions, resized, resized_at
 
 
 def ids(*shape: int) -> torch.Tensor:
@@ -179,3 +179,35 @@ def test_a_fake_run_takes_resized_inputs() -> None:
     report = mg.inspect(model, inputs)
     assert report.run.failure is None
     assert report.run.outputs[0].shape == (1000, 7, 3)
+
+
+def test_single_dimensions_are_resized_by_the_order_of_the_leaves() -> None:
+    tokens, mask, image = ids(2, 3), torch.ones(2, 3, dtype=torch.bool), torch.zeros(2, 3, 8, 8)
+    given = Inputs((tokens, [mask, "text"]), {"picture": {"pixels": image}, "again": tokens})
+    new = resized_at(given, {(0, 1): 7, (3, 3): 4, (3, 2): 16})
+    assert shapes(new.args[0]) == (2, 7)
+    assert new.args[0].tolist() == [[0] * 7] * 2, "small whole numbers are repeated"
+    assert new.kwargs["again"] is new.args[0]
+    assert new.args[1] is given.args[1]
+    assert shapes(new.kwargs["picture"]) == {"pixels": (2, 3, 16, 4)}
+    assert new.kwargs["picture"]["pixels"].is_meta
+    assert shapes(given.kwargs["picture"]) == {"pixels": (2, 3, 8, 8)}
+
+
+def test_what_cannot_be_had_in_another_size_stays() -> None:
+    packed = pack_padded_sequence(torch.zeros(4, 2, 3), torch.tensor([4, 2]))
+    assert resized_at(Inputs((packed,)), {(0, 0): 12}).args[0] is packed
+
+
+def test_a_run_with_other_sizes_shows_operators_and_shapes_and_no_memory() -> None:
+    from modelglass.frameworks.request import Request
+    from modelglass.frameworks.torch import varied
+
+    model, request = nn.Linear(4, 8), Request(inputs=Inputs((torch.zeros(2, 4),)))
+    seen = varied(model, request, {(0, 0): 5})
+    assert [value.shape for value in seen.run.outputs] == [(5, 8)]
+    assert seen.dataflow == mg.inspect(model, torch.zeros(2, 4)).dataflow
+    assert seen.lifetimes is None
+    failed = varied(model, request, {(0, 1): 5})
+    assert failed.run.failure is not None
+    assert failed.dataflow is None

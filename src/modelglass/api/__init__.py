@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from modelglass.api.building import AUTOMATIC, is_built
 from modelglass.api.distinct import reproduce, unique
 from modelglass.api.fitting import fit
 from modelglass.api.flowing import flow
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AUTOCAST",
+    "AUTOMATIC",
     "COLUMNS",
     "FINDINGS",
     "FIT_RENDERERS",
@@ -69,6 +71,7 @@ __all__ = [
     "held",
     "inspect",
     "inspect_calls",
+    "is_built",
     "known_columns",
     "load",
     "plot",

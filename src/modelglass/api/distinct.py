@@ -22,6 +22,7 @@ def unique(report: Report) -> Unique:
     """The distinct modules and operators of a model, each with the places where it is.
 
     >>> import torch
+    >>> from modelglass import inspect
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))
     >>> [(each.paths, each.count) for each in unique(inspect(model, inputs=torch.ones(2, 4))).modules]
     [(('',), 1), (('0', '2'), 2), (('1',), 1)]

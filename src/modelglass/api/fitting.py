@@ -7,13 +7,14 @@ from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from modelglass.api.inspecting import check_completed
+from modelglass.api.building import is_built
+from modelglass.api.inspecting import check_completed, wants_values
 from modelglass.api.making import adapter_of, change_of, chosen_optimizer, made
 from modelglass.errors import UsageError
 
 if TYPE_CHECKING:
     from modelglass.frameworks.request import Observation, Progress, Request
-    from modelglass.report import Fit, Lifetimes, WhatIf
+    from modelglass.report import Fit, Lifetimes, Note, WhatIf
 
 # What a step with another optimizer would take is looked at in the same run.
 OTHER_OPTIMIZERS = ("sgd", "adamw", "adam8bit")
@@ -34,12 +35,15 @@ def fit(
     calibrate: bool = False,
     what_if: WhatIf | None = None,
     options: bool = True,
+    builder: Any = None,
+    model_key: str | None = None,
     progress: Progress | None = None,
 ) -> Fit:
     """Whether a pass or, with `train=True`, a training step fits into so many bytes.
 
     The answer has the largest batch and sequence that fit, found by running on fake tensors, and what else
-    would make it fit when it does not. `what_if` is a change that all of it is about.
+    would make it fit when it does not. `what_if` is a change that all of it is about. The target may be a
+    configuration, as for `inspect`.
 
     >>> import torch
     >>> found = fit(torch.nn.Linear(1024, 1024), torch.ones(1, 1024), device_nbytes=8 * 2**20)
@@ -53,35 +57,57 @@ def fit(
     _check_size(device_nbytes)
     base = change_of(what_if)
     wanted = (base.optimizer or optimizer) if train else None
-    with made(target, inputs, progress) as (native, given), chosen_optimizer(wanted) as step:
-        request = Request(
-            inputs=requested_inputs(given, input_shape, batch_size, dtype),
-            train=train,
-            optimizer=step,
-            other_optimizers=OTHER_OPTIMIZERS if step is not None else (),
-            loss=loss,
-            calibrate=calibrate,
-            device=None if device is None else str(device),
-            progress=progress,
-            memory_only=True,
-        )
-        if not request.runs:
-            raise UsageError("whether a model fits depends on its inputs", hint="give inputs or their shapes")
-        adapter = adapter_of(native, target)
-        first = _observed(adapter, native, request)
-        _check_stepped(first)
-        batch, seq_len = adapter.sizes(native, request)
-        planner = Planner(
-            _observer(adapter, native, request, first),
-            first.model,
-            train=train,
-            optimizer=first.optimizer,
-            batch_size=batch,
-            seq_len=seq_len,
-            progress=progress,
-        )
-        found = planner.fit(device_nbytes, base=replace(base, optimizer=None), options=options)
-        return replace(found, notes=(*first.notes, *remarks_on_memory(_lifetimes(first))))
+
+    def found(*, weightless: bool) -> Fit:
+        notes: list[Note] = []
+        with (
+            made(
+                target,
+                inputs,
+                progress,
+                builder,
+                model_key,
+                notes=notes,
+                automatic=input_shape is None,
+                weightless=weightless,
+            ) as (native, given),
+            chosen_optimizer(wanted) as step,
+        ):
+            request = Request(
+                inputs=requested_inputs(given, input_shape, batch_size, dtype),
+                train=train,
+                optimizer=step,
+                other_optimizers=OTHER_OPTIMIZERS if step is not None else (),
+                loss=loss,
+                calibrate=calibrate,
+                device=None if device is None else str(device),
+                progress=progress,
+                memory_only=True,
+            )
+            if not request.runs:
+                raise UsageError(
+                    "whether a model fits depends on its inputs", hint="give inputs or their shapes"
+                )
+            adapter = adapter_of(native, target)
+            observation: Observation = adapter.observe(native, request)
+            if weightless and is_built(target, builder=builder, runs=True) and wants_values(observation):
+                return found(weightless=False)
+            first = _complete(observation)
+            _check_stepped(first)
+            batch, seq_len = adapter.sizes(native, request)
+            planner = Planner(
+                _observer(adapter, native, request, first),
+                first.model,
+                train=train,
+                optimizer=first.optimizer,
+                batch_size=batch,
+                seq_len=seq_len,
+                progress=progress,
+            )
+            fit = planner.fit(device_nbytes, base=replace(base, optimizer=None), options=options)
+            return replace(fit, notes=(*notes, *first.notes, *remarks_on_memory(_lifetimes(first))))
+
+    return found(weightless=True)
 
 
 def _observer(
@@ -123,7 +149,10 @@ def _check_stepped(observation: Observation) -> None:
 
 def _observed(adapter: ModuleType, native: Any, request: Request) -> Observation:
     """A run that reached its end."""
-    observation: Observation = adapter.observe(native, request)
+    return _complete(adapter.observe(native, request))
+
+
+def _complete(observation: Observation) -> Observation:
     check_completed(observation.run)
     return observation
 

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from modelglass import targets
+from modelglass.api.building import UNFAKEABLE, is_built
 from modelglass.api.making import adapter_of, change_of, chosen_optimizer, made, needing, silently
+from modelglass.api.varying import with_symbols
 from modelglass.errors import ForwardError, TargetError, UnknownTargetError, UsageError
 from modelglass.renderers._units import pace, value_text
 from modelglass.report import Report, RunMode
@@ -19,7 +21,9 @@ from modelglass.report import Report, RunMode
 if TYPE_CHECKING:
     from modelglass.formats.reading import Reading
     from modelglass.frameworks.request import Observation, Progress, Request
-    from modelglass.report import Memory, Run, Scan, Tensor, Values, WhatIf
+    from modelglass.report import Memory, Note, Run, Scan, Tensor, Values, WhatIf
+
+REAL_NBYTES = 2 << 30  # of a model that may be built with its weights when its run needs values
 
 
 def inspect(
@@ -37,17 +41,24 @@ def inspect(
     calibrate: bool = False,
     what_if: WhatIf | None = None,
     stats: bool | str = False,
+    symbols: bool = False,
     limits: Mapping[str, int] | None = None,
+    builder: Any = None,
+    model_key: str | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Everything about a model: a module, code that builds one ("file.py::function"), or a checkpoint's path.
+    """Everything about a model: a module, code that builds one ("file.py::function"), a checkpoint's path, or
+    that of a configuration ("config.json", "model.yaml").
 
-    `inputs` is a tensor, a tuple (positional), a dict (keyword), `Inputs`, or code that makes them.
+    `inputs` is a tensor, a tuple (positional), a dict (keyword), `Inputs`, or code that makes them; "auto"
+    makes them from the model's own configuration, which is done without asking when the target is one.
     `input_shape` with `batch_size` and `dtype` replaces them when a shape says it all. Without either, only
-    the structure is read. `run="fake"` computes nothing; `"real"` computes on copies; `"none"` does not run.
-    `train=True` observes the backward pass too. `stats=True` reads every weight and describes it; a pattern
-    such as "*.weight" says which. The model is left exactly as it was. Of a file, only the description of its
-    tensors is read, and nothing in it is run; `limits` changes how much work it may cause.
+    the structure is read. `builder` is a function of a configuration, or code that names it, and `model_key`
+    says which part of a configuration is the model ("a.b"). `run="fake"` computes nothing; `"real"` computes
+    on copies; `"none"` does not run. `train=True` observes the backward pass too. `stats=True` reads every
+    weight and describes it; a pattern such as "*.weight" says which. `symbols=True` runs with other sizes, to
+    see which can change and what follows them. The model is left exactly as it was. Of a file, only the
+    description of its tensors is read, and nothing in it is run; `limits` changes how much work it may cause.
 
     >>> import torch
     >>> report = inspect(torch.nn.Linear(3, 8), inputs=torch.ones(5, 10, 3))
@@ -56,36 +67,69 @@ def inspect(
     """
     if run not in get_args(RunMode):
         raise UsageError(f"run={run!r} is not known", hint='use "fake", "real" or "none"')
-    if isinstance(target, (str, os.PathLike)) and not targets.is_code_target(os.fspath(target)):
-        runs = inputs is not None or input_shape is not None or train
+    runs = inputs is not None or input_shape is not None or train
+    configured = is_built(target, builder=builder, runs=runs)
+    if configured and stats and builder is None:
+        raise TargetError(
+            f"{os.fspath(target)!r} says how a model is built, and holds no weights to describe",
+            hint="pass the file with the weights, or code that loads them: file.py::function",
+        )
+    if isinstance(target, (str, os.PathLike)) and not (
+        configured or targets.is_code_target(os.fspath(target))
+    ):
         return _inspect_file(_file_target(target, runs), stats, limits, progress or silently)
     from modelglass.analyses.formulas import costs_nothing
     from modelglass.analyses.what_if import needs_run
     from modelglass.frameworks.request import Request, requested_inputs
 
     changed = change_of(what_if)
-    with (
-        made(target, inputs, progress) as (native, given),
-        chosen_optimizer(changed.optimizer or optimizer) as step,
-    ):
-        request = Request(
-            inputs=requested_inputs(given, input_shape, batch_size, dtype),
-            mode=run,
-            train=train,
-            optimizer=step,
-            loss=loss,
-            calibrate=calibrate,
-            what_if=needs_run(changed),
-            device=None if device is None else str(device),
-            progress=progress,
-            is_free=costs_nothing,
-        )
-        _check_training(request)
-        adapter = adapter_of(native, target)
-        report = _report(adapter.observe(native, request), changed)
-        if stats:
-            report = _with_stats(report, adapter.values(native), stats, progress or silently)
-    return report
+
+    def observed(*, weightless: bool) -> Report:
+        notes: list[Note] = []
+        with (
+            made(
+                target,
+                inputs,
+                progress,
+                builder,
+                model_key,
+                notes=notes,
+                automatic=run != "none" and input_shape is None,
+                weightless=weightless,
+            ) as (native, given),
+            chosen_optimizer(changed.optimizer or optimizer) as step,
+        ):
+            request = Request(
+                inputs=requested_inputs(given, input_shape, batch_size, dtype),
+                mode=run,
+                train=train,
+                optimizer=step,
+                loss=loss,
+                calibrate=calibrate,
+                what_if=needs_run(changed),
+                device=None if device is None else str(device),
+                progress=progress,
+                is_free=costs_nothing,
+            )
+            _check_training(request)
+            adapter = adapter_of(native, target)
+            report = _report(adapter.observe(native, request), changed)
+            report = replace(report, notes=(*notes, *report.notes))
+            if symbols:
+                report = with_symbols(report, adapter, native, request)
+            if stats:
+                report = _with_stats(report, adapter.values(native), stats, progress or silently)
+        return report
+
+    report = observed(weightless=not stats and run != "real")
+    return observed(weightless=False) if configured and wants_values(report) else report
+
+
+def wants_values(found: Report | Observation) -> bool:
+    """Whether a run without weights ended where values decide, and building with them is no great effort."""
+    failure = found.run.failure
+    nbytes = sum(tensor.nbytes or 0 for tensor in found.model.tensors)
+    return failure is not None and failure.error in UNFAKEABLE and nbytes <= REAL_NBYTES
 
 
 def _check_training(request: Request) -> None:
@@ -127,12 +171,19 @@ def _inspect_file(path: Path, stats: bool | str, limits: Mapping[str, int] | Non
     return inspect_file(path, limits=limits, progress=tell, with_stats=with_stats if stats else None)
 
 
-def inspect_calls(target: Any, inputs: Any, *, progress: Progress | None = None) -> Report:
+def inspect_calls(
+    target: Any,
+    inputs: Any,
+    *,
+    builder: Any = None,
+    model_key: str | None = None,
+    progress: Progress | None = None,
+) -> Report:
     """Structure and calls, without operators and cost: at half the price of `inspect`."""
     from modelglass.analyses.counts import count
     from modelglass.frameworks.request import Request, requested_inputs
 
-    with made(target, inputs, progress) as (native, given):
+    with made(target, inputs, progress, builder, model_key) as (native, given):
         request = Request(inputs=requested_inputs(given, None, 1, None), progress=progress, calls_only=True)
         observed = adapter_of(native, target).observe(native, request)
     counts = count(observed.model)
@@ -184,8 +235,6 @@ def completed(report: Report) -> Report:
     return report
 
 
-# What fake tensors raise where only values could tell; inputs of another size have none.
-_UNFAKEABLE = ("DataDependentOutputException", "DynamicOutputShapeException", "UnsupportedOperatorException")
 _VALUES = "what runs depends on values, which models on meta and inputs of another size do not have"
 
 
@@ -197,7 +246,7 @@ def check_completed(run: Run) -> None:
         given = f"it was given {met}" if met else "check the inputs"
         raise ForwardError(
             f"{where} raised {failure.error}: {failure.message}",
-            hint=_VALUES if failure.error in _UNFAKEABLE else given,
+            hint=_VALUES if failure.error in UNFAKEABLE else given,
         )
 
 

@@ -9,11 +9,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from modelglass import targets
+from modelglass.api.building import AUTOMATIC, automatic_inputs, build, is_built
 from modelglass.errors import InputsError, MissingPackageError, UnknownTargetError, UsageError
 
 if TYPE_CHECKING:
     from modelglass.frameworks.request import Progress
-    from modelglass.report import WhatIf
+    from modelglass.report import Note, WhatIf
 
 
 def silently(text: str) -> None:
@@ -21,21 +22,61 @@ def silently(text: str) -> None:
 
 
 @contextmanager
-def made(target: Any, inputs: Any, progress: Progress | None) -> Iterator[tuple[Any, Any]]:
-    """The model and its inputs, by the code that makes them where that is what was given."""
+def made(
+    target: Any,
+    inputs: Any,
+    progress: Progress | None,
+    builder: Any = None,
+    model_key: str | None = None,
+    *,
+    notes: list[Note] | None = None,
+    automatic: bool = True,
+    weightless: bool = True,
+) -> Iterator[tuple[Any, Any]]:
+    """The model and its inputs, by the code or the configuration that makes them where that was given.
+
+    `automatic`: inputs that nobody gave are made for a configuration. What is odd about a model that was
+    built from one goes to `notes`.
+    """
     tell = progress or silently
     with ExitStack() as stack:
         native, given = target, inputs
-        if isinstance(target, (str, os.PathLike)) or targets.is_maker(target):
+        own, makes_inputs = None, isinstance(inputs, str) and inputs == AUTOMATIC
+        if is_built(target, builder=builder, runs=True):
+            tell("building the model")
+            found = stack.enter_context(
+                build(target, builder=builder, model_key=model_key, weightless=weightless, notes=notes)
+            )
+            native, own = found.native, found.inputs
+            makes_inputs = makes_inputs or (inputs is None and automatic)
+        elif builder is not None or model_key is not None:
+            raise UsageError(
+                "a builder and a model key are for configurations, and this is none",
+                hint="leave them out, or pass a configuration",
+            )
+        elif isinstance(target, (str, os.PathLike)) or targets.is_maker(target):
             tell("loading and building the model")
             native = _maker_result(target if targets.is_maker(target) else os.fspath(target), stack)
-        if isinstance(inputs, str) or targets.is_maker(inputs):
+        if makes_inputs:
+            tell("making inputs")
+            given = _automatic(native, own, notes, asked=inputs is not None)
+        elif isinstance(inputs, str) or targets.is_maker(inputs):
             tell("making the inputs")
             given = _maker_result(inputs, stack)
             if given is None:
                 raise InputsError(f"{inputs!r} gave None", hint="return a tensor, a tuple or a dict")
         tell("observing the model")
         yield native, given
+
+
+def _automatic(native: Any, own: Any, notes: list[Note] | None, *, asked: bool) -> Any:
+    given = automatic_inputs(native, own, notes)
+    if given is None and asked:
+        raise UsageError(
+            "nothing tells what this model is called with, and a run needs inputs",
+            hint="give --inputs file.py::function or --input 1x3x224x224",
+        )
+    return given
 
 
 def _maker_result(maker: Any, stack: ExitStack) -> Any:

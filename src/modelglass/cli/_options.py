@@ -42,7 +42,11 @@ def format_option(formats: Iterable[str]) -> Callable[[Command], Command]:
 
 def inputs_options(command: Command) -> Command:
     """What the model is called with: a function that makes it, or shapes."""
-    by_code = click.option("--inputs", metavar="CODE", help="Code that makes the inputs: file.py::function.")
+    by_code = click.option(
+        "--inputs",
+        metavar="CODE",
+        help="Code that makes the inputs: file.py::function; auto: as the model's configuration says.",
+    )
     by_shape = click.option(
         "--input",
         "specs",
@@ -51,6 +55,19 @@ def inputs_options(command: Command) -> Command:
         help="An input by shape: 1x3x224x224, 2x16:int64, mask=2x16:bool. Repeatable.",
     )
     return by_code(by_shape(command))
+
+
+def config_options(command: Command) -> Command:
+    """How a configuration becomes a model, where it does not say it itself."""
+    by_code = click.option(
+        "--builder",
+        metavar="CODE",
+        help="Code that builds the model from a configuration: file.py::function, called with all of it.",
+    )
+    by_key = click.option(
+        "--model-key", metavar="KEY", help="Which part of a configuration is the model: a.b."
+    )
+    return by_code(by_key(command))
 
 
 def given_inputs(inputs: str | None, specs: tuple[str, ...]) -> Any:
@@ -97,9 +114,13 @@ def chosen_optimizer(train: bool, name: str | None) -> str | None:
     return chosen if train and chosen != NO_OPTIMIZER else None
 
 
-def needed_inputs(inputs: str | None, specs: tuple[str, ...]) -> Any:
-    """What the model is called with; memory cannot be seen without."""
+def needed_inputs(
+    inputs: str | None, specs: tuple[str, ...], target: str | None = None, builder: str | None = None
+) -> Any:
+    """What the model is called with, by what a configuration says where nothing is given; a run needs it."""
     given = given_inputs(inputs, specs)
+    if given is None and target is not None and api.is_built(target, builder=builder, runs=True):
+        return api.AUTOMATIC
     if given is None:
         raise UsageError(
             "memory is seen in a run, and a run needs inputs",

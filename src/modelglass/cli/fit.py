@@ -14,6 +14,7 @@ from modelglass import api
 from modelglass.cli._options import (
     chosen_optimizer,
     color_option,
+    config_options,
     format_option,
     inputs_options,
     needed_inputs,
@@ -53,6 +54,7 @@ Exit codes:
 @click.command(name="fit", epilog=EPILOG)
 @click.argument("target")
 @inputs_options
+@config_options
 @click.option(
     "--memory",
     metavar="SIZE",
@@ -72,6 +74,8 @@ def fit(
     target: str,
     inputs: str | None,
     specs: tuple[str, ...],
+    builder: str | None,
+    model_key: str | None,
     memory: str,
     train: bool,
     optimizer: str | None,
@@ -85,11 +89,11 @@ def fit(
 ) -> None:
     """Say whether a model fits into a device, with which batch and sequence, and what would make it fit.
 
-    TARGET is file.py::function or package.module:function that returns a model. Sizes are searched for by
-    runs on fake tensors, which take none of the memory.
+    TARGET is a configuration (config.json, model.yaml), or file.py::function or package.module:function that
+    returns a model. Sizes are searched for by runs on fake tensors, which take none of the memory.
     """
     device_nbytes = parsed_size(memory)
-    given = needed_inputs(inputs, specs)
+    given = needed_inputs(inputs, specs, target, builder)
     stepper = chosen_optimizer(train, optimizer)
     with Progress() as progress, redirect_stdout(sys.stderr):
         found = api.fit(
@@ -101,6 +105,8 @@ def fit(
             calibrate=calibrate,
             what_if=None if dtype is None else api.WhatIf(weights=dtype),
             options=not no_options,
+            builder=builder,
+            model_key=model_key,
             progress=progress,
         )
     look: dict[str, object] = {}

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from modelglass import api
-from modelglass.cli._options import given_inputs, inputs_options, output_option
+from modelglass.cli._options import config_options, given_inputs, inputs_options, output_option
 from modelglass.cli._output import emit
 from modelglass.cli._progress import Progress
 from modelglass.doors import model_info
@@ -24,17 +24,27 @@ Examples:
 @click.command(name="info", epilog=EPILOG)
 @click.argument("target")
 @inputs_options
+@config_options
 @click.option("--name", metavar="TEXT", help="The model's name in the document, instead of its class.")
 @output_option
 def info(
-    target: str, inputs: str | None, specs: tuple[str, ...], name: str | None, output: Path | None
+    target: str,
+    inputs: str | None,
+    specs: tuple[str, ...],
+    builder: str | None,
+    model_key: str | None,
+    name: str | None,
+    output: Path | None,
 ) -> None:
     """Describe a model for a registry, layer by layer, as model_info.json.
 
-    TARGET is file.py::function or package.module:function that returns a model. Without inputs nothing runs,
-    and what only a run can tell is null.
+    TARGET is a configuration (config.json, model.yaml), or file.py::function or package.module:function that
+    returns a model. Without inputs, which a configuration may tell itself, nothing runs, and what only a
+    run can tell is null.
     """
     given = given_inputs(inputs, specs)
     with Progress() as progress, redirect_stdout(sys.stderr):
-        report = api.completed(api.inspect(target, given, progress=progress))
+        report = api.completed(
+            api.inspect(target, given, builder=builder, model_key=model_key, progress=progress)
+        )
     emit(model_info.rendered(report, name), output)

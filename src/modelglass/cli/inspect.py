@@ -13,6 +13,7 @@ from modelglass import api
 from modelglass.cli._options import (
     chosen_limits,
     color_option,
+    config_options,
     format_option,
     given_inputs,
     inputs_options,
@@ -40,6 +41,7 @@ Examples:
 @click.command(name="inspect", epilog=EPILOG)
 @click.argument("target")
 @inputs_options
+@config_options
 @click.option(
     "--run",
     type=click.Choice(["fake", "real", "none"]),
@@ -63,6 +65,8 @@ def inspect(
     target: str,
     inputs: str | None,
     specs: tuple[str, ...],
+    builder: str | None,
+    model_key: str | None,
     run: Any,
     train: bool,
     depth: int | None,
@@ -77,15 +81,26 @@ def inspect(
 ) -> None:
     """Show what is in a model, layer by layer: shapes, parameters, cost.
 
-    TARGET is a checkpoint (a file or a folder), or file.py::function or package.module:function that returns
-    a model. Without inputs only its structure is read.
+    TARGET is a checkpoint (a file or a folder), a configuration (config.json, model.yaml), or
+    file.py::function or package.module:function that returns a model. Without inputs, which a configuration
+    may tell itself, only the structure is read.
     """
     shown = None if columns is None else api.known_columns(columns)
     given = given_inputs(inputs, specs)
     most = chosen_limits(limits)
     # What the user's code prints must not mix with the result.
     with Progress() as progress, redirect_stdout(sys.stderr):
-        report = api.inspect(target, given, run=run, train=train, stats=stats, limits=most, progress=progress)
+        report = api.inspect(
+            target,
+            given,
+            run=run,
+            train=train,
+            stats=stats,
+            limits=most,
+            builder=builder,
+            model_key=model_key,
+            progress=progress,
+        )
     options: dict[str, Any] = {}
     if format_ != "json":
         options = {"depth": depth, "fold": not no_fold, "columns": shown}

@@ -13,6 +13,7 @@ from modelglass import api
 from modelglass.cli._options import (
     chosen_optimizer,
     color_option,
+    config_options,
     format_option,
     inputs_options,
     needed_inputs,
@@ -42,6 +43,7 @@ Examples:
 @click.command(name="memory", epilog=EPILOG)
 @click.argument("target")
 @inputs_options
+@config_options
 @click.option("--train", is_flag=True, help="A training step: forward, loss, backward, optimizer.")
 @optimizer_option
 @click.option("--batch-size", type=click.IntRange(1), metavar="N", help="As if so many samples were given.")
@@ -84,6 +86,8 @@ def memory(
     target: str,
     inputs: str | None,
     specs: tuple[str, ...],
+    builder: str | None,
+    model_key: str | None,
     train: bool,
     optimizer: str | None,
     calibrate: bool,
@@ -97,11 +101,11 @@ def memory(
 ) -> None:
     """Show how much memory a forward pass or a training step takes: its peak, what is held there, and when.
 
-    TARGET is file.py::function or package.module:function that returns a model. Tensors are fake, and each is
-    followed from the kernel that makes it to its end: none of the memory is taken to find out, unless with
-    --calibrate, which runs one kernel at a time.
+    TARGET is a configuration (config.json, model.yaml), or file.py::function or package.module:function that
+    returns a model. Tensors are fake, and each is followed from the kernel that makes it to its end: none of
+    the memory is taken to find out, unless with --calibrate, which runs one kernel at a time.
     """
-    given = needed_inputs(inputs, specs)
+    given = needed_inputs(inputs, specs, target, builder)
     what_if = _what_if(train, **changes)
     stepper = chosen_optimizer(train, optimizer)
     draw = None if plot is None else api.timeline_plotter(plot)
@@ -113,6 +117,8 @@ def memory(
             optimizer=stepper,
             calibrate=calibrate,
             what_if=what_if,
+            builder=builder,
+            model_key=model_key,
             progress=progress,
         )
         if draw is not None and report.memory is not None:

@@ -12,6 +12,7 @@ from modelglass import api
 from modelglass.cli._options import (
     chosen_limits,
     color_option,
+    config_options,
     format_option,
     limit_option,
     output_option,
@@ -38,6 +39,7 @@ Findings:
 
 @click.command(name="stats", epilog=EPILOG)
 @click.argument("target")
+@config_options
 @click.option("--filter", "pattern", metavar="PATTERN", help="Only tensors with such names: '*.weight'.")
 @click.option(
     "--sort",
@@ -63,6 +65,8 @@ Findings:
 @output_option
 def stats(
     target: str,
+    builder: str | None,
+    model_key: str | None,
     pattern: str | None,
     sort: str | None,
     ascending: bool,
@@ -79,7 +83,8 @@ def stats(
     """Show what the weights of a model are like, and what is wrong with them.
 
     TARGET is a checkpoint (a file or a folder), or file.py::function or package.module:function that returns
-    a model. Weights are read once, and compared where two tensors look the same.
+    a model. Weights are read once, and compared where two tensors look the same. A configuration has none,
+    unless a builder loads them.
     """
     unwanted = _codes(fail_on)
     if columns is not None:
@@ -87,7 +92,14 @@ def stats(
     most = chosen_limits(limits)
     draw = None if plot is None else api.plotter(plot)
     with Progress() as progress, redirect_stdout(sys.stderr):
-        report = api.inspect(target, stats=pattern or True, limits=most, progress=progress)
+        report = api.inspect(
+            target,
+            stats=pattern or True,
+            limits=most,
+            builder=builder,
+            model_key=model_key,
+            progress=progress,
+        )
         if draw is not None:
             progress("drawing")
             draw(report)

@@ -12,6 +12,7 @@ import click
 from modelglass import api
 from modelglass.cli._options import (
     color_option,
+    config_options,
     format_option,
     given_inputs,
     inputs_options,
@@ -34,6 +35,7 @@ Examples:
 @click.command(name="unique", epilog=EPILOG)
 @click.argument("target")
 @inputs_options
+@config_options
 @click.option("--modules", is_flag=True, help="Only the distinct modules.")
 @click.option("--ops", is_flag=True, help="Only the distinct operators.")
 @click.option(
@@ -61,6 +63,8 @@ def unique(
     target: str,
     inputs: str | None,
     specs: tuple[str, ...],
+    builder: str | None,
+    model_key: str | None,
     modules: bool,
     ops: bool,
     sort: str,
@@ -74,19 +78,26 @@ def unique(
 ) -> None:
     """Show which distinct modules and operators a model uses, with which shapes, and how often.
 
-    TARGET is file.py::function or package.module:function that returns a model. Without inputs nothing runs:
-    modules are told apart by what they are, and there are no operators.
+    TARGET is a configuration (config.json, model.yaml), or file.py::function or package.module:function that
+    returns a model. Without inputs, which a configuration may tell itself, nothing runs: modules are told
+    apart by what they are, and there are no operators.
     """
     if columns is not None:
         api.known_columns(columns, api.UNIQUE_COLUMNS)
     given = given_inputs(inputs, specs)
-    if given is None and (ops or repro):
+    if given is None and api.is_built(target, builder=builder, runs=True):
+        # Weights beside a configuration do not say what their modules are: a run does.
+        only_runs = not api.is_built(target, builder=builder)
+        given = api.AUTOMATIC if ops or repro or only_runs else None
+    elif given is None and (ops or repro):
         raise UsageError(
             "operators are seen in a run, and a run needs inputs",
             hint="give --inputs file.py::function or --input 1x3x224x224",
         )
     with Progress() as progress, redirect_stdout(sys.stderr):
-        report = api.completed(api.inspect(target, given, progress=progress))
+        report = api.completed(
+            api.inspect(target, given, builder=builder, model_key=model_key, progress=progress)
+        )
         found = api.unique(report)
         made = None if repro is None else api.reproduce(report, repro)
     kinds = [kind for kind, wanted in (("modules", modules), ("ops", ops)) if wanted or modules == ops]

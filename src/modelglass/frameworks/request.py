@@ -126,6 +126,7 @@ class Request:
     progress: Progress | None = None
     calls_only: bool = False  # observe no operators, at half the price
     memory_only: bool = False  # the same, and follow memory
+    flow_only: bool = False  # observe calls, operators and which tensors they read, without memory
     # Kernels, by name, that nobody wants to know more about: they contract nothing.
     is_free: Callable[[str], bool] = field(default=lambda name: False)
 

@@ -13,7 +13,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
+from torch._subclasses.fake_tensor import (
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    in_kernel_invocation_manager,
+)
 
 from modelglass.frameworks.torch.describe import memory_of, tensors_among
 from modelglass.frameworks.torch.known import NOTHING, Known
@@ -73,7 +78,38 @@ class FakeMode(FakeTensorMode):
         ours = _SHAPES.get(func)
         if ours is not None and isinstance(args[0], FakeTensor):
             return ours(*args, **kwargs)
-        return _ask_torch(self, func, types, args, kwargs)
+        try:
+            return _ask_torch(self, func, types, args, kwargs)
+        except DynamicOutputShapeException:
+            found = self._sized_by_values(func, types, args, kwargs)
+            if found is NOTHING:
+                raise
+            return found
+
+    def _sized_by_values(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a kernel whose size values decide, where they are known; else `NOTHING`."""
+        if func is torch.ops.aten.index.Tensor:
+            indices = [self._without_mask(index) for index in args[1]]
+            if any(index is NOTHING for index in indices):
+                return NOTHING
+            spread = [each for index in indices for each in index]
+            return _ask_torch(self, func, types, (args[0], spread), kwargs)
+        real = self._known.computed(func, args, kwargs)
+        if real is NOTHING:
+            return NOTHING
+        return tuple(map(self._like, real)) if isinstance(real, (tuple, list)) else self._like(real)
+
+    def _without_mask(self, index: Any) -> Any:
+        """An index as it is, or the indices that a mask stands for; `NOTHING` when these are not known."""
+        if index is None or index.dtype not in (torch.bool, torch.uint8):
+            return (index,)
+        places = self._known.places(index)
+        return NOTHING if places is None else tuple(map(self._like, places))
+
+    def _like(self, real: torch.Tensor) -> FakeTensor:
+        with in_kernel_invocation_manager(self):
+            bare = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device="meta")
+        return FakeTensor(self, bare, real.device)
 
     def _question(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """All that the answer depends on, or None when it is not to be remembered."""

@@ -8,7 +8,7 @@ kernels, and a question about them gets the answer that a real run would get.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -21,7 +21,8 @@ from modelglass.frameworks.torch.describe import memory_of, tensors_among, unobs
 LARGEST = 2**23  # bytes of memory; what decides is small
 _WHOLE = frozenset({torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 _REAL = frozenset({torch.float32, torch.float64})
-LARGEST_REAL = 2**20  # bytes
+LARGEST_REAL = 2**22  # bytes
+_UNFILLED = frozenset({torch.ops.aten.empty.memory_format, torch.ops.aten.new_empty.default})
 _KEY = "_modelglass_values"
 NOTHING = object()  # no answer, where None could be one
 
@@ -70,7 +71,14 @@ class Known:
     def follow(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
         """Tell the values of a kernel's results when all that it was given is known."""
         results = result if isinstance(result, (list, tuple)) else (result,)
+        if self._changed:
+            self._forget_old_memory(results, args, kwargs)
         if not results or not all(type(each) is FakeTensor and _is_followed(each) for each in results):
+            return
+        if func in _UNFILLED and results[0].device.type == "cpu" and is_knowable(results[0]):
+            # Sizes and positions are often written one by one into a tensor that holds nothing yet.
+            with unobserved():
+                tell(results[0], torch.zeros(results[0].shape, dtype=results[0].dtype, device="cpu"))
             return
         storages = {id(tensor): self._value(tensor) for tensor in tensors_among((*args, *kwargs.values()))}
         drawn = func is torch.ops.aten.rand.default and results[0].numel() == 1  # luck decides in any run
@@ -84,6 +92,30 @@ class Known:
         for fake, values in zip(results, real if isinstance(real, (list, tuple)) else (real,), strict=True):
             tell(fake, values)
 
+    def _forget_old_memory(
+        self, results: Sequence[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> None:
+        """New memory may be where some was that is gone, and is not what was written to that."""
+        made = {memory_of(each) for each in results if type(each) is FakeTensor} & self._changed
+        if made:
+            self._changed -= made - {memory_of(each) for each in tensors_among((*args, *kwargs.values()))}
+
+    def computed(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """What a kernel gives for real, when all that it is given is known; else `NOTHING`."""
+        storages = {id(tensor): self._value(tensor) for tensor in tensors_among((*args, *kwargs.values()))}
+        if None in storages.values() or not _is_determined(func):
+            return NOTHING
+        with unobserved():
+            return func(*_real(args, storages), **_real(dict(kwargs), storages))
+
+    def places(self, mask: torch.Tensor) -> tuple[torch.Tensor, ...] | None:
+        """Where a mask is set, as indices for each of its dimensions; None when that is not known."""
+        values = self._value(mask)
+        if values is None:
+            return None
+        with unobserved():
+            return values.nonzero(as_tuple=True)
+
     def _value(self, tensor: torch.Tensor) -> torch.Tensor | None:
         values = value_of(tensor)
         return None if values is None or memory_of(tensor) in self._changed else values
@@ -91,6 +123,13 @@ class Known:
 
 @contextmanager
 def shown() -> Iterator[None]:
+    """Values that are known are told to those who would not ask: transformers, and `torch.tensor`."""
+    with _shown_to_transformers(), _shown_to_torch():
+        yield
+
+
+@contextmanager
+def _shown_to_transformers() -> Iterator[None]:
     """Have transformers ask for values that are known; it takes every fake tensor for a sign of tracing."""
     home = sys.modules.get("transformers.utils.import_utils")
     original = getattr(home, "is_fake_tensor", None)
@@ -102,6 +141,28 @@ def shown() -> Iterator[None]:
         yield
     finally:
         home.is_fake_tensor = original  # type: ignore[attr-defined]
+
+
+@contextmanager
+def _shown_to_torch() -> Iterator[None]:
+    """Have `torch.tensor` take numbers for tensors of one: it reads their memory, and fake ones have none."""
+    original = torch.tensor
+
+    def tensor(data: Any, **options: Any) -> torch.Tensor:
+        return original(_numbers(data) if isinstance(data, (list, tuple)) else data, **options)
+
+    torch.tensor = tensor  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.tensor = original
+
+
+def _numbers(data: Any) -> Any:
+    if isinstance(data, (list, tuple)):
+        return [_numbers(item) for item in data]
+    known = value_of(data) if isinstance(data, FakeTensor) else None
+    return data if known is None or known.dim() else known.item()
 
 
 def _real(value: Any, known: Mapping[int, Any]) -> Any:

@@ -192,7 +192,7 @@ class Recorder:
             return func(*args, **kwargs)
         pending = self._begin(func, args, kwargs)
         if pending.phase == "forward":
-            pending.reads = self.trail.read((args, kwargs))
+            pending.reads = self.trail.read(func, args, kwargs)
         self._current = pending
         try:
             result = _result(func, args, kwargs)
@@ -206,7 +206,8 @@ class Recorder:
             self._current = None
         pending.outputs = self._describer.flatten(result)
         if pending.phase == "forward":
-            pending.writes = self.trail.made(func, args, kwargs, result)
+            read = pending.reads
+            pending.reads, pending.writes = self.trail.made(func, args, kwargs, result, read)
         return result
 
     def on_op_alone(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -234,12 +235,18 @@ class Recorder:
             owner = self._pend(func, attributes, inputs)
             owner.outputs = outputs
             if owner.phase == "forward":
-                owner.reads = self.trail.read((args, kwargs))
-                owner.writes = self.trail.made(func, args, kwargs, result)
+                read = self.trail.read(func, args, kwargs)
+                owner.reads, owner.writes = self.trail.made(func, args, kwargs, result, read)
         owner.kernels.append(
             Kernel(name=kernel_name(func), attributes=attributes, inputs=inputs, outputs=outputs)
         )
         return result
+
+    def on_kernel_of_no_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a kernel; write it down where it is an operator itself."""
+        if self._current is not None:
+            return func(*args, **kwargs)
+        return self.on_kernel(func, args, kwargs)
 
     def on_kernel_alone(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a kernel of which nobody wants to know more than that it ran."""

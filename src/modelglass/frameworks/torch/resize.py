@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from modelglass.errors import InputsError, UsageError
 from modelglass.frameworks.request import Inputs
-from modelglass.frameworks.torch.describe import DEPTH_LIMIT
+from modelglass.frameworks.torch.describe import DEPTH_LIMIT, leaves
 from modelglass.frameworks.torch.fake_mode import FakeMode
 from modelglass.frameworks.torch.known import LARGEST, is_knowable
 from modelglass.report import Shape
@@ -50,11 +50,34 @@ def resized(inputs: Inputs, batch_size: int | None, seq_len: int | None) -> Inpu
     A resized tensor has no values and no memory, except for small ones of whole numbers: theirs may decide.
     """
     change = _Change.of(dimensions(inputs), batch_size, seq_len)
+    return _with_shapes(inputs, lambda tensor: change.shape(_form(tensor)))
+
+
+def resized_at(inputs: Inputs, sizes: Mapping[tuple[int, int], int]) -> Inputs:
+    """The inputs with other sizes, each by the leaf it is of, as a run numbers them, and the dimension.
+
+    What stays the same is the same object. One tensor given in several places is one tensor still.
+    """
+    wanted: dict[int, dict[int, int]] = {}
+    for index, (_, leaf) in enumerate(leaves((inputs.args, dict(inputs.kwargs)))):
+        changed = {dim: size for (at, dim), size in sizes.items() if at == index}
+        if changed:
+            wanted.setdefault(id(leaf), {}).update(changed)
+
+    def shape(tensor: torch.Tensor) -> Shape:
+        changed = wanted.get(id(tensor), {})
+        return tuple(changed.get(dim, size) for dim, size in enumerate(tensor.shape))
+
+    return _with_shapes(inputs, shape)
+
+
+def _with_shapes(inputs: Inputs, shape: Callable[[torch.Tensor], Shape]) -> Inputs:
+    """The inputs with each tensor in its new shape."""
     made: dict[int, torch.Tensor] = {}
 
     def new(tensor: torch.Tensor) -> torch.Tensor:
         if id(tensor) not in made:
-            made[id(tensor)] = _resized_tensor(tensor, change)
+            made[id(tensor)] = _resized_tensor(tensor, shape) if _is_plain(tensor) else tensor
         return made[id(tensor)]
 
     return Inputs(args=_rebuilt(inputs.args, new), kwargs=_rebuilt(dict(inputs.kwargs), new))
@@ -137,10 +160,8 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     )
 
 
-def _resized_tensor(tensor: torch.Tensor, change: _Change) -> torch.Tensor:
-    if not _is_plain(tensor):
-        return tensor
-    shape = change.shape(_form(tensor))
+def _resized_tensor(tensor: torch.Tensor, new_shape: Callable[[torch.Tensor], Shape]) -> torch.Tensor:
+    shape = new_shape(tensor)
     if shape == tuple(tensor.shape):
         return tensor
     if tensor.device.type == "cpu" and is_knowable(tensor) and prod(shape) * tensor.itemsize <= LARGEST:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -34,10 +34,10 @@ from modelglass.frameworks.torch.optimizers import factory
 from modelglass.frameworks.torch.passes import Pass, checkpoint_modules
 from modelglass.frameworks.torch.process import one_at_a_time, untouched_process
 from modelglass.frameworks.torch.recorder import CANNOT_FAKE, Recorder
-from modelglass.frameworks.torch.resize import dimensions, resized
+from modelglass.frameworks.torch.resize import dimensions, resized, resized_at
 from modelglass.frameworks.torch.twins import CannotFakeError, Cast, FakeTwins, real_twin
 from modelglass.frameworks.torch.values import values as read_values
-from modelglass.report import Call, Dataflow, KvCache, Lifetimes, Note, Op, Run, Value
+from modelglass.report import Call, Dataflow, KvCache, Lifetimes, Model, Note, Op, Run, Value
 from modelglass.report.values import Values
 
 
@@ -82,9 +82,32 @@ def folded(native: Any, request: Request, place: Place) -> Lifetimes | None:
     return folding.folded(lists, lambda: _run(native, request, fake=True).lifetimes, place)
 
 
+def varied(native: Any, request: Request, sizes: Mapping[tuple[int, int], int]) -> Observation:
+    """What a fake forward pass shows with other sizes of the inputs; a failure of it is an answer, too.
+
+    `sizes` are by input, in the order of `Run.inputs`, and dimension. Memory and cost are not looked at.
+    """
+    native = _module(native)
+    inputs = resized_at(_sized_inputs(native, request, fake=True), sizes)
+    asked = replace(request, mode="fake", train=False, optimizer=None, calibrate=False, flow_only=True)
+    outcome = _run_with(native, inputs, asked, _How(fake=True, gradients=request.train))
+    model = Model(name=type(native).__name__, source="torch", calls=outcome.calls, ops=outcome.ops)
+    return Observation(model=model, run=outcome.run, dataflow=outcome.dataflow)
+
+
 def values(native: Any) -> Mapping[str, Values | str]:
     """How to read the values of each tensor by name, or a few words on why that cannot be."""
     return read_values(_module(native))
+
+
+def in_training(native: Any) -> AbstractContextManager[None]:
+    """The model in training mode inside; afterwards each module is in the mode it was in."""
+    return structure.in_training(native) if isinstance(native, nn.Module) else nullcontext()
+
+
+def unsaved(native: Any) -> frozenset[str]:
+    """The names of tensors that a checkpoint of the model does not have, by design."""
+    return structure.unsaved(_module(native))
 
 
 def sizes(native: Any, request: Request) -> tuple[int | None, int | None]:
@@ -158,7 +181,11 @@ def _reason(outcome: _Outcome) -> str:
 
 def _run(native: nn.Module, request: Request, *, fake: bool) -> _Outcome:
     inputs = _sized_inputs(native, request, fake=fake)
-    how = _How(fake=fake, gradients=request.train)
+    return _run_with(native, inputs, request, _How(fake=fake, gradients=request.train))
+
+
+def _run_with(native: nn.Module, inputs: Inputs, request: Request, how: _How) -> _Outcome:
+    """A run in the way that is asked for, or in the next one that the model allows."""
     outcome = _run_once(native, inputs, request, how)
     if refuses_operator_level(outcome.error):
         how = replace(how, functions=True)
@@ -239,6 +266,8 @@ class _Session:
         except (Exception, SystemExit) as error:
             # Whatever the user's forward raises is an answer: it belongs in the report.
             self.error = error
+        finally:
+            self._recorder.trail.forget()
         if self._how.fake and self.error is None:
             self.error = self._recorder.needs_values  # the model caught it and went another way
 
@@ -247,6 +276,8 @@ class _Session:
         if self._request.calls_only:
             return watching_kernels(recorder.on_kernel_alone)
         on_op, on_kernel = recorder.on_op, recorder.on_kernel
+        if self._request.flow_only:
+            return watching(on_op, recorder.on_kernel_of_no_operator, functions=self._how.functions)
         if self._request.memory_only:
             on_op, on_kernel = recorder.on_op_alone, recorder.on_kernel_alone
         return watching(on_op, partial(ledger.on_kernel, run=on_kernel), functions=self._how.functions)
@@ -271,7 +302,7 @@ class _Session:
             recorder.ops(),
             run,
             error=self.error,
-            lifetimes=self._ledger.lifetimes() if followed else None,
+            lifetimes=self._ledger.lifetimes() if followed and not self._request.flow_only else None,
             dataflow=recorder.dataflow() if followed and not self._request.memory_only else None,
             trained=self._pass is None or self._pass.trained,
             kv_cache=self._kv_cache,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
@@ -68,6 +69,28 @@ def named_tensors(native: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     for path, module in walk(native):
         for key, tensor in chain(_own_tensors(module).items(), hidden_weights(module)):
             yield joined(path, key), tensor
+
+
+def unsaved(native: nn.Module) -> frozenset[str]:
+    """The names of buffers that no `state_dict` has, because they are not persistent."""
+    return frozenset(
+        joined(path, key)
+        for path, module in walk(native)
+        for key in getattr(module, "_non_persistent_buffers_set", ())  # TorchScript knows of none
+    )
+
+
+@contextmanager
+def in_training(native: nn.Module) -> Iterator[None]:
+    """The model in training mode, as its own `train()` has it; each module is as it was afterwards."""
+    modes = [(module, module.training) for _, module in walk(native)]
+    with suppress(NotImplementedError):  # what was exported has one mode
+        native.train()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
 
 
 def _own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:

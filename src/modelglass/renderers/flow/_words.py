@@ -18,7 +18,7 @@ STAGES: Mapping[Stage, str] = {
 NEXT = "to the next"  # what a carried edge does
 # All that the text says of its own; a door may say it in another language.
 ENGLISH: Mapping[str, str] = {
-    **STAGES,
+    **{str(stage): word for stage, word in STAGES.items()},
     "shape": "shape",
     "parameters": "parameters",
     "next": NEXT,

@@ -10,7 +10,7 @@ from modelglass.renderers._escape import cell_width, fitted, printable
 from modelglass.renderers._terminal import BOLD, CYAN, DIM, Paint, note_lines, painter, wrapped
 from modelglass.renderers.flow import _words, lanes
 from modelglass.renderers.flow._naming import Names
-from modelglass.report import Flow, FlowNode
+from modelglass.report import Flow, FlowNode, Stage
 
 _MARKS = {"input": "◆", "output": "◆", "module": "●", "operators": "○"}
 _LANE_STYLES = ("36", "33", "35", "32", "34", "31")
@@ -80,6 +80,7 @@ class _Diagram:
             end = edge.target if edge.carried else edge.source
             if end not in known:
                 known.append(end)
+        self._stages = _stages(flow)
         self._loops = _words.self_repeating(flow)
         self._rows = self._lanes()
         self._names = Names(flow, self._order, self._sources, self._next)
@@ -101,12 +102,10 @@ class _Diagram:
         for node in _words.drawn_order(self._flow):
             while groups and node.group != groups[-1].id:
                 yield self._closing(groups.pop(), len(groups), below)
-            if node.stage != stage and not groups:
-                if stage is not None:
-                    yield _Line(lanes=below)
-                stage = node.stage
-                heads = {} if below else {"shape": self._say["shape"], "params": self._say["parameters"]}
-                yield _Line(lanes=below, heading=self._say[stage], **heads)
+            begun = self._stages[node.id]
+            if begun is not None and begun != stage:
+                yield from self._heading(begun, len(groups), below, first=stage is None)
+                stage = begun
             if node.kind == "group":
                 yield self._opening(node, len(groups), below)
                 groups.append(node)
@@ -115,6 +114,13 @@ class _Diagram:
             below = self._rows[node.id].below
         while groups:
             yield self._closing(groups.pop(), len(groups), below)
+
+    def _heading(self, stage: Stage, depth: int, below: str, *, first: bool) -> Iterator[_Line]:
+        bars = "│ " * depth
+        if not first:
+            yield _Line(lanes=below, bars=bars)
+        heads = {"shape": self._say["shape"], "params": self._say["parameters"]} if first else {}
+        yield _Line(lanes=below, heading=self._say[stage], bars=bars, **heads)
 
     def _opening(self, group: FlowNode, depth: int, below: str) -> _Line:
         return _Line(
@@ -208,7 +214,7 @@ class _Columns:
     def texts(self, line: _Line, paint: Paint) -> Iterator[str]:
         """The line, and more below it where its text does not fit beside the shape."""
         drawn = _painted_lanes(line.lanes.ljust(self.lanes), paint)
-        first, *more = [line.heading] if line.heading else self._wrapped(line)
+        first, *more = [_headed(line)] if line.heading else self._wrapped(line)
         shown = paint(first, BOLD) if line.heading else _styled(first, line, paint)
         gap = " " * (self.text - cell_width(first))
         shape = fitted(line.shape, self.shape)
@@ -235,6 +241,23 @@ class _Columns:
                 lines = [*lines, *parts] if lines[-1] else parts
         bars = start.replace("╭", "│").replace("╰", " ")
         return [start + lines[0], *(f"{bars}{part}" for part in lines[1:])]
+
+
+def _headed(line: _Line) -> str:
+    """A stage's heading, further out than its nodes; inside groups, behind their lines."""
+    return f"{' ' * _INDENT}{line.bars}{line.heading}" if line.bars else line.heading
+
+
+def _stages(flow: Flow) -> Mapping[str, Stage | None]:
+    """The stage of each node; None for a group in which another one begins."""
+    found: dict[str, set[Stage]] = defaultdict(set)
+    parents = {node.id: node.group for node in flow.nodes}
+    for node in flow.nodes:
+        around = node.id if node.kind != "group" else None
+        while around is not None:
+            found[around].add(node.stage)
+            around = parents[around]
+    return {id: min(stages) if len(stages) == 1 else None for id, stages in found.items()}
 
 
 def _broken(text: str, room: int) -> list[str]:

@@ -1,0 +1,151 @@
+"""Models built from configurations, or by a function of the user's from what a checkpoint says of itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from modelglass import targets
+from modelglass.errors import MissingPackageError, TargetError
+
+if TYPE_CHECKING:
+    from modelglass.configs import Built
+    from modelglass.frameworks.request import Inputs
+    from modelglass.report import Note
+
+# What fake tensors raise where only values could tell; inputs of another size have none.
+UNFAKEABLE = ("DataDependentOutputException", "DynamicOutputShapeException", "UnsupportedOperatorException")
+AUTOMATIC = "auto"  # for inputs: as the model's own configuration says that they are
+
+
+def is_built(target: Any, *, builder: Any = None, runs: bool = False) -> bool:
+    """Whether a model has to be built for this target: a configuration, or a checkpoint with a builder.
+
+    A folder that holds weights, too, is built from its configuration only when it is to run.
+    """
+    if not isinstance(target, (str, os.PathLike)) or targets.is_code_target(os.fspath(target)):
+        return False
+    if builder is not None or targets.is_config_target(target):
+        return True
+    return runs and Path(target).is_dir() and targets.config_in(Path(target)) is not None
+
+
+@contextmanager
+def build(
+    target: str | os.PathLike[str],
+    *,
+    builder: Any = None,
+    model_key: str | None = None,
+    weightless: bool = True,
+    notes: list[Note] | None = None,
+) -> Iterator[Built]:
+    """The model that a configuration describes, or that a builder makes of a configuration or a checkpoint.
+
+    It has no weights where it can be built without. What is imported for it is there inside the block.
+    """
+    from modelglass import configs
+
+    path = Path(target)
+    if not os.path.lexists(path):
+        raise TargetError(f"there is no file {str(path)!r}", hint=targets.nearby(path))
+    with ExitStack() as stack:
+        with _untouched():
+            found: Built = stack.enter_context(
+                configs.built(_config_path(path), builder=builder, key=model_key, weightless=weightless)
+                if targets.is_config_target(path) or builder is None
+                else _by_checkpoint(path, builder, weightless=weightless)
+            )
+        if notes is not None:
+            notes.extend(_notes(found, path))
+        yield found
+
+
+def automatic_inputs(native: Any, own: Any = None, notes: list[Note] | None = None) -> Inputs | None:
+    """What a model can be called with: as came with it, as it shows itself, or as its configuration says.
+
+    None: nothing tells. What the model could have been given, too, goes to `notes`.
+    """
+    from modelglass import configs
+    from modelglass.frameworks.request import Inputs, requested_inputs
+    from modelglass.report import Note
+
+    found = configs.Example(own) if own is not None else configs.example(native, _output_shapes)
+    if found.left_out and notes is not None:
+        text = "the model was called without what it takes, too, and could not be made for it"
+        notes.append(Note(code="inputs-left-out", text=text, where=found.left_out))
+    given = requested_inputs(found.inputs, None, 1, None)
+    return given if isinstance(given, Inputs) else None
+
+
+def _config_path(path: Path) -> Path:
+    if not path.is_dir():
+        return path
+    found = targets.config_in(path)
+    if found is None:
+        raise TargetError(
+            f"{str(path)!r} has no {targets.CONFIG} that says how to build a model",
+            hint=f"give --builder file.py::function, or name code: {targets.FORMS}",
+        )
+    return found
+
+
+@contextmanager
+def _by_checkpoint(path: Path, builder: Any, *, weightless: bool) -> Iterator[Built]:
+    from modelglass import configs
+
+    with configs.importing(path), configs.built_by(builder, said_by(path), weightless=weightless) as found:
+        yield found
+
+
+def said_by(path: Path) -> dict[str, Any]:
+    """What a checkpoint says of its model: the configuration beside it, or its hyper-parameters."""
+    from modelglass import configs
+    from modelglass.checkpoints import inspect_file
+
+    beside = targets.config_in(path if path.is_dir() else path.parent)
+    report = inspect_file(path, limits=None, progress=lambda text: None)
+    said: dict[str, Any] = {}
+    for part in report.checkpoint.parts if report.checkpoint is not None else ():
+        if part.kind == "hyper-parameters" and isinstance(part.value, dict):
+            said |= part.value
+    return said if said or beside is None else configs.read(beside)
+
+
+@contextmanager
+def _untouched() -> Iterator[None]:
+    from modelglass import frameworks
+
+    try:
+        adapter = frameworks.adapter("torch")
+    except ModuleNotFoundError as cause:
+        if cause.name not in ("torch", "numpy"):
+            raise
+        raise MissingPackageError("torch", wanted_by="building a model", extra="torch") from cause
+    with adapter.untouched_process():
+        yield
+
+
+def _notes(found: Built, path: Path) -> Iterator[Note]:
+    from modelglass.report import Note
+
+    for code, text in found.notes:
+        yield Note(code=code, text=text)
+    if not targets.is_config_target(path):
+        text = "the model was built anew from its configuration; the weights of the checkpoint are not in it"
+        yield Note(code="built-from-config", text=text)
+
+
+def _output_shapes(native: Any, given: dict[str, Any]) -> list[tuple[str, tuple[int, ...]]] | None:
+    """The shapes of what a module gives, by name, without computing; None when it cannot be called so."""
+    from modelglass import frameworks
+    from modelglass.frameworks.request import Inputs, Request
+
+    request = Request(inputs=Inputs(kwargs=given), memory_only=True)
+    run = frameworks.adapter("torch").observe(native, request).run
+    if run.failure is not None:
+        # Where values decide what runs, the inputs were good enough to come that far.
+        return [] if run.failure.error in UNFAKEABLE else None
+    return [(value.name, value.shape) for value in run.outputs if value.shape is not None]

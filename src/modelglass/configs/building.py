@@ -1,0 +1,106 @@
+"""A model from its configuration: by the node that names it, by transformers, or by the user's function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from modelglass.configs.instantiating import instantiated
+from modelglass.configs.interpolation import Key, at, resolved
+from modelglass.configs.nodes import is_node, key_of, model_key
+from modelglass.configs.process import importing, untouched
+from modelglass.configs.reading import read
+from modelglass.errors import MissingPackageError, TargetError, UsageError
+from modelglass.targets import FORMS, naming, telling
+
+
+@dataclass(frozen=True)
+class Built:
+    """A model as its configuration describes it, on the meta device where that is possible.
+
+    `inputs` are those that came with it. `notes` are pairs of a code and a text.
+    """
+
+    native: Any
+    inputs: Any = None
+    notes: tuple[tuple[str, str], ...] = ()
+
+
+@contextmanager
+def built(
+    path: Path, *, builder: Any = None, key: str | None = None, weightless: bool = True
+) -> Iterator[Built]:
+    """The model of a configuration file. What was imported for it is forgotten afterwards."""
+    content = read(path)
+    with importing(path):
+        place: Key = () if key is None else key_of(content, key, str(path))
+        if builder is not None:
+            with built_by(builder, resolved(content, place), weightless=weightless) as made:
+                yield made
+        elif _is_huggingface(at(content, place), path if key is None else None):
+            from modelglass.configs import huggingface
+
+            config = resolved(content, place)
+            with untouched():
+                native, notes = huggingface.built(config, str(path), weightless=weightless)
+            yield Built(native, notes=notes)
+        else:
+            found = model_key(content, key, str(path))
+            node = resolved(content, found)
+            yield Built(_made(lambda: instantiated(deepcopy(node), found), weightless))
+
+
+@contextmanager
+def built_by(builder: Any, section: Any, *, weightless: bool = True) -> Iterator[Built]:
+    """What the user's function makes of a section of a configuration: a model, or a model and its inputs."""
+    if not isinstance(builder, str):
+        yield _by_function(builder, section, weightless)
+        return
+    if ":" not in builder:
+        raise UsageError(f"the builder {builder!r} does not name a function", hint=f"write {FORMS}")
+    with naming(builder) as function:
+        yield _by_function(function, section, weightless)
+
+
+def _is_huggingface(section: Any, file: Path | None) -> bool:
+    """Whether this is a configuration of transformers. A whole file must be JSON, as theirs are."""
+    if not isinstance(section, dict) or is_node(section) or (file is not None and file.suffix != ".json"):
+        return False
+    if isinstance(section.get("model_type"), str):
+        return True
+    names = section.get("architectures")
+    return isinstance(names, list) and bool(names) and isinstance(names[0], str)
+
+
+def _by_function(function: Any, section: Any, weightless: bool) -> Built:
+    name = getattr(function, "__qualname__", type(function).__name__)
+    if not callable(function):
+        raise TargetError(f"the builder {name!r} cannot be called", hint="name a function of a configuration")
+
+    def call() -> Any:
+        with telling(f"the builder {name!r}"):
+            return function(deepcopy(section))
+
+    found = _made(call, weightless)
+    if found is None:
+        raise TargetError(
+            f"the builder {name!r} returned nothing", hint="return a model, or a model and its inputs"
+        )
+    pair = isinstance(found, tuple) and len(found) == 2
+    return Built(found[0], found[1]) if pair else Built(found)
+
+
+def _made(make: Callable[[], Any], weightless: bool) -> Any:
+    """What a function makes, without weights where that can be."""
+    try:
+        from modelglass.configs.weightless import without_weights
+    except ModuleNotFoundError as cause:
+        if cause.name != "torch":
+            raise
+        raise MissingPackageError("torch", wanted_by="building a model", extra="torch") from cause
+    with untouched():
+        return without_weights(make, expected=(TargetError,)) if weightless else make()

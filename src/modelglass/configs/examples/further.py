@@ -1,0 +1,123 @@
+"""Inputs of other kinds: embeddings, series of numbers, what an agent saw and did."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from modelglass.configs.examples import audio, text, vision
+from modelglass.configs.examples.facts import BATCH, DECODER_LENGTH, LENGTH, Facts
+from modelglass.configs.examples.values import counted, floats, ones, zeros
+
+
+def width(facts: Facts) -> int:
+    return facts.number("hidden_size", "d_model", "n_embd", "dim", within=facts.text, default=1) or 1
+
+
+def embeddings(facts: Facts) -> torch.Tensor:
+    return floats((BATCH, LENGTH, width(facts)), facts.dtype)
+
+
+def encoded(facts: Facts) -> torch.Tensor:
+    """What an encoder would have given."""
+    wide = facts.number("encoder_hidden_size", "cross_attention_hidden_size", default=width(facts))
+    return floats((BATCH, LENGTH, wide or 1), facts.dtype)
+
+
+def unembedded(facts: Facts) -> torch.Tensor:
+    """What the first layer takes: patches of pictures, or steps with so many channels or features."""
+    if facts.takes("grid_thw"):
+        return next(vision.pictures(facts, patches=True))
+    first = next((each for each in facts.modules() if isinstance(each, (nn.Conv1d, nn.Linear))), None)
+    if isinstance(first, nn.Conv1d):
+        return floats((BATCH, first.in_channels, audio.SAMPLES), facts.dtype)
+    return embeddings(facts) if first is None else floats((BATCH, LENGTH, first.in_features), facts.dtype)
+
+
+def series(facts: Facts) -> torch.Tensor:
+    """The past of several variables, or of one where the configuration knows of no more."""
+    steps = facts.number("context_length", default=LENGTH) or LENGTH
+    lags = facts.value("lags_sequence")
+    longer = max(lags) if isinstance(lags, (list, tuple)) and lags else 0
+    several = facts.number("num_input_channels")
+    return floats((BATCH, steps + longer, several) if several else (BATCH, steps + longer), facts.dtype)
+
+
+def known_of_series(facts: Facts) -> torch.Tensor:
+    """What is known of each step of a series: its time, and more."""
+    features = facts.number("num_time_features", default=1) or 1
+    return floats((BATCH, series(facts).shape[1], features), facts.dtype)
+
+
+def seen_of_series(facts: Facts) -> torch.Tensor:
+    return ones(*series(facts).shape, dtype=torch.bool)
+
+
+def _steps(name: str) -> Any:
+    """One vector for each step of an episode, as wide as the configuration says."""
+    return lambda facts: floats((BATCH, LENGTH, facts.number(name, default=1) or 1), facts.dtype)
+
+
+def times(facts: Facts) -> torch.Tensor:
+    return counted((BATCH, LENGTH), list(range(LENGTH)))
+
+
+def questions(facts: Facts) -> torch.Tensor:
+    """A text for a part of the model that has a vocabulary of its own."""
+    part = getattr(facts.config, "qformer_config", None)
+    size = facts.number("vocab_size", within=part) or 2
+    return counted((BATCH, LENGTH), text.plain_ids(facts, size))
+
+
+def latents(facts: Facts) -> torch.Tensor:
+    """Sound as an encoder has left it, with its channels before its steps."""
+    return floats((BATCH, width(facts), LENGTH), facts.dtype)
+
+
+def sounds_of_decoder(facts: Facts) -> torch.Tensor:
+    return floats((BATCH, DECODER_LENGTH, width(facts)), facts.dtype)
+
+
+def tasks(facts: Facts) -> torch.Tensor:
+    return zeros(BATCH, facts.number("task_seq_len", default=LENGTH) or LENGTH)
+
+
+def described_patches(facts: Facts) -> torch.Tensor:
+    """Patches that begin with where they are."""
+    side = facts.number("patch_size", within=facts.vision, default=16) or 16
+    made = floats((BATCH, LENGTH, 2 + vision.channels(facts) * side * side), facts.dtype)
+    made[..., :2] = torch.arange(LENGTH)[:, None]
+    return made
+
+
+MAKERS: dict[str, Any] = {
+    "inputs_embeds": embeddings,
+    "query_embeds": embeddings,
+    "encoder_hidden_states": encoded,
+    "inputs": embeddings,
+    "hidden_states": unembedded,
+    "flattened_patches": described_patches,
+    "past_values": series,
+    "past_time_features": known_of_series,
+    "past_observed_mask": seen_of_series,
+    "states": _steps("state_dim"),
+    "actions": _steps("act_dim"),
+    "rewards": _steps("reward_dim"),
+    "returns_to_go": _steps("return_dim"),
+    "timesteps": times,
+    "qformer_input_ids": questions,
+    "task_inputs": tasks,
+    "lang_ids": lambda facts: zeros(BATCH),
+    "noise_embeds": embeddings,
+    "context_hidden_states": embeddings,
+    "latents": latents,
+    "decoder_input_values": sounds_of_decoder,
+    "past_values_padding": lambda facts: zeros(*series(facts).shape[:2]),
+    "freq": lambda facts: zeros(BATCH, 1),
+}
+WANTED = (
+    *("actions", "rewards", "returns_to_go", "timesteps", "bbox", "lang_ids", "visual_feats", "visual_pos"),
+    *("decoder_input_values",),
+)  # although a call could leave them out

@@ -1,0 +1,75 @@
+"""Values that refer to others, as OmegaConf writes them: `${a.b}`, `${oc.env:HOME}`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from modelglass.errors import TargetError
+
+Key = tuple[str | int, ...]  # the way to a value, from the top of the file
+MISSING = "???"  # what stands for a value that has to be given
+
+
+def at(content: Any, key: Key) -> Any:
+    """The value at a key that is there."""
+    for part in key:
+        content = content[part]
+    return content
+
+
+def named(key: Key) -> str:
+    """A key as people write it: `model.layers.0`."""
+    return ".".join(map(str, key))
+
+
+def resolved(content: dict[str, Any], key: Key) -> Any:
+    """The value at a key with every reference in it replaced by what it refers to, anywhere in the file."""
+    value = at(content, key)
+    first = next(((place, text) for place, text in _texts(value, key) if "${" in text), None)
+    if first is not None:
+        value = _by_omegaconf(content, key, *first)
+    for place, text in _texts(value, key):
+        if text == MISSING:
+            raise TargetError(
+                f"{named(place)} is ???, which stands for a value that has to be given",
+                hint="write the value into the file",
+            )
+    return value
+
+
+def _by_omegaconf(content: dict[str, Any], key: Key, place: Key, text: str) -> Any:
+    try:
+        from omegaconf import OmegaConf
+        from omegaconf.errors import OmegaConfBaseException
+    except ModuleNotFoundError as cause:
+        raise TargetError(
+            f"{named(place)} refers to another value, {text!r}, which needs the package 'omegaconf', "
+            "which is not installed",
+            hint="pip install omegaconf, or write the value out",
+        ) from cause
+    try:
+        whole = OmegaConf.create(content)
+        node = whole
+        for part in key:
+            node = node[part]
+        if not OmegaConf.is_config(node):
+            return node
+        return OmegaConf.to_container(node, resolve=True)
+    except (OmegaConfBaseException, ValueError) as cause:
+        raise TargetError(
+            f"{named(place)} cannot be resolved: {str(cause).strip().splitlines()[0]}",
+            hint="give it a value that the file itself can tell",
+        ) from cause
+
+
+def _texts(value: Any, key: Key) -> Iterator[tuple[Key, str]]:
+    """Every text below a value, each with its key."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from _texts(item, (*key, name))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _texts(item, (*key, index))

@@ -1,0 +1,53 @@
+"""The process around the building of a model: what it must find again afterwards."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from modelglass.targets import importing_from
+
+
+@contextmanager
+def importing(path: Path) -> Iterator[None]:
+    """Modules beside a file and in the current folder can be imported; none of them stays."""
+    with importing_from(Path.cwd()), importing_from(path.resolve().parent):
+        yield
+
+
+@contextmanager
+def untouched() -> Iterator[None]:
+    """The environment, the current folder and what is logged are the same afterwards."""
+    environment, folder = dict(os.environ), os.getcwd()
+    root = logging.getLogger()
+    level, handlers, disabled = root.level, list(root.handlers), root.manager.disable
+    try:
+        yield
+    finally:
+        if dict(os.environ) != environment:
+            os.environ.clear()
+            os.environ.update(environment)
+        if os.getcwd() != folder:
+            os.chdir(folder)
+        root.setLevel(level)
+        root.handlers[:] = handlers
+        logging.disable(disabled)
+
+
+@contextmanager
+def offline_and_quiet() -> Iterator[None]:
+    """No library of Hugging Face asks the hub for anything, or logs what nobody asked about."""
+    with ExitStack() as stack:
+        constants = sys.modules.get("huggingface_hub.constants")
+        if constants is not None:
+            stack.callback(setattr, constants, "HF_HUB_OFFLINE", constants.HF_HUB_OFFLINE)
+            constants.HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
+        for name in ("transformers", "timm"):
+            logger = logging.getLogger(name)
+            stack.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.CRITICAL)
+        yield

@@ -1,0 +1,56 @@
+"""Building a model without its weights: what is about to be filled with random numbers takes no memory.
+
+Constants keep their values, since models look at them to decide what to run, and people want to see them.
+Where the two meet, nothing is kept; and where construction looks at random numbers, it is done for real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, TypeVar
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+Made = TypeVar("Made")
+
+MOST_KEPT = 1 << 20  # elements of a constant; more are likely to be weights that start at zero or one
+_TO_BE_FILLED = frozenset({torch.empty, torch.empty_strided, torch.rand, torch.randn, torch.normal})
+_CONSTANT = frozenset({torch.zeros, torch.ones, torch.full, torch.eye})
+
+
+def without_weights(make: Callable[[], Made], *, expected: tuple[type[Exception], ...]) -> Made:
+    """What a function makes, with as few values as it can be made with; its own errors are raised at last."""
+    for context in (_Weightless(), torch.device("meta")):
+        try:
+            with context:
+                return make()
+        except expected:
+            continue  # it may have needed values; if that was not it, the same will be raised again
+    return make()
+
+
+class _Weightless(TorchFunctionMode):
+    """Tensors without a device of their own are made on meta when they are large, or to be filled later."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if kwargs.get("device") is None and _is_weight(func, args, kwargs):
+            kwargs = {**kwargs, "device": "meta"}
+        return func(*args, **kwargs)
+
+
+def _is_weight(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    if func in _TO_BE_FILLED:
+        return not isinstance(kwargs.get("out"), torch.Tensor)
+    return func in _CONSTANT and _numel(func, args, kwargs) > MOST_KEPT
+
+
+def _numel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    size = kwargs.get("size", args[:1] if func is torch.full else args)
+    if func is torch.eye:
+        return int(prod(args[:2])) if len(args) > 1 else int(args[0]) ** 2 if args else 0
+    if len(size) == 1 and isinstance(size[0], (tuple, list, torch.Size)):
+        size = size[0]
+    return prod(dim for dim in size if isinstance(dim, int))

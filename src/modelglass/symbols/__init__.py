@@ -1,0 +1,43 @@
+"""Which sizes of the inputs can change, and which sizes in the model follow them: a search over fake runs.
+
+Nothing is guessed: a size has a symbol when the model ran with two other ones, and a formula stands only
+where it held in every run. Nothing here needs a framework: whoever asks brings a function that runs the model
+with other sizes.
+
+- Sizes are changed in groups: first dimensions of equal size together (the batch), other dimensions of equal
+  size together (a length that ids and mask share), except that height, width and depth of floating tensors of
+  4 dimensions and more are changed each alone. A first dimension is never tied to another one at first.
+- A group that cannot change is tried with all others of its size that could not change either (height and
+  width together, both sides of a mask), then without one of its places, then each place alone.
+- Twice and three times the size are tried, else a half and a quarter (tables that end), else one more (of
+  sizes below 4).
+- Where two or more sizes can change, they are changed at once, too, to see products and sums of them.
+"""
+
+from __future__ import annotations
+
+from modelglass.report import Note, Symbol, Symbols
+from modelglass.symbols.following import Following
+from modelglass.symbols.search import Search, names_of, places_of
+from modelglass.symbols.trials import Seen, Sizes, Vary
+
+__all__ = ["Seen", "Sizes", "Vary", "find_symbols"]
+
+
+def find_symbols(first: Seen, vary: Vary) -> tuple[Symbols, tuple[Note, ...]]:
+    """The sizes that can change, the shapes that follow them, and what is to be said about it."""
+    search = Search(places_of(first), vary)
+    groups = search.groups()
+    names = names_of(groups)
+    symbols = tuple(
+        Symbol(
+            name=name,
+            size=group.size,
+            places=tuple(place.name for place in group.places),
+            tried=tuple(size for size, _ in group.runs),
+        )
+        for name, group in zip(names, groups, strict=True)
+    )
+    following = Following(first, names, groups, vary)
+    found = Symbols(symbols=symbols, shapes=following.shapes())
+    return found, (*search.notes(), *following.notes())
