@@ -13,6 +13,10 @@ demo: $(VENV)/.core
 	@echo
 	$(BIN)/modelglass examples/models.py::language_model_80b --input 1x4096:int64 --depth 3
 	@echo
+	$(BIN)/modelglass flow examples/models.py::unet --input 2x3x64x64
+	@echo
+	$(BIN)/model-inspector --config examples/diffusion.yaml --inputs examples/diffusion.py::batch
+	@echo
 	$(BIN)/modelglass memory examples/models.py::unet --input 4x3x64x64 --train
 	@echo
 	$(BIN)/modelglass fit examples/models.py::unet --input 4x3x64x64 --train --memory 500MiB
@@ -81,7 +85,7 @@ $(VENV)/.torch:
 	@touch $@
 
 $(VENV)/.core: $(VENV)/.torch pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[torch]'
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[torch,config]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core

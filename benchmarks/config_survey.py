@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,12 +22,13 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 LIMIT = 60  # seconds for one model
-CHUNK = 24  # models in one process, which then has their memory back
+CHUNK = 40  # models in one process, which then has their memory back
 LAYERS = 2
 COUNTS = (
     *("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers"),
@@ -39,13 +41,14 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--json", type=Path, help="all results, one by one")
     parser.add_argument("--only", help="types of models, by commas")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         work()
         return
     began = time.monotonic()
-    found = survey(set(options.only.split(",")) if options.only else None)
+    found = survey(set(options.only.split(",")) if options.only else None, options.jobs)
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
     text = document(found, time.monotonic() - began)
@@ -55,20 +58,26 @@ def main() -> None:
         print(text)
 
 
-def survey(only: set[str] | None) -> list[dict[str, Any]]:
+def survey(only: set[str] | None, jobs: int) -> list[dict[str, Any]]:
     tasks = [task for task in json.loads(ask([]))[0] if only is None or task[1] in only]
+    chunks = [tasks[start : start + CHUNK] for start in range(0, len(tasks), CHUNK)]
     found: list[dict[str, Any]] = []
-    while tasks:
-        chunk, tasks = tasks[:CHUNK], tasks[CHUNK:]
-        done = [json.loads(line) for line in ask(chunk).splitlines()]
-        found += done
-        if len(done) < len(chunk):  # the process ended in the middle of one
-            kind, name, class_name = chunk[len(done)]
-            why = "the process ended"
-            found.append({"kind": kind, "type": name, "class": class_name, "theirs": why, "built": why})
-            tasks = chunk[len(done) + 1 :] + tasks
-        print(f"{len(found)} done, {len(tasks)} to go", file=sys.stderr, flush=True)
+    with ThreadPoolExecutor(jobs) as pool:
+        for done in pool.map(surveyed, chunks):
+            found += done
+            print(f"{len(found)} of {len(tasks)}", file=sys.stderr, flush=True)
     return found
+
+
+def surveyed(tasks: list[list[str]]) -> list[dict[str, Any]]:
+    """What is found of some models; a process that ends in the middle of one is begun again after it."""
+    found = [json.loads(line) for line in ask(tasks).splitlines()] if tasks else []
+    if len(found) == len(tasks):
+        return found
+    kind, name, class_name = tasks[len(found)]
+    why = "the process ended"
+    lost = {"kind": kind, "type": name, "class": class_name, "theirs": why, "built": why}
+    return [*found, lost, *surveyed(tasks[len(found) + 1 :])]
 
 
 def ask(tasks: list[list[str]]) -> str:
@@ -221,23 +230,43 @@ def run(path: Path, name: str, class_name: str) -> dict[str, Any]:
     if failed is not None:
         where = failed.module or "(root)"
         raise RuntimeError(f"{where} raised {failed.error}: {failed.message} | given {given}")
-    called = {call.module for call in report.model.calls}
-    weighted = {module.path for module in report.model.modules if module.tensors}
-    return {
-        "inputs": given,
-        "modules": len(weighted),
-        "called": len(weighted & called),
-        "mode": report.run.mode,
-    }
+    left_out = [name for note in report.notes if note.code == "inputs-left-out" for name in note.where]
+    return {"inputs": given, "left_out": left_out, "mode": report.run.mode}
 
 
 def document(found: list[dict[str, Any]], seconds: float) -> str:
-    lines = ["# Configurations of transformers as targets", ""]
-    return "\n".join([*lines, *summary(found), *failures(found), "", f"{seconds:,.0f} s in all."]) + "\n"
+    import transformers
+
+    lines = [
+        "# Configurations of transformers as targets",
+        "",
+        "Every type in the mappings of base models and of causal language models of transformers "
+        f"{transformers.__version__}: its default configuration, written as a `config.json`, is the target.",
+        "",
+        "- *Transformers builds*: `from_config` of `AutoModel` and `AutoModelForCausalLM`, on meta.",
+        "- *Built*: modelglass made a model of it.",
+        "- *Ran*: a fake run reached its end with the inputs that modelglass made. For this, stacks of",
+        "  layers are cut to few, where the configuration allows it, to save time.",
+        "",
+        "A default configuration is no model that anybody uses, and many contradict themselves; what they",
+        "raise is quoted.",
+        "",
+        "    python benchmarks/config_survey.py -o docs/benchmarks-configs.md",
+        "",
+    ]
+    partly = [row for row in found if row.get("left_out")]
+    further = [
+        "",
+        f"{len(partly)} of those that ran take pictures, films or sound, too, and ran without: by default "
+        "their parts do not fit together, or what they need is not known.",
+        "",
+        f"{seconds / 60:,.0f} minutes in all, on 2 cores that others used, too.",
+    ]
+    return "\n".join([*lines, *summary(found), *further, *failures(found)]) + "\n"
 
 
 def summary(found: list[dict[str, Any]]) -> Iterator[str]:
-    yield "| mapping | types | transformers builds | modelglass builds | same parameters | ran |"
+    yield "| mapping | types | transformers builds | built | with the same parameters | ran |"
     yield "|---|---|---|---|---|---|"
     for kind in ("base", "causal"):
         rows = [row for row in found if row["kind"] == kind]
@@ -255,18 +284,27 @@ def summary(found: list[dict[str, Any]]) -> Iterator[str]:
 def failures(found: list[dict[str, Any]]) -> Iterator[str]:
     for title, key in (("Not built", "built"), ("Built, and not run", "ran")):
         rows = [row for row in found if row.get(key)]
+        alone = sum(row["theirs"] is None for row in rows)
         yield ""
         yield f"## {title}: {len(rows)}"
+        if key == "built":
+            yield ""
+            yield f"Of these, transformers builds {alone} from the same configuration."
+        yield ""
         groups: dict[str, list[str]] = defaultdict(list)
         for row in rows:
             groups[reason(row[key])].append(f"`{row['type']}` ({row['kind']})")
         for text, names in sorted(groups.items(), key=lambda each: -len(each[1])):
-            yield ""
             yield f"- {text}: {', '.join(names)}"
 
 
 def reason(text: str) -> str:
-    return text.partition(" | given")[0].replace("`", "'")
+    """What was raised, without the folder and the inputs; some say it in many words."""
+    said = text.partition(" | given")[0].replace("`", "'")
+    said = re.sub(r"\S*/config\.json: ", "", said)
+    said = re.sub(r"^(TargetError|RuntimeError): ", "", said)
+    said = re.sub(r"^(building|reading it as) an? (\w+)", "", said).strip()
+    return said[:200].replace("|", "/").replace("<", "&lt;")
 
 
 if __name__ == "__main__":

@@ -110,6 +110,7 @@ def naming(text: str) -> Iterator[Any]:
 def importing_from(folder: Path) -> Iterator[None]:
     """Modules of that folder can be imported; no bytecode is written, and none of them stays."""
     path, bytecode, loaded = list(sys.path), sys.dont_write_bytecode, set(sys.modules)
+    own: list[str] = []
     sys.path.insert(0, str(folder))
     sys.dont_write_bytecode = True
     try:
@@ -119,9 +120,17 @@ def importing_from(folder: Path) -> Iterator[None]:
         sys.dont_write_bytecode = bytecode
         # The next target may have files of the same names.
         for name in set(sys.modules) - loaded:
-            source = getattr(sys.modules[name], "__file__", None)
-            if source is not None and Path(source).is_relative_to(folder):
-                del sys.modules[name]
+            top = name.partition(".")[0]
+            if top not in loaded and _is_in(sys.modules.get(top), folder):
+                own.append(name)
+        for name in own:
+            del sys.modules[name]
+
+
+def _is_in(module: ModuleType | None, folder: Path) -> bool:
+    """Whether a module or package lies in a folder itself: what is installed somewhere below it stays."""
+    places = list(getattr(module, "__path__", ())) or [getattr(module, "__file__", None)]
+    return any(place is not None and Path(place).parent == folder for place in places)
 
 
 def _load_file(path: Path) -> ModuleType:

@@ -197,6 +197,20 @@ def test_a_model_that_looks_at_values_is_built_for_real(folder: Path) -> None:
     assert model_of(folder, "model: {_target_: netz.Wants}").layer.weight.device.type == "cpu"
 
 
+def test_a_constructor_that_fails_is_not_run_with_weights(folder: Path) -> None:
+    """It would allocate 37 GiB before it fails again."""
+    (folder / "late.py").write_text(
+        "from torch import nn\n"
+        "class Late(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.layer = nn.Linear(100_000, 100_000)\n"
+        "        raise ValueError('too late')\n"
+    )
+    with pytest.raises(mg.InspectError, match="building model, a Late, raised ValueError: too late"):
+        model_of(folder, "model: {_target_: late.Late}")
+
+
 def test_a_real_run_has_real_weights(folder: Path) -> None:
     report = mg.inspect(written(folder, HYDRA), torch.ones(2, 8), run="real")
     assert (report.run.mode, report.run.failure) == ("real", None)
@@ -264,6 +278,17 @@ def test_references_are_resolved(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     """
     model = model_of(folder, text)
     assert (len(model.layers), model.layers[0].in_features) == (3, 4)
+
+
+def test_a_builder_gets_references_resolved_where_that_is_possible(folder: Path) -> None:
+    pytest.importorskip("omegaconf")
+    seen: list[Any] = []
+    path = written(folder, "a: 3\nb: ${a}\n")
+    mg.inspect(path, builder=lambda config: seen.append(config) or torch.nn.ReLU(), run="none")
+    path = written(folder, "a: 3\nb: ${a}\nc: ${hydra:runtime.cwd}\n")
+    mg.inspect(path, builder=lambda config: seen.append(config) or torch.nn.ReLU(), run="none")
+    assert seen[0] == {"a": 3, "b": 3}
+    assert seen[-1]["b"] == "${a}"
 
 
 def test_references_need_omegaconf(folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,6 +89,31 @@ def test_whatever_a_constructor_does_to_the_process_is_undone(
     assert state(folder) == before
 
 
+def test_packages_that_are_installed_below_the_folder_stay(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = folder / "env" / "site-packages"
+    installed.mkdir(parents=True)
+    (installed / "installed_thing.py").write_text("x = 1\n")
+    (folder / "mine.py").write_text("import installed_thing\nfrom torch.nn import Linear\n")
+    monkeypatch.syspath_prepend(str(installed))
+    (folder / "config.yaml").write_text("model: {_target_: mine.Linear, in_features: 2, out_features: 2}\n")
+    with build(folder / "config.yaml"):
+        assert "mine" in sys.modules
+    assert "mine" not in sys.modules
+    assert sys.modules.pop("installed_thing").x == 1
+
+
+def test_a_module_of_the_same_name_is_not_taken_for_the_files(folder: Path) -> None:
+    import fingerprint as loaded
+
+    (folder / "fingerprint.py").write_text("from torch.nn import ReLU as Mine\n")
+    (folder / "config.yaml").write_text("model: {_target_: fingerprint.Mine}\n")
+    with build(folder / "config.yaml") as found:
+        assert isinstance(found.native, nn.ReLU)
+    assert sys.modules["fingerprint"] is loaded
+
+
 def test_a_builder_leaves_no_trace(folder: Path) -> None:
     (folder / "b.py").write_text(
         "from rude import Rude\ndef fn(config):\n    return Rude(config.pop('width'))\n"

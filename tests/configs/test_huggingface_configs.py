@@ -104,7 +104,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], dict[str, tuple[int, ...]]]] = {
     "sound": (
         "Wav2Vec2Model",
         {"model_type": "wav2vec2", **SMALL, **CONVOLUTIONS},
-        {"input_values": (2, 16000)},
+        {"input_values": (2, 19200)},
     ),
     "spectrogram": (
         "ASTForAudioClassification",

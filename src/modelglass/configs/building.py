@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from modelglass.configs.instantiating import instantiated
-from modelglass.configs.interpolation import Key, at, resolved
+from modelglass.configs.interpolation import Key, at, resolved, resolved_if_possible
 from modelglass.configs.nodes import is_node, key_of, model_key
 from modelglass.configs.process import importing, untouched
 from modelglass.configs.reading import read
@@ -39,7 +39,7 @@ def built(
     with importing(path):
         place: Key = () if key is None else key_of(content, key, str(path))
         if builder is not None:
-            with built_by(builder, resolved(content, place), weightless=weightless) as made:
+            with built_by(builder, resolved_if_possible(content, place), weightless=weightless) as made:
                 yield made
         elif _is_huggingface(at(content, place), path if key is None else None):
             from modelglass.configs import huggingface

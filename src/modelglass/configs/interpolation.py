@@ -38,6 +38,14 @@ def resolved(content: dict[str, Any], key: Key) -> Any:
     return value
 
 
+def resolved_if_possible(content: dict[str, Any], key: Key) -> Any:
+    """The same, or the value as it is where something in it refers to what only another program knows."""
+    try:
+        return resolved(content, key)
+    except TargetError:
+        return at(content, key)
+
+
 def _by_omegaconf(content: dict[str, Any], key: Key, place: Key, text: str) -> Any:
     try:
         from omegaconf import OmegaConf

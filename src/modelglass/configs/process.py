@@ -15,8 +15,29 @@ from modelglass.targets import importing_from
 @contextmanager
 def importing(path: Path) -> Iterator[None]:
     """Modules beside a file and in the current folder can be imported; none of them stays."""
-    with importing_from(Path.cwd()), importing_from(path.resolve().parent):
+    folder = path.resolve().parent
+    with importing_from(Path.cwd()), importing_from(folder), _out_of_the_way(folder):
         yield
+
+
+@contextmanager
+def _out_of_the_way(folder: Path) -> Iterator[None]:
+    """Files of the folder are found although somebody has loaded others of the same names."""
+    files = {entry.stem for entry in folder.glob("*.py")} - sys.stdlib_module_names
+    others = {
+        name: sys.modules.pop(name) for name in files & sys.modules.keys() if _is_elsewhere(name, folder)
+    }
+    try:
+        yield
+    finally:
+        sys.modules.update(others)
+
+
+def _is_elsewhere(name: str, folder: Path) -> bool:
+    """Whether a module that is loaded is a single file of another folder."""
+    module = sys.modules[name]
+    file = getattr(module, "__file__", None)
+    return file is not None and not hasattr(module, "__path__") and Path(file).parent != folder
 
 
 @contextmanager

@@ -6,6 +6,7 @@ Where the two meet, nothing is kept; and where construction looks at random numb
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from math import prod
 from typing import Any, TypeVar
@@ -16,19 +17,31 @@ from torch.overrides import TorchFunctionMode
 Made = TypeVar("Made")
 
 MOST_KEPT = 1 << 20  # elements of a constant; more are likely to be weights that start at zero or one
-_TO_BE_FILLED = frozenset({torch.empty, torch.empty_strided, torch.rand, torch.randn, torch.normal})
+_TO_BE_FILLED = frozenset({torch.empty, torch.empty_strided, torch.rand, torch.randn})
 _CONSTANT = frozenset({torch.zeros, torch.ones, torch.full, torch.eye})
 
 
 def without_weights(make: Callable[[], Made], *, expected: tuple[type[Exception], ...]) -> Made:
-    """What a function makes, with as few values as it can be made with; its own errors are raised at last."""
+    """What a function makes, with as few values as it can be made with; what it needs them for is built."""
+    troubles = []
     for context in (_Weightless(), torch.device("meta")):
         try:
             with context:
                 return make()
-        except expected:
-            continue  # it may have needed values; if that was not it, the same will be raised again
+        except expected as trouble:
+            troubles.append(trouble)
+    if not any(map(_wants_values, troubles)):
+        raise troubles[-1]  # it would be raised again, maybe after gigabytes of weights were made
     return make()
+
+
+def _wants_values(trouble: BaseException | None) -> bool:
+    """Whether something was raised because there are no values."""
+    while trouble is not None:
+        if isinstance(trouble, NotImplementedError) or re.search(r"\bmeta\b", str(trouble)):
+            return True
+        trouble = trouble.__cause__ or trouble.__context__
+    return False
 
 
 class _Weightless(TorchFunctionMode):

@@ -189,6 +189,8 @@ def _ops_document(report: Report, unique: Unique, source: Path) -> PytorchOpsDoc
 
 def _origin(load_fn: Any) -> tuple[str, str]:
     """The file and the name of a function, without the folders that differ between machines."""
+    if isinstance(load_fn, str) and ":" not in load_fn:  # a configuration
+        return Path(load_fn).name, Path(load_fn).name
     if isinstance(load_fn, str):
         place, _, name = load_fn.rpartition(":")
         return f"{Path(place.rstrip(':')).name}:{name}", name

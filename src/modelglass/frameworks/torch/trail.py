@@ -42,7 +42,7 @@ class Trail:
         self._first = self._next = next(_runs) * _RUN
         self._has_writes = False
         self._weights: frozenset[int] = frozenset()  # ids of what the model holds
-        # Of the operator that runs: the ids of what it read that has no number, and whether it is transformed.
+        # Of the operator that runs: the ids of what it read that has no number; whether it is transformed.
         self._unnumbered: set[int] = set()
         self._transforms = False
         self._lasting: list[weakref.ref[Any]] = []
