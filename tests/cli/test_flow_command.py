@@ -84,6 +84,14 @@ def test_the_ending_of_the_file_says_what_comes_out(name: str, start: str, capsy
     assert Path(name).read_text(encoding="utf-8").startswith(start)
 
 
+def test_an_ending_of_no_format_is_refused_before_the_run(capsys: Capture) -> None:
+    code, out, err = run("flow", TARGET, "--input", "2x3x4", "-o", "model.png", capsys=capsys)
+    assert (code, out) == (2, "")
+    assert "'.png'" in err
+    assert "building" not in err
+    assert not Path("model.png").exists()
+
+
 def test_a_format_that_is_asked_for_outdoes_the_ending(capsys: Capture) -> None:
     run("flow", TARGET, "--input", "2x3x4", "--format", "svg", "-o", "model.txt", capsys=capsys)
     ElementTree.parse("model.txt")

@@ -44,6 +44,8 @@ _SUFFIXES = {
     ".dot": "dot",
     ".gv": "dot",
     ".json": "json",
+    ".txt": "text",
+    "": "text",
 }
 
 
@@ -92,7 +94,16 @@ def flow(
 
 
 def _format_of(output: Path | None) -> str:
-    return "text" if output is None else _SUFFIXES.get(output.suffix.lower(), "text")
+    """What the ending of a file asks for."""
+    if output is None:
+        return "text"
+    found = _SUFFIXES.get(output.suffix.lower())
+    if found is None:
+        raise UsageError(
+            f"no format of a flow ends in {output.suffix!r}",
+            hint=f"end it in {', '.join(each for each in _SUFFIXES if each)}, or say --format",
+        )
+    return found
 
 
 def _given(target: str, inputs: str | None, specs: tuple[str, ...], builder: str | None) -> Any:

@@ -30,9 +30,9 @@ _RUN = 2**40  # numbers that a run has for itself
 _runs = count(1)
 _PLAIN = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout})
 _Made = tuple[int | None, ...]
-_ASSIGNING = frozenset(
-    {"__setitem__", *(f"__i{name}__" for name in ("add", "sub", "mul", "truediv", "floordiv"))}
-)
+_ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul")
+_BITWISE = ("and", "or", "xor", "lshift", "rshift")
+_ASSIGNING = frozenset({"__setitem__", *(f"__i{name}__" for name in (*_ARITHMETIC, *_BITWISE))})
 
 
 class Trail:
