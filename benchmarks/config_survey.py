@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-LIMIT = 60  # seconds for one model
-CHUNK = 40  # models in one process, which then has their memory back
+LIMIT = 60  # seconds of processor time for one model
+CHUNK = 20  # models in one process, which then has their memory back
 LAYERS = 2
 COUNTS = (
     *("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers"),
@@ -39,7 +39,7 @@ COUNTS = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("-o", "--output", type=Path)
-    parser.add_argument("--json", type=Path, help="all results, one by one")
+    parser.add_argument("--json", type=Path, help="keep all results here, one a line, and go on from those")
     parser.add_argument("--only", help="types of models, by commas")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
@@ -47,26 +47,29 @@ def main() -> None:
     if options.worker:
         work()
         return
-    began = time.monotonic()
-    found = survey(set(options.only.split(",")) if options.only else None, options.jobs)
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
-    text = document(found, time.monotonic() - began)
+    found = survey(set(options.only.split(",")) if options.only else None, options.jobs, options.json)
+    text = document(found)
     if options.output:
         options.output.write_text(text)
     else:
         print(text)
 
 
-def survey(only: set[str] | None, jobs: int) -> list[dict[str, Any]]:
-    tasks = [task for task in json.loads(ask([]))[0] if only is None or task[1] in only]
+def survey(only: set[str] | None, jobs: int, kept: Path | None) -> list[dict[str, Any]]:
+    """What is found of every model; what an earlier survey has kept in that file is not looked for again."""
+    found = [json.loads(line) for line in kept.read_text().splitlines()] if kept and kept.exists() else []
+    known = {(row["kind"], row["type"]) for row in found}
+    every = json.loads(ask([]))[0]
+    tasks = [task for task in every if (only is None or task[1] in only) and (task[0], task[1]) not in known]
     chunks = [tasks[start : start + CHUNK] for start in range(0, len(tasks), CHUNK)]
-    found: list[dict[str, Any]] = []
     with ThreadPoolExecutor(jobs) as pool:
         for done in pool.map(surveyed, chunks):
             found += done
-            print(f"{len(found)} of {len(tasks)}", file=sys.stderr, flush=True)
-    return found
+            if kept:
+                kept.write_text("".join(json.dumps(row) + "\n" for row in found))
+            print(f"{len(found)} of {len(tasks) + len(known)}", file=sys.stderr, flush=True)
+    order = {(kind, name): index for index, (kind, name, _) in enumerate(every)}
+    return sorted(found, key=lambda row: order[row["kind"], row["type"]])
 
 
 def surveyed(tasks: list[list[str]]) -> list[dict[str, Any]]:
@@ -158,15 +161,15 @@ def attempt(work: Any) -> tuple[str | None, Any]:
     def late(*_: Any) -> None:
         raise TimeoutError(f"longer than {LIMIT} s")
 
-    signal.signal(signal.SIGALRM, late)
-    signal.alarm(LIMIT)
+    signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, LIMIT)  # what others do with the machine does not count
     try:
         return None, work()
     except BaseException as error:  # noqa: BLE001 (whatever a model raises is the answer)
         text = " ".join(str(getattr(error, "problem", error)).split())
         return f"{type(error).__name__}: {text[:300]}", None
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def write(path: Path, name: str, class_name: str, layers: int | None) -> bool:
@@ -234,7 +237,7 @@ def run(path: Path, name: str, class_name: str) -> dict[str, Any]:
     return {"inputs": given, "left_out": left_out, "mode": report.run.mode}
 
 
-def document(found: list[dict[str, Any]], seconds: float) -> str:
+def document(found: list[dict[str, Any]]) -> str:
     import transformers
 
     lines = [
@@ -259,8 +262,6 @@ def document(found: list[dict[str, Any]], seconds: float) -> str:
         "",
         f"{len(partly)} of those that ran take pictures, films or sound, too, and ran without: by default "
         "their parts do not fit together, or what they need is not known.",
-        "",
-        f"{seconds / 60:,.0f} minutes in all, on 2 cores that others used, too.",
     ]
     return "\n".join([*lines, *summary(found), *further, *failures(found)]) + "\n"
 

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from modelglass.analyses.flow import contracted, flow
+from contracted_flow import contracted
+from modelglass.analyses.flow import flow
 from modelglass.report import Flow, FlowNode, Report
 
 

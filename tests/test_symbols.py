@@ -283,7 +283,7 @@ def test_formulas_give_the_shapes_of_real_runs_with_other_sizes(name: str) -> No
 
 def test_what_was_tried_is_said_and_a_table_is_a_limit() -> None:
     _, symbols = symbols_of(dit(), dit_inputs(1, 64))
-    assert [symbol.tried for symbol in symbols.symbols] == [(2, 3), (32, 16)]
+    assert [symbol.tried for symbol in symbols.symbols] == [(2, 3), (32, 16, 33)]
 
 
 def test_few_runs_are_made_and_told_of() -> None:
@@ -315,7 +315,40 @@ def test_height_and_width_that_must_be_equal_are_one() -> None:
 
 def test_volumes_have_a_depth() -> None:
     report, symbols = symbols_of(nn.Conv3d(1, 2, 3, stride=2, padding=1), torch.zeros(1, 1, 8, 8, 8))
-    assert symbols.shapes[report.dataflow.outputs[0][0]] == ("B", "2", "D/2", "H/2", "W/2")
+    assert symbols.shapes[report.dataflow.outputs[0][0]] == ("B", "2", "⌈D/2⌉", "⌈H/2⌉", "⌈W/2⌉")
+
+
+@pytest.mark.parametrize("odd", [17, 29, 35])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv1d(3, 4, 3, stride=2, padding=1),
+        nn.Conv1d(3, 4, 3, stride=2),
+        nn.Conv1d(3, 4, 5, stride=4),
+        nn.MaxPool1d(3, 2, ceil_mode=True),
+        nn.Sequential(nn.Conv1d(3, 4, 7, stride=2, padding=3), nn.MaxPool1d(3, 2, 1)),
+    ],
+    ids=["padded", "bare", "by four", "ceil", "twice"],
+)
+def test_a_formula_holds_at_sizes_that_are_no_multiple(layer: nn.Module, odd: int) -> None:
+    report, symbols = symbols_of(layer, torch.zeros(2, 3, 16))
+    text = symbols.shapes[report.dataflow.outputs[0][0]][-1]
+    sizes = {each.name: odd if each.places == ("input.2",) else each.size for each in symbols.symbols}
+    assert evaluated(text, sizes) == layer(torch.zeros(2, 3, odd)).shape[-1]
+
+
+def test_patches_are_a_product_of_rounded_sizes() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 4, stride=4), nn.Flatten(2))
+    report, symbols = symbols_of(model, torch.zeros(2, 3, 32, 32))
+    assert symbols.shapes[report.dataflow.outputs[0][0]] == ("B", "8", "⌊H/4⌋·⌊W/4⌋")
+
+
+def test_what_follows_by_no_formula_is_a_number_with_its_symbol() -> None:
+    def padded(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.pad(x, (0, -x.shape[1] % 8))
+
+    report, symbols = symbols_of(Apply(padded), torch.zeros(2, 16))
+    assert symbols.shapes[report.dataflow.outputs[0][0]] == ("B", "16{L}")
 
 
 def test_two_batches_of_different_sizes_are_two() -> None:

@@ -140,3 +140,24 @@ def test_code_targets_are_told_from_paths(tmp_path: Path) -> None:
     odd = tmp_path / "with:colon"
     odd.write_text("")
     assert not targets.is_code_target(str(odd))
+
+
+@pytest.mark.parametrize("name", ["nope.json", "zzzz.yaml", "weights.gguf"])
+def test_a_file_that_is_not_there_has_what_is_in_its_folder(name: str, tmp_path: Path) -> None:
+    assert targets.nearby(tmp_path / name).endswith("is empty")
+    for number in range(10):
+        (tmp_path / f"{number}.txt").touch()
+    assert "has 0.txt, 1.txt, " in targets.nearby(tmp_path / name)
+    assert targets.nearby(tmp_path / name).endswith("7.txt, …")
+    assert "::" not in targets.nearby(tmp_path / name)
+    assert "file.py::function" in targets.nearby(tmp_path / "code.py")
+
+
+def test_a_folder_that_cannot_be_listed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(folder: Path) -> list[str]:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr("os.listdir", refuse)
+    assert "cannot be listed (Permission denied)" in targets.nearby(tmp_path / "model.pt")
+    (tmp_path / "config.json").write_text("{}")
+    assert targets.is_config_target(tmp_path)

@@ -33,6 +33,7 @@ _WEIGHTS = (
     *(".index.json", ".metadata"),
 )
 _MOST_TOLD = 300  # characters of a message
+_MOST_LISTED = 8  # names of files
 _HEAD = 1 << 16  # bytes that tell an index or a report from a configuration
 _NO_CONFIG = (b'"weight_map"', b'"modelglass-report"')
 
@@ -40,7 +41,7 @@ _NO_CONFIG = (b'"weight_map"', b'"modelglass-report"')
 def is_config_target(target: str | os.PathLike[str]) -> bool:
     """Whether this is a configuration: a YAML or JSON file, or a folder with config.json and no weights."""
     path = Path(target)
-    if path.is_dir():
+    if os.path.isdir(path):
         return config_in(path) is not None and not has_weights(path)
     if path.suffix.lower() not in _CONFIGS or path.name.endswith(".index.json"):
         return False
@@ -55,7 +56,10 @@ def config_in(folder: Path) -> Path | None:
 
 def has_weights(folder: Path) -> bool:
     """Whether files in a folder look like weights; the arguments of a training are none."""
-    names = (entry.name for entry in folder.iterdir())
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return False  # what is in it cannot be read, whatever it is
     return any(name.endswith(_WEIGHTS) and not name.startswith("training_args.") for name in names)
 
 
@@ -233,10 +237,25 @@ def _place_of(cause: BaseException) -> str:
 def nearby(path: Path) -> str:
     """What to try instead of a path that leads nowhere."""
     parent = path.parent
-    if not parent.is_dir():
+    if not os.path.isdir(parent):
         return f"the folder {str(parent)!r} does not exist either"
+    try:
+        names = sorted(os.listdir(parent))
+    except OSError as cause:
+        return f"check the path: the folder {str(parent)!r} cannot be listed ({cause.strerror})"
     from difflib import get_close_matches
 
-    names = [entry.name for entry in parent.iterdir()]
     close = get_close_matches(path.name, names, n=3, cutoff=0.5)
-    return f"did you mean {', '.join(close)}?" if close else f"check the path: {FORMS}"
+    if close:
+        return f"did you mean {', '.join(close)}?"
+    if path.suffix == ".py":
+        return f"check the path: {FORMS}"
+    return f"check the path: the folder {str(parent.resolve())!r} {_listed(names)}"
+
+
+def _listed(names: list[str]) -> str:
+    """What a folder has, the first few of it."""
+    shown = [name for name in names if not name.startswith(".")]
+    if not shown:
+        return "is empty"
+    return f"has {', '.join(shown[:_MOST_LISTED])}" + (", …" if len(shown) > _MOST_LISTED else "")

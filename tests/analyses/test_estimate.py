@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import modelglass as mg
-from modelglass.analyses.estimate import estimate
+from modelglass.analyses.estimate import estimate, largest_at_peak
 from modelglass.report import Estimate
 
 
@@ -87,3 +87,14 @@ def test_an_input_given_twice_is_held_once() -> None:
 
 def test_what_did_not_run_has_no_estimate() -> None:
     assert estimate(mg.inspect(net())) is None
+
+
+def test_tensors_that_are_alike_are_one_row() -> None:
+    model = nn.Sequential(*[nn.Linear(64, 64, bias=False) for _ in range(3)])
+    memory = mg.inspect(model, torch.ones(2, 64), train=True, optimizer="adamw").memory
+    assert memory is not None
+    found = largest_at_peak(memory)
+    assert sum(each.count for each in found) == len(memory.largest)
+    assert sum(each.nbytes for each in found) == sum(tensor.nbytes for tensor in memory.largest)
+    weights = [each for each in found if each.first.category == "parameters"]
+    assert [(each.count, each.first.shape) for each in weights] == [(3, (64, 64))]

@@ -14,7 +14,7 @@ from torch.fx import Node
 
 import build
 import modelglass as mg
-from modelglass.analyses.flow import contracted
+from contracted_flow import contracted
 from modelglass.report import Dataflow, Run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

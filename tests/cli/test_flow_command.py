@@ -111,6 +111,19 @@ def test_a_forward_pass_that_fails_is_an_error_that_names_the_module(capsys: Cap
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize("inputs", [(), ("--input", "2x4")])
+def test_a_folder_without_a_configuration_is_told(inputs: tuple[str, ...], capsys: Capture) -> None:
+    Path("empty").mkdir()
+    code, out, err = run("flow", "empty", *inputs, capsys=capsys)
+    assert (code, out) == (3, "")
+    assert "has no config.json that says how to build a model" in err
+
+
+def test_what_is_odd_about_the_run_is_said_below(capsys: Capture) -> None:
+    _, out, _ = run("flow", TARGET, "--input", "2x3x4", capsys=capsys)
+    assert "[fixed-sizes]" in out
+
+
 def test_a_file_that_is_not_there(capsys: Capture) -> None:
     code, out, err = run("flow", "nothing.safetensors", capsys=capsys)
     assert (code, out) == (3, "")

@@ -186,6 +186,14 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         code, out, _ = run(*args, capsys=capsys)
         assert code == 0
         assert "Examples:" in out
+    assert "model-inspector --help" in run("--help", capsys=capsys)[1]
+
+
+@pytest.mark.parametrize("command", ["", "inspect", "flow", "memory", "fit", "stats", "unique", "info"])
+def test_help_has_an_example_with_a_configuration(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(*command.split(), "--help", capsys=capsys)
+    examples = out[out.index("Examples:") :]
+    assert f"modelglass {command} config.".replace("  ", " ") in examples
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -27,3 +27,15 @@ def test_long_work_says_what_it_is(
         while "reading" not in said and time.monotonic() < deadline:
             said += capsys.readouterr().err
     assert "modelglass: reading" in said
+
+
+def test_the_word_is_that_of_the_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_progress, "FIRST_WORD", 0.0)
+    with _progress.Progress("model-inspector"):
+        deadline = time.monotonic() + 10
+        said = ""
+        while not said and time.monotonic() < deadline:
+            said += capsys.readouterr().err
+    assert said.startswith("model-inspector: starting")

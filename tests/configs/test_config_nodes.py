@@ -12,6 +12,8 @@ import torch
 
 import modelglass as mg
 from command_line import run
+from modelglass import api
+from modelglass.api import making
 from modelglass.api.building import build
 
 MODULE = """
@@ -194,7 +196,11 @@ def test_no_weights_are_made_and_constants_keep_their_values(folder: Path) -> No
 
 
 def test_a_model_that_looks_at_values_is_built_for_real(folder: Path) -> None:
-    assert model_of(folder, "model: {_target_: netz.Wants}").layer.weight.device.type == "cpu"
+    path = written(folder, "model: {_target_: netz.Wants}")
+    with build(path) as found:
+        assert found.native.layer.weight.device.type == "cpu"
+    assert "built-with-weights" in {note.code for note in mg.inspect(path).notes}
+    assert "built-with-weights" not in {note.code for note in mg.inspect(written(folder, HYDRA)).notes}
 
 
 def test_a_constructor_that_fails_is_not_run_with_weights(folder: Path) -> None:
@@ -220,8 +226,43 @@ def test_a_run_that_values_decide_gets_them(folder: Path) -> None:
     path = written(folder, "model: {_target_: netz.Decides}")
     report = mg.inspect(path, torch.ones(2, 4))
     assert (report.run.mode, report.run.failure) == ("real", None)
-    assert "real-run" in {note.code for note in report.notes}
-    assert mg.fit(path, torch.ones(2, 4), device_nbytes=1 << 20, options=False).fits
+    assert {"real-run", "built-with-weights"} <= {note.code for note in report.notes}
+    found = mg.fit(path, torch.ones(2, 4), device_nbytes=1 << 20, options=False)
+    assert found.fits
+    assert "built-with-weights" in {note.code for note in found.notes}
+    calls = api.inspect_calls(path, torch.ones(2, 4))
+    assert calls.run.failure is None
+    assert "built-with-weights" in {note.code for note in calls.notes}
+
+
+def test_a_large_model_is_not_built_with_weights_for_a_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(making, "REAL_NBYTES", 79)  # the model has 80
+    report = mg.inspect(written(folder, "model: {_target_: netz.Decides}"), torch.ones(2, 4))
+    assert report.run.failure is not None
+    assert report.run.failure.error == "DataDependentOutputException"
+
+
+@pytest.mark.parametrize(
+    ("raised", "times"),
+    [
+        ("ValueError('not today')", 1),
+        ("NotImplementedError('later')", 1),
+        ("RuntimeError('on meta')", 3),
+    ],
+    ids=["other", "not-implemented", "values"],
+)
+def test_a_builder_runs_again_only_for_want_of_values(raised: str, times: int, folder: Path) -> None:
+    calls = []
+
+    def builder(config: Any) -> torch.nn.Module:
+        calls.append(config)
+        raise eval(raised)
+
+    with pytest.raises(mg.InspectError, match="the builder"):
+        mg.inspect(written(folder, HYDRA), builder=builder)
+    assert len(calls) == times
 
 
 def test_a_models_own_example_is_its_input(folder: Path) -> None:
@@ -353,6 +394,23 @@ ERRORS = {
         "model names 'os.system' of Python's standard library, which is not called for a file's sake",
         "--builder file.py::function",
     ),
+    "standard-by-way-of": (
+        "model: {_target_: netz.Net, hidden: {_target_: torch.os.system, command: 'touch made'}}\n",
+        "model.hidden names 'torch.os.system' of Python's standard library",
+        "--builder file.py::function",
+    ),
+    "standard-inside": (
+        "model: {_target_: math.__loader__.__class__}\n",
+        "model names 'math.__loader__.__class__' of Python's standard library",
+        "--builder file.py::function",
+    ),
+    "args": ("model: {_target_: netz.Net, _args_: 7}\n", "model._args_ is no list", "list the"),
+    "init-args": ("model: {class_path: netz.Net, init_args: 7}\n", "model.init_args has no names", "write"),
+    "kwargs": (
+        "model: {class_path: netz.Net, dict_kwargs: [1]}\n",
+        "model.dict_kwargs has no names",
+        "write name: value",
+    ),
     "no-model": (
         "model: {_target_: netz.Data, path: x}\n",
         "a netz.Data, which is no model",
@@ -442,3 +500,27 @@ def test_a_builder_is_for_configurations(folder: Path, capsys: Capture) -> None:
     code, _, err = run("inspect", f"{folder}/netz.py::make", "--builder", "b.py::fn", capsys=capsys)
     assert code == 2
     assert "a builder and a model key are for configurations" in err
+
+
+@pytest.mark.parametrize("command", ["inspect", "stats", "unique"])
+def test_a_model_key_is_for_configurations(command: str, folder: Path, capsys: Capture) -> None:
+    torch.save(torch.nn.Linear(4, 2).state_dict(), folder / "ok.pt")
+    code, out, err = run(command, str(folder / "ok.pt"), "--model-key", "a.b", capsys=capsys)
+    assert (code, out) == (2, "")
+    assert "a builder and a model key are for configurations" in err
+
+
+def test_a_key_says_which_part_of_a_checkpoints_words_a_builder_gets(folder: Path) -> None:
+    state = {"state_dict": torch.nn.Linear(4, 2).state_dict(), "hyper_parameters": {"net": {"width": 4}}}
+    torch.save(state, folder / "model.ckpt")
+    given = []
+
+    def builder(config: Any) -> torch.nn.Module:
+        given.append(config)
+        return torch.nn.Linear(config["width"], 2)
+
+    mg.inspect(folder / "model.ckpt", torch.ones(1, 4), builder=builder, model_key="net")
+    assert given == [{"width": 4}]
+    with pytest.raises(mg.InspectError, match="there is no 'nett'") as raised:
+        mg.inspect(folder / "model.ckpt", torch.ones(1, 4), builder=builder, model_key="nett")
+    assert "did you mean net?" in raised.value.hint

@@ -47,6 +47,16 @@ class Choosing(Net):
     def forward(self, x):
         return super().forward(x if x.sum() > 0 else -x)
 
+class Deciding(Net):
+    def forward(self, x):
+        x = super().forward(x)
+        return x if self.inside.weight.sum() > 1e9 else -x
+
+class DecidingInTraining(Net):
+    def forward(self, x):
+        x = super().forward(x)
+        return x if not self.training or self.inside.weight.sum() > 1e9 else -x
+
 def batch():
     return torch.ones(3, 4)
 
@@ -125,7 +135,8 @@ def test_attention_that_is_materialised_is_counted(diffusion: Inspection) -> Non
     assert diffusion.trained.memory.largest[0].nbytes == scores
 
 
-def test_mixed_precision_is_a_run_of_its_own(folder: Path) -> None:
+@pytest.mark.usefixtures("folder")
+def test_mixed_precision_is_a_run_of_its_own() -> None:
     found = asked(config="config.yaml", inputs="net.py::batch", batch_size=64)
     model = net()
     report = api.inspect(
@@ -169,14 +180,16 @@ def test_sizes_are_those_of_real_types(folder: Path) -> None:
     assert len(truth) == 2
 
 
-def test_without_inputs_there_is_a_summary_and_no_failure(folder: Path) -> None:
+@pytest.mark.usefixtures("folder")
+def test_without_inputs_there_is_a_summary_and_no_failure() -> None:
     found = asked(config="config.yaml")
     assert found.by_type
     assert (found.unknown["flow"], found.unknown["memory"]) == ("needs-inputs", "needs-inputs")
     assert found.failures == ()
 
 
-def test_a_pass_that_raises_leaves_the_summary(folder: Path) -> None:
+@pytest.mark.usefixtures("folder")
+def test_a_pass_that_raises_leaves_the_summary() -> None:
     found = asked(config="config.yaml", inputs=(torch.ones(3, 5),))
     assert found.by_type
     assert found.flow is None
@@ -209,6 +222,22 @@ def _choosing(folder: Path) -> nn.Module:
     with torch.device("cpu"):
         made: nn.Module = scope["Choosing"]()
     return made
+
+
+@pytest.mark.parametrize("name", ["Deciding", "DecidingInTraining"])
+@pytest.mark.parametrize("batch_size", [None, 8], ids=["default", "asked"])
+def test_a_model_whose_run_depends_on_its_weights_gets_them(
+    name: str, batch_size: int | None, folder: Path
+) -> None:
+    (folder / "config.yaml").write_text(f"model:\n  _target_: net.{name}\n")
+    found = asked(config="config.yaml", inputs="net.py::batch", batch_size=batch_size)
+    assert found.report is not None
+    assert found.report.run.failure is None
+    assert "built-with-weights" in {note.code for note in found.report.notes}
+    assert found.flow is not None
+    # A run with other sizes than the given ones has no values to decide by.
+    assert (found.estimate is None) == (batch_size is not None)
+    assert bool(found.failures) == (batch_size is not None)
 
 
 @pytest.mark.parametrize("key", ["model_state_dict", "state_dict", "model", None])
@@ -371,7 +400,8 @@ def test_weights_that_a_library_stores_in_another_form(tmp_path: Path) -> None:
     assert found.matching.library is None
 
 
-def test_arguments_of_a_training_are_its_configuration(folder: Path) -> None:
+@pytest.mark.usefixtures("folder")
+def test_arguments_of_a_training_are_its_configuration() -> None:
     torch.save({"model": net().state_dict(), "args": argparse.Namespace(lr=0.5, data="toy")}, "run.pt")
     found = asked(checkpoint="run.pt")
     assert (found.config["lr"], found.config["data"]) == (0.5, "toy")
@@ -388,8 +418,16 @@ def test_arguments_of_a_training_are_its_configuration(folder: Path) -> None:
         ({"checkpoint": "bad.pt"}, FileError, "bad.pt"),
         ({"checkpoint": "best.pt", "inputs": "net.py::batch"}, UsageError, "--builder"),
         ({"config": "config.yaml", "builder": "net.py::missing"}, TargetError, "has no 'missing'"),
+        ({"checkpoint": "best.pt", "model_key": "a.b"}, UsageError, "for configurations"),
+        ({"config": "best.pt"}, UsageError, "--checkpoint best.pt"),
+        ({"config": "unnamed"}, UsageError, "--checkpoint unnamed"),
+        ({"checkpoint": "config.yaml"}, UsageError, "--config config.yaml"),
+        ({"config": "config.yaml", "checkpoint": "config.yaml"}, UsageError, "holds no weights"),
     ],
-    ids=["nothing", "typo", "no-file", "no-model", "no-import", "damaged", "no-code", "no-builder"],
+    ids=[
+        *("nothing", "typo", "no-file", "no-model", "no-import", "damaged", "no-code", "no-builder"),
+        *("key-of-weights", "weights-as-config", "by-its-bytes", "config-as-weights", "config-twice"),
+    ],
 )
 def test_errors_say_what_to_do(
     options: dict[str, Any], error: type[InspectError], words: str, folder: Path
@@ -398,6 +436,7 @@ def test_errors_say_what_to_do(
     (folder / "lost.yaml").write_text("model:\n  _target_: nowhere.at.all.Net\n")
     (folder / "bad.pt").write_bytes(b"PK\x03\x04 and nothing else")
     torch.save(net().state_dict(), folder / "best.pt")
+    torch.save(net().state_dict(), folder / "unnamed")
     with pytest.raises(error, match=words) as raised:
         asked(**options)
     assert raised.value.hint
@@ -450,3 +489,33 @@ def test_memory_is_of_a_model_in_training_mode(tmp_path: Path) -> None:
     assert found.estimate is not None
     assert found.estimate.peak_nbytes == masks["train"]
     assert not any(module.training for module in made.modules())
+
+
+def test_a_configuration_may_be_called_anything(folder: Path) -> None:
+    (folder / "config.yaml").rename(folder / "model.conf")
+    assert asked(config="model.conf").name == "Net"
+
+
+def test_a_form_of_storage_that_cannot_be_found_out_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import BertConfig, BertModel, core_model_loading
+
+    def fails(*args: Any) -> None:
+        raise KeyError("a weight")
+
+    monkeypatch.setattr(core_model_loading, "revert_weight_conversion", fails)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    native = BertModel(BertConfig(**sizes, vocab_size=50, max_position_embeddings=24))
+    (tmp_path / "config.json").write_text(native.config.to_json_string())
+    state = native.state_dict()
+    torch.save(state, tmp_path / "whole.pt")
+    del state["pooler.dense.bias"]
+    torch.save(state, tmp_path / "lacking.pt")
+    codes = {}
+    for name in ("whole.pt", "lacking.pt"):
+        found = asked(config=tmp_path / "config.json", checkpoint=tmp_path / name, batch_size=2)
+        assert found.report is not None
+        codes[name] = {note.code: note.text for note in found.report.notes}
+    assert "stored-form-unknown" not in codes["whole.pt"]  # it did not matter
+    assert "KeyError: 'a weight'" in codes["lacking.pt"]["stored-form-unknown"]

@@ -110,3 +110,16 @@ def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
 def test_a_missing_report_is_told(tmp_path: Path) -> None:
     with pytest.raises(ReportFormatError, match="cannot be read"):
         mg.load(tmp_path / "none.json")
+
+
+def test_what_is_no_report_is_not_saved(tmp_path: Path) -> None:
+    report = mg.inspect(torch.nn.Linear(3, 8), torch.ones(1, 3))
+    fit = mg.fit(torch.nn.Linear(3, 8), torch.ones(1, 3), device_nbytes=1 << 20, options=False)
+    for made, hint in (
+        (mg.flow(report), r'mg\.render\(flow, "json"\)'),
+        (fit, r'mg\.render\(fit, "json"\)'),
+        ("a text", r"save what mg\.inspect returns"),
+    ):
+        with pytest.raises(mg.InspectError, match=hint):
+            mg.save(made, tmp_path / "r.json")  # type: ignore[arg-type]
+    assert not (tmp_path / "r.json").exists()

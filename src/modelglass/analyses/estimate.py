@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from modelglass.report import CATEGORIES, Estimate
+from modelglass.report import CATEGORIES, AlikeTensors, Estimate
 
 if TYPE_CHECKING:
-    from modelglass.report import Memory, Report
+    from modelglass.report import LiveTensor, Memory, Report
 
 
 def estimate(report: Report) -> Estimate | None:
@@ -30,6 +31,14 @@ def estimate(report: Report) -> Estimate | None:
         later_peak_nbytes=memory.later_peak_nbytes,
         optimizer=memory.optimizer,
     )
+
+
+def largest_at_peak(memory: Memory) -> tuple[AlikeTensors, ...]:
+    """The tensors that take most at the peak, those of one size and kind together."""
+    alike: dict[tuple[object, ...], list[LiveTensor]] = defaultdict(list)
+    for tensor in memory.largest:
+        alike[tensor.nbytes, tensor.category, tensor.shape, tensor.dtype].append(tensor)
+    return tuple(AlikeTensors(first=several[0], count=len(several)) for several in alike.values())
 
 
 def _inputs(report: Report) -> tuple[tuple[str, int], ...]:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from modelglass.report import Difference, Matching
+from modelglass.report import Difference, Matching, Tensor
 
 if TYPE_CHECKING:
-    from modelglass.report import Model, Shape, Side, Tensor
+    from modelglass.report import Model, Shape, Side
 
 # What wrappers put into names, also inside: for several devices, compiled, sharded, checkpointed modules.
 WRAPPERS = frozenset({"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
 MOST_PARTS = 4  # of a prefix
 EXTRA = "_extra_state"  # what a module saves besides tensors, as it likes
 
-Tensors = Mapping[str, "Tensor"]
+Tensors = Mapping[str, Tensor]
+Form = Mapping[str, tuple["Shape", str, str | None]]  # by stored name: shape, type, and the model's own name
 
 
 def match(model: Model, checkpoint: Model, *, unsaved: Collection[str] = ()) -> Matching:
@@ -50,6 +52,29 @@ def match(model: Model, checkpoint: Model, *, unsaved: Collection[str] = ()) -> 
         ),
         tied=tied,
     )
+
+
+def match_stored(model: Model, form: Form, checkpoint: Model, *, own: Matching, library: str) -> Matching:
+    """The better of two: with the tensors under the model's own names, and in the form that a library stores.
+
+    A checkpoint may be in either form; the one that leaves fewer tensors over counts.
+    """
+    other = replace(match(_as_stored(model, form), checkpoint), library=library)
+    return min(own, other, key=_left_over)
+
+
+def _as_stored(model: Model, form: Form) -> Model:
+    """The model with the tensors that its library would write."""
+    known = {tensor.name: tensor for tensor in model.tensors}
+    tensors = []
+    for name, (shape, dtype, own) in form.items():
+        made = Tensor(name=name, kind="parameter", shape=shape, dtype=dtype, storage=f"stored {name}")
+        tensors.append(replace(known[own], name=name) if own in known else made)
+    return replace(model, tensors=tuple(tensors))
+
+
+def _left_over(matching: Matching) -> int:
+    return len(matching.missing) + len(matching.unexpected) + len(matching.reshaped)
 
 
 def _absent(wanted: Tensors, found: Tensors) -> tuple[tuple[str, ...], tuple[str, ...]]:

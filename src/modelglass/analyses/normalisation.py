@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from modelglass.report import Json, Model
+from modelglass.report.scaling import CENTRES, SPREADS
 
-CENTRES = frozenset({"offset", "offsets", "mean", "means", "shift", "shifts", "min", "bias"})
-SPREADS = frozenset({"scale", "scales", "std", "stds", "var", "max"})
+if TYPE_CHECKING:
+    from modelglass.report import Json, Model, Part
+
+_CENTRES = CENTRES | {"bias"}  # of a buffer, which no layer learns
 _ALONE = frozenset(
     {"mean", "means", "std", "stds", "offset", "offsets"}
 )  # that need no second one beside them
@@ -33,8 +34,8 @@ def _is_constant(name: str, beside: set[str]) -> bool:
     if last.startswith("running_"):  # a layer's own, of what passes through it
         return False
     word = _last_word(name)
-    paired = not beside.isdisjoint(CENTRES) and not beside.isdisjoint(SPREADS)
-    return word in _ALONE or (paired and word in CENTRES | SPREADS)
+    paired = not beside.isdisjoint(_CENTRES) and not beside.isdisjoint(SPREADS)
+    return word in _ALONE or (paired and word in _CENTRES | SPREADS)
 
 
 def _stem(name: str) -> str:
@@ -48,6 +49,17 @@ def _last_word(name: str) -> str:
 def settings(config: Json) -> dict[str, Json]:
     """What a configuration says about it, by dotted keys: lists of offsets and scales, transforms by name."""
     return dict(_settings(config, "", False, 0))
+
+
+def said_by(parts: Iterable[Part]) -> dict[str, Json]:
+    """What a checkpoint says about it beside the model: as such, or among its hyper-parameters."""
+    said: dict[str, Json] = {}
+    for part in parts:
+        if part.kind == "normalisation":
+            said[part.key] = part.value
+        elif part.kind == "hyper-parameters":
+            said |= settings({part.key: part.value})
+    return said
 
 
 def _settings(node: Json, path: str, inside: bool, depth: int) -> Iterator[tuple[str, Json]]:

@@ -8,10 +8,11 @@ with a point more than it has free numbers, so that the last one is a check.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from math import isqrt, lcm
-from typing import NamedTuple
+from itertools import combinations
+from math import isqrt, lcm, prod
+from typing import NamedTuple, TypeAlias
 
 LARGEST_DIVISOR = 64  # of quotients that are rounded
 
@@ -21,6 +22,9 @@ class Point(NamedTuple):
 
     sizes: tuple[int, ...]
     value: Fraction
+
+
+Points: TypeAlias = tuple[Point, ...]
 
 
 class _Term(NamedTuple):
@@ -50,9 +54,6 @@ class _Sum(NamedTuple):
             parts.append(str(self.constant))
         return parts[0] + "".join(part if part.startswith("-") else f"+{part}" for part in parts[1:])
 
-    def plus(self, terms: tuple[_Term, ...], constant: int = 0) -> _Sum:
-        return _Sum((*self.terms, *terms), self.constant + constant)
-
     def times(self, name: str) -> _Sum:
         """The product with a size."""
         if len(self.terms) == 1 and not self.constant:
@@ -67,6 +68,30 @@ def formula(names: Sequence[str], points: Sequence[Point]) -> str | None:
     """The value as a formula of the sizes; None when none was found. The first point is the usual run."""
     found = _solved(names, points)
     return None if found is None else found.text
+
+
+def product(points: Points, known: Mapping[Points, str]) -> str | None:
+    """The value as a product of sizes whose formulas are known, plus 0 or 1; None when it is none.
+
+    Rounded sizes multiply to what no formula of the inputs' sizes alone would tell: "⌈H/4⌉·⌈W/4⌉+1".
+    """
+    sizes = [point.sizes for point in points]
+    alike = [(text, seen) for seen, text in known.items() if [point.sizes for point in seen] == sizes]
+    for count in (2, 3):
+        for chosen in combinations(alike, count):
+            values = [
+                prod(point.value for point in at) for at in zip(*(seen for _, seen in chosen), strict=True)
+            ]
+            rests = {point.value - value for point, value in zip(points, values, strict=True)}
+            if rests <= {Fraction(0)} or rests == {Fraction(1)}:
+                text = "·".join(text if _is_factor(text) else f"({text})" for text, _ in chosen)
+                return f"{text}+1" if rests == {Fraction(1)} else text
+    return None
+
+
+def _is_factor(text: str) -> bool:
+    """Whether a product can have the formula for a factor as it is."""
+    return text.isalnum() or text[0] in "⌈⌊"
 
 
 def movers(points: Sequence[Point]) -> list[int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelglass import targets
-from modelglass.errors import MissingPackageError, TargetError
+from modelglass.errors import MissingPackageError, TargetError, UsageError
 
 if TYPE_CHECKING:
     from modelglass.configs import Built
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # What fake tensors raise where only values could tell; inputs of another size have none.
 UNFAKEABLE = ("DataDependentOutputException", "DynamicOutputShapeException", "UnsupportedOperatorException")
+REAL_NBYTES = 2 << 30  # of a model that may be built with its weights where values are looked at
 AUTOMATIC = "auto"  # for inputs: as the model's own configuration says that they are
 
 
@@ -30,7 +31,33 @@ def is_built(target: Any, *, builder: Any = None, runs: bool = False) -> bool:
         return False
     if builder is not None or targets.is_config_target(target):
         return True
-    return runs and Path(target).is_dir() and targets.config_in(Path(target)) is not None
+    return runs and os.path.isdir(target) and targets.config_in(Path(target)) is not None
+
+
+def check_roles(config: Path | None, checkpoint: Path | None) -> None:
+    """That what is given as a configuration is no checkpoint, and the other way round."""
+    if config is not None and _is_checkpoint(config):
+        raise UsageError(
+            f"{str(config)!r} is a checkpoint, and no configuration that says how to build a model",
+            hint=f"give it as --checkpoint {config}",
+        )
+    if checkpoint is not None and os.path.lexists(checkpoint) and targets.is_config_target(checkpoint):
+        raise UsageError(
+            f"{str(checkpoint)!r} is a configuration, which holds no weights",
+            hint=f"give it as --config {checkpoint}",
+        )
+
+
+def _is_checkpoint(path: Path) -> bool:
+    """Whether a file holds weights, by its first bytes, or says which files do."""
+    if not os.path.isfile(path) or targets.is_config_target(path):
+        return False
+    from modelglass import formats
+    from modelglass.formats.source import OpenFile
+
+    with OpenFile(path) as source:
+        found = formats.format_of(source.up_to(0, formats.HEAD), source)
+    return path.name.endswith(".index.json") or (found is not None and found.module != "documents")
 
 
 @contextmanager
@@ -44,7 +71,8 @@ def build(
 ) -> Iterator[Built]:
     """The model that a configuration describes, or that a builder makes of a configuration or a checkpoint.
 
-    It has no weights where it can be built without. What is imported for it is there inside the block.
+    It has no weights where it can be built without. What is imported for it is there inside the block. Of a
+    checkpoint, `model_key` says which part of what it says the builder is called with.
     """
     from modelglass import configs
 
@@ -54,9 +82,9 @@ def build(
     with ExitStack() as stack:
         with _untouched():
             found: Built = stack.enter_context(
-                configs.built(_config_path(path), builder=builder, key=model_key, weightless=weightless)
+                configs.built(config_path(path), builder=builder, key=model_key, weightless=weightless)
                 if targets.is_config_target(path) or builder is None
-                else _by_checkpoint(path, builder, weightless=weightless)
+                else _by_checkpoint(path, builder, model_key, weightless=weightless)
             )
         if notes is not None:
             notes.extend(_notes(found, path))
@@ -80,7 +108,8 @@ def automatic_inputs(native: Any, own: Any = None, notes: list[Note] | None = No
     return given if isinstance(given, Inputs) else None
 
 
-def _config_path(path: Path) -> Path:
+def config_path(path: Path) -> Path:
+    """The file with the configuration: the one that is named, or the one in the folder that is named."""
     if not path.is_dir():
         return path
     found = targets.config_in(path)
@@ -93,10 +122,11 @@ def _config_path(path: Path) -> Path:
 
 
 @contextmanager
-def _by_checkpoint(path: Path, builder: Any, *, weightless: bool) -> Iterator[Built]:
+def _by_checkpoint(path: Path, builder: Any, key: str | None, *, weightless: bool) -> Iterator[Built]:
     from modelglass import configs
 
-    with configs.importing(path), configs.built_by(builder, said_by(path), weightless=weightless) as found:
+    section = configs.section(said_by(path), key, str(path))
+    with configs.importing(path), configs.built_by(builder, section, weightless=weightless) as found:
         yield found
 
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from modelglass.api.building import is_built
-from modelglass.api.inspecting import check_completed, wants_values
-from modelglass.api.making import adapter_of, change_of, chosen_optimizer, made
+from modelglass.api.inspecting import check_completed
+from modelglass.api.making import Recipe, Subject, change_of, chosen_optimizer, with_model
 from modelglass.errors import UsageError
 
 if TYPE_CHECKING:
     from modelglass.frameworks.request import Observation, Progress, Request
-    from modelglass.report import Fit, Lifetimes, Note, WhatIf
+    from modelglass.planning import Planner
+    from modelglass.report import Fit, Lifetimes, WhatIf
 
 # What a step with another optimizer would take is looked at in the same run.
 OTHER_OPTIMIZERS = ("sgd", "adamw", "adam8bit")
@@ -52,29 +52,15 @@ def fit(
     """
     from modelglass.analyses.remarks import remarks_on_memory
     from modelglass.frameworks.request import Request, requested_inputs
-    from modelglass.planning import Planner
 
     _check_size(device_nbytes)
     base = change_of(what_if)
     wanted = (base.optimizer or optimizer) if train else None
 
-    def found(*, weightless: bool) -> Fit:
-        notes: list[Note] = []
-        with (
-            made(
-                target,
-                inputs,
-                progress,
-                builder,
-                model_key,
-                notes=notes,
-                automatic=input_shape is None,
-                weightless=weightless,
-            ) as (native, given),
-            chosen_optimizer(wanted) as step,
-        ):
+    def look(subject: Subject) -> Fit:
+        with chosen_optimizer(wanted) as step:
             request = Request(
-                inputs=requested_inputs(given, input_shape, batch_size, dtype),
+                inputs=requested_inputs(subject.inputs, input_shape, batch_size, dtype),
                 train=train,
                 optimizer=step,
                 other_optimizers=OTHER_OPTIMIZERS if step is not None else (),
@@ -84,30 +70,37 @@ def fit(
                 progress=progress,
                 memory_only=True,
             )
-            if not request.runs:
-                raise UsageError(
-                    "whether a model fits depends on its inputs", hint="give inputs or their shapes"
-                )
-            adapter = adapter_of(native, target)
-            observation: Observation = adapter.observe(native, request)
-            if weightless and is_built(target, builder=builder, runs=True) and wants_values(observation):
-                return found(weightless=False)
-            first = _complete(observation)
+            _check_runs(request)
+            first = _complete(subject.observe(request))
             _check_stepped(first)
-            batch, seq_len = adapter.sizes(native, request)
-            planner = Planner(
-                _observer(adapter, native, request, first),
-                first.model,
-                train=train,
-                optimizer=first.optimizer,
-                batch_size=batch,
-                seq_len=seq_len,
-                progress=progress,
-            )
+            planner = _planner(subject, request, first)
             fit = planner.fit(device_nbytes, base=replace(base, optimizer=None), options=options)
-            return replace(fit, notes=(*notes, *first.notes, *remarks_on_memory(_lifetimes(first))))
+        return replace(fit, notes=(*subject.notes, *first.notes, *remarks_on_memory(_lifetimes(first))))
 
-    return found(weightless=True)
+    recipe = Recipe(
+        target=target,
+        inputs=inputs,
+        builder=builder,
+        model_key=model_key,
+        automatic=input_shape is None,
+        progress=progress,
+    )
+    return with_model(recipe, look)
+
+
+def _planner(subject: Subject, request: Request, first: Observation) -> Planner:
+    from modelglass.planning import Planner
+
+    batch, seq_len = subject.adapter.sizes(subject.native, request)
+    return Planner(
+        _observer(subject.adapter, subject.native, request, first),
+        first.model,
+        train=request.train,
+        optimizer=first.optimizer,
+        batch_size=batch,
+        seq_len=seq_len,
+        progress=request.progress,
+    )
 
 
 def _observer(
@@ -134,6 +127,11 @@ def _observer(
 def _check_size(device_nbytes: Any) -> None:
     if type(device_nbytes) is not int or device_nbytes < 1:
         raise UsageError(f"device_nbytes={device_nbytes!r} is no size", hint="give bytes: 24 * 2**30")
+
+
+def _check_runs(request: Request) -> None:
+    if not request.runs:
+        raise UsageError("whether a model fits depends on its inputs", hint="give inputs or their shapes")
 
 
 def _check_stepped(observation: Observation) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from modelglass.api.inspecting import check_completed
@@ -10,6 +11,20 @@ from modelglass.report import Report
 
 if TYPE_CHECKING:
     from modelglass.report import Flow
+
+# Notes on parameters, cost and memory, of which a flow shows nothing.
+_ABOUT_NUMBERS = frozenset(
+    {
+        "active-unknown",
+        "hidden-weights",
+        "other-arithmetic",
+        "scratch-unknown",
+        "shared-memory",
+        "uninitialised",
+        "unknown-ops",
+        "unknown-size",
+    }
+)
 
 
 def flow(report: Report, *, depth: int | None = None) -> Flow:
@@ -38,7 +53,7 @@ def flow(report: Report, *, depth: int | None = None) -> Flow:
             f"{report.model.name!r} did not run, and data flows only in a run",
             hint="give inputs or their shapes; for a file, name code or a config that builds its model",
         )
-    return flow(
+    found = flow(
         report.model,
         report.run,
         report.dataflow,
@@ -46,3 +61,5 @@ def flow(report: Report, *, depth: int | None = None) -> Flow:
         counts=report.counts,
         depth=depth,
     )
+    notes = [note for note in report.notes if note.code not in _ABOUT_NUMBERS]
+    return replace(found, notes=(*notes, *found.notes))

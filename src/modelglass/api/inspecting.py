@@ -11,8 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from modelglass import targets
-from modelglass.api.building import UNFAKEABLE, is_built
-from modelglass.api.making import adapter_of, change_of, chosen_optimizer, made, needing, silently
+from modelglass.api.building import UNFAKEABLE, config_path, is_built
+from modelglass.api.making import (
+    Recipe,
+    Subject,
+    change_of,
+    check_no_config,
+    chosen_optimizer,
+    needing,
+    silently,
+    with_model,
+)
 from modelglass.api.varying import with_symbols
 from modelglass.errors import ForwardError, TargetError, UnknownTargetError, UsageError
 from modelglass.renderers._units import pace, value_text
@@ -21,9 +30,7 @@ from modelglass.report import Report, RunMode
 if TYPE_CHECKING:
     from modelglass.formats.reading import Reading
     from modelglass.frameworks.request import Observation, Progress, Request
-    from modelglass.report import Memory, Note, Run, Scan, Tensor, Values, WhatIf
-
-REAL_NBYTES = 2 << 30  # of a model that may be built with its weights when its run needs values
+    from modelglass.report import Memory, Run, Scan, Tensor, Values, WhatIf
 
 
 def inspect(
@@ -68,39 +75,20 @@ def inspect(
     if run not in get_args(RunMode):
         raise UsageError(f"run={run!r} is not known", hint='use "fake", "real" or "none"')
     runs = inputs is not None or input_shape is not None or train
-    configured = is_built(target, builder=builder, runs=runs)
-    if configured and stats and builder is None:
-        raise TargetError(
-            f"{os.fspath(target)!r} says how a model is built, and holds no weights to describe",
-            hint="pass the file with the weights, or code that loads them: file.py::function",
-        )
-    if isinstance(target, (str, os.PathLike)) and not (
-        configured or targets.is_code_target(os.fspath(target))
-    ):
-        return _inspect_file(_file_target(target, runs), stats, limits, progress or silently)
+    if _is_read(target, builder, runs, stats):
+        path = _file_target(target, runs)
+        check_no_config(builder, model_key)
+        return _inspect_file(path, stats, limits, progress or silently)
     from modelglass.analyses.formulas import costs_nothing
     from modelglass.analyses.what_if import needs_run
     from modelglass.frameworks.request import Request, requested_inputs
 
     changed = change_of(what_if)
 
-    def observed(*, weightless: bool) -> Report:
-        notes: list[Note] = []
-        with (
-            made(
-                target,
-                inputs,
-                progress,
-                builder,
-                model_key,
-                notes=notes,
-                automatic=run != "none" and input_shape is None,
-                weightless=weightless,
-            ) as (native, given),
-            chosen_optimizer(changed.optimizer or optimizer) as step,
-        ):
+    def look(subject: Subject) -> Report:
+        with chosen_optimizer(changed.optimizer or optimizer) as step:
             request = Request(
-                inputs=requested_inputs(given, input_shape, batch_size, dtype),
+                inputs=requested_inputs(subject.inputs, input_shape, batch_size, dtype),
                 mode=run,
                 train=train,
                 optimizer=step,
@@ -112,24 +100,36 @@ def inspect(
                 is_free=costs_nothing,
             )
             _check_training(request)
-            adapter = adapter_of(native, target)
-            report = _report(adapter.observe(native, request), changed)
-            report = replace(report, notes=(*notes, *report.notes))
+            report = _report(subject.observe(request), changed)
+            report = replace(report, notes=(*subject.notes, *report.notes))
             if symbols:
-                report = with_symbols(report, adapter, native, request)
-            if stats:
-                report = _with_stats(report, adapter.values(native), stats, progress or silently)
+                report = with_symbols(report, subject.adapter, subject.native, request)
+        if stats:
+            values = subject.adapter.values(subject.native)
+            report = _with_stats(report, values, stats, progress or silently)
         return report
 
-    report = observed(weightless=not stats and run != "real")
-    return observed(weightless=False) if configured and wants_values(report) else report
+    recipe = Recipe(
+        target=target,
+        inputs=inputs,
+        builder=builder,
+        model_key=model_key,
+        automatic=run != "none" and input_shape is None,
+        progress=progress,
+    )
+    return with_model(recipe, look, weightless=not stats and run != "real")
 
 
-def wants_values(found: Report | Observation) -> bool:
-    """Whether a run without weights ended where values decide, and building with them is no great effort."""
-    failure = found.run.failure
-    nbytes = sum(tensor.nbytes or 0 for tensor in found.model.tensors)
-    return failure is not None and failure.error in UNFAKEABLE and nbytes <= REAL_NBYTES
+def _is_read(target: Any, builder: Any, runs: bool, stats: bool | str) -> bool:
+    """Whether the target is a file that is read, rather than a model, or something that makes one."""
+    if is_built(target, builder=builder, runs=runs):
+        if stats and builder is None:
+            raise TargetError(
+                f"{os.fspath(target)!r} says how a model is built, and holds no weights to describe",
+                hint="pass the file with the weights, or code that loads them: file.py::function",
+            )
+        return False
+    return isinstance(target, (str, os.PathLike)) and not targets.is_code_target(os.fspath(target))
 
 
 def _check_training(request: Request) -> None:
@@ -149,7 +149,10 @@ def _file_target(target: str | os.PathLike[str], runs: bool) -> Path:
         raise UnknownTargetError(
             f"{name!r} is Python code, and names no function in it", hint=f"name code: {targets.FORMS}"
         )
+    if not os.path.lexists(name):
+        raise TargetError(f"there is no file {name!r}", hint=targets.nearby(Path(target)))
     if runs:
+        config_path(Path(target))
         raise UsageError(
             f"{name!r} is a file, which cannot be run with inputs",
             hint=f"name code that builds the model: {targets.FORMS}",
@@ -159,9 +162,6 @@ def _file_target(target: str | os.PathLike[str], runs: bool) -> Path:
 
 def _inspect_file(path: Path, stats: bool | str, limits: Mapping[str, int] | None, tell: Progress) -> Report:
     from modelglass.checkpoints import inspect_file
-
-    if not os.path.lexists(path):
-        raise TargetError(f"there is no file {str(path)!r}", hint=targets.nearby(path))
 
     def with_stats(report: Report, reading: Reading) -> Report:
         with needing("numpy", "weight statistics", extra="stats"):
@@ -183,11 +183,14 @@ def inspect_calls(
     from modelglass.analyses.counts import count
     from modelglass.frameworks.request import Request, requested_inputs
 
-    with made(target, inputs, progress, builder, model_key) as (native, given):
-        request = Request(inputs=requested_inputs(given, None, 1, None), progress=progress, calls_only=True)
-        observed = adapter_of(native, target).observe(native, request)
-    counts = count(observed.model)
-    return Report(model=observed.model, run=observed.run, counts=counts, notes=observed.notes)
+    def look(subject: Subject) -> Report:
+        given = requested_inputs(subject.inputs, None, 1, None)
+        found = subject.observe(Request(inputs=given, progress=progress, calls_only=True))
+        notes = (*subject.notes, *found.notes)
+        return Report(model=found.model, run=found.run, counts=count(found.model), notes=notes)
+
+    recipe = Recipe(target=target, inputs=inputs, builder=builder, model_key=model_key, progress=progress)
+    return with_model(recipe, look)
 
 
 def _report(observation: Observation, what_if: WhatIf) -> Report:

@@ -3,61 +3,119 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from modelglass import targets
-from modelglass.api.building import AUTOMATIC, automatic_inputs, build, is_built
+from modelglass.api.building import AUTOMATIC, REAL_NBYTES, UNFAKEABLE, automatic_inputs, build, is_built
 from modelglass.errors import InputsError, MissingPackageError, UnknownTargetError, UsageError
 
 if TYPE_CHECKING:
-    from modelglass.frameworks.request import Progress
-    from modelglass.report import Note, WhatIf
+    from modelglass.frameworks.request import Observation, Progress, Request
+    from modelglass.report import Note, Report, WhatIf
+
+Found = TypeVar("Found")
 
 
 def silently(text: str) -> None:
     """Nobody wants to hear of progress."""
 
 
-@contextmanager
-def made(
-    target: Any,
-    inputs: Any,
-    progress: Progress | None,
-    builder: Any = None,
-    model_key: str | None = None,
-    *,
-    notes: list[Note] | None = None,
-    automatic: bool = True,
-    weightless: bool = True,
-) -> Iterator[tuple[Any, Any]]:
-    """The model and its inputs, by the code or the configuration that makes them where that was given.
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What a model and its inputs are made from.
 
-    `automatic`: inputs that nobody gave are made for a configuration. What is odd about a model that was
-    built from one goes to `notes`.
+    `automatic`: inputs that nobody gave are made for a configuration. `is_config`: the target is one, or a
+    checkpoint for the builder, whatever its file is called.
     """
-    tell = progress or silently
+
+    target: Any
+    inputs: Any = None
+    builder: Any = None
+    model_key: str | None = None
+    automatic: bool = True
+    is_config: bool = False
+    progress: Progress | None = None
+
+    @property
+    def builds(self) -> bool:
+        """Whether a model has to be built, which may be done without weights."""
+        return self.is_config or is_built(self.target, builder=self.builder, runs=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A model that was made, its inputs, and what is odd about how it was built."""
+
+    native: Any
+    inputs: Any
+    adapter: ModuleType
+    notes: list[Note] = field(default_factory=list)
+    weightless: bool = False
+
+    def observe(self, request: Request) -> Observation:
+        """What a run shows; the model is made anew where only one with weights can show it."""
+        observation: Observation = self.adapter.observe(self.native, request)
+        self.check(observation)
+        return observation
+
+    def check(self, found: Observation | Report) -> None:
+        """Ask for a model with weights where a run without them ended because values decide what runs."""
+        if self.weightless and _wants_values(found):
+            raise _ValuesWantedError
+
+
+class _ValuesWantedError(Exception):
+    """A run ended because the model has no values."""
+
+
+def with_model(recipe: Recipe, look: Callable[[Subject], Found], *, weightless: bool = True) -> Found:
+    """What a function finds out about a model that is made for it, without weights where that can be.
+
+    Where its run wants values, and to have them is no great effort, it is called again with a model that has
+    them. Then what makes the model runs again, too.
+    """
+    from modelglass.report import Note
+
+    try:
+        with made(recipe, weightless=weightless) as subject:
+            return look(subject)
+    except _ValuesWantedError:
+        pass  # what it holds of the first model is let go of here
+    with made(recipe, weightless=False) as subject:
+        text = "what runs depends on values, so the model was built with its weights"
+        subject.notes.append(Note(code="built-with-weights", text=text))
+        return look(subject)
+
+
+def _wants_values(found: Report | Observation) -> bool:
+    failure = found.run.failure
+    nbytes = sum(tensor.nbytes or 0 for tensor in found.model.tensors)
+    return failure is not None and failure.error in UNFAKEABLE and nbytes <= REAL_NBYTES
+
+
+@contextmanager
+def made(recipe: Recipe, *, weightless: bool = True) -> Iterator[Subject]:
+    """The model and its inputs, by the code or the configuration that makes them where that was given."""
+    target, inputs = recipe.target, recipe.inputs
+    tell = recipe.progress or silently
+    notes: list[Note] = []
     with ExitStack() as stack:
-        native, given = target, inputs
-        own, makes_inputs = None, isinstance(inputs, str) and inputs == AUTOMATIC
-        if is_built(target, builder=builder, runs=True):
+        native, given, own, builds = target, inputs, None, recipe.builds
+        if builds:
             tell("building the model")
-            found = stack.enter_context(
-                build(target, builder=builder, model_key=model_key, weightless=weightless, notes=notes)
-            )
+            options = {"builder": recipe.builder, "model_key": recipe.model_key}
+            found = stack.enter_context(build(target, weightless=weightless, notes=notes, **options))
             native, own = found.native, found.inputs
-            makes_inputs = makes_inputs or (inputs is None and automatic)
-        elif builder is not None or model_key is not None:
-            raise UsageError(
-                "a builder and a model key are for configurations, and this is none",
-                hint="leave them out, or pass a configuration",
-            )
-        elif isinstance(target, (str, os.PathLike)) or targets.is_maker(target):
-            tell("loading and building the model")
-            native = _maker_result(target if targets.is_maker(target) else os.fspath(target), stack)
-        if makes_inputs:
+        else:
+            check_no_config(recipe.builder, recipe.model_key)
+            if isinstance(target, (str, os.PathLike)) or targets.is_maker(target):
+                tell("loading and building the model")
+                native = _maker_result(target if targets.is_maker(target) else os.fspath(target), stack)
+        if _are_automatic(inputs) or (builds and inputs is None and recipe.automatic):
             tell("making inputs")
             given = _automatic(native, own, notes, asked=inputs is not None)
         elif isinstance(inputs, str) or targets.is_maker(inputs):
@@ -66,7 +124,22 @@ def made(
             if given is None:
                 raise InputsError(f"{inputs!r} gave None", hint="return a tensor, a tuple or a dict")
         tell("observing the model")
-        yield native, given
+        adapter = adapter_of(native, target)
+        has_none = builds and weightless
+        yield Subject(native=native, inputs=given, adapter=adapter, notes=notes, weightless=has_none)
+
+
+def check_no_config(builder: Any, model_key: str | None) -> None:
+    """That nothing is said about a configuration where there is none."""
+    if builder is not None or model_key is not None:
+        raise UsageError(
+            "a builder and a model key are for configurations, and this is none",
+            hint="leave them out, or pass a configuration",
+        )
+
+
+def _are_automatic(inputs: Any) -> bool:
+    return isinstance(inputs, str) and inputs == AUTOMATIC
 
 
 def _automatic(native: Any, own: Any, notes: list[Note] | None, *, asked: bool) -> Any:

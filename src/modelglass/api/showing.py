@@ -154,10 +154,18 @@ def save(report: Report, path: str | os.PathLike[str]) -> None:
     from modelglass.report.codec import dumps
 
     if not isinstance(report, Report):
-        raise UsageError(
-            f"this is a {type(report).__name__}, not a report", hint='mg.render(scan, "json") gives the JSON'
-        )
+        raise _not_saved(report)
     write_whole(Path(path), dumps(report))
+
+
+def _not_saved(result: Any) -> UsageError:
+    """What to do with something that is no report."""
+    from modelglass.report import Fit, Flow, Scan
+
+    kind = type(result).__name__
+    rendered = isinstance(result, (Fit, Flow, Scan))
+    hint = f'mg.render({kind.lower()}, "json") gives its JSON' if rendered else "save what mg.inspect returns"
+    return UsageError(f"this is a {kind}, not a report", hint=hint)
 
 
 def load(path: str | os.PathLike[str]) -> Report:

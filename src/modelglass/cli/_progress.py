@@ -15,7 +15,8 @@ IN_LOG = 10.0  # and in a log, where they pile up
 class Progress:
     """Shows what is going on and for how long; call it with a text when that changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, command: str = "modelglass") -> None:
+        self._command = command
         self._text = "starting"
         self._begun = time.monotonic()
         self._done = threading.Event()
@@ -45,7 +46,7 @@ class Progress:
     def _run(self) -> None:
         pause = FIRST_WORD
         while not self._done.wait(pause):
-            self._say(f"modelglass: {self._text}, {time.monotonic() - self._begun:.0f} s")
+            self._say(f"{self._command}: {self._text}, {time.monotonic() - self._begun:.0f} s")
             pause = ON_TERMINAL if self._terminal else IN_LOG
 
     def _say(self, line: str) -> None:

@@ -38,6 +38,7 @@ _UNITS = {"": 1, "b": 1} | {
 EPILOG = """\b
 Examples:
   modelglass fit model.py::build --input 1x3x224x224 --memory 512MiB
+  modelglass fit config.json --memory 24GiB --train
   modelglass fit model.py::build --inputs model.py::batch --memory 24GiB --train
   modelglass fit model.py::build --inputs model.py::batch --memory 80GB --train --optimizer sgd
   modelglass fit model.py::build --inputs model.py::batch --memory 24GiB --train --format json -o fit.json

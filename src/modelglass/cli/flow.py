@@ -113,10 +113,11 @@ def _given(target: str, inputs: str | None, specs: tuple[str, ...], builder: str
         return given
     if api.is_built(target, builder=builder, runs=True):
         return api.AUTOMATIC
-    if ":" in target or Path(target).exists():  # else there is nothing to run, which is told as such
+    # Of a folder without a configuration, and of what is not there, building a model tells.
+    if ":" in target or Path(target).is_file():
         raise UsageError(
             "data flows in a run, and a run needs inputs",
             hint="give --inputs file.py::function or --input 1x3x224x224; a checkpoint runs with the code or "
             "the configuration of its model as the target",
         )
-    return None
+    return api.AUTOMATIC

@@ -18,6 +18,7 @@ EPILOG = """\b
 Examples:
   modelglass info model.py::build --input 1x3x224x224 -o model_info.json
   modelglass info model.py::build --inputs model.py::batch --name "Detector, v3"
+  modelglass info config.json -o model_info.json
 """
 
 

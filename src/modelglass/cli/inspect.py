@@ -30,6 +30,7 @@ EPILOG = """\b
 Examples:
   modelglass model.safetensors
   modelglass inspect checkpoint.pt --format json
+  modelglass inspect config.json --depth 2
   modelglass inspect model.py::build --input 1x3x224x224
   modelglass model.py::build --inputs model.py::batch --depth 2
   modelglass mypackage.models:Net --input 2x16:int64 --input mask=2x16:bool

@@ -16,6 +16,7 @@ EPILOG = """\b
 Examples:
   modelglass model.safetensors
   modelglass scan pytorch_model.bin
+  modelglass config.json
   modelglass model.py::build --input 1x3x224x224
   modelglass inspect model.py::build --inputs model.py::batch --train
   modelglass flow model.py::build --input 1x3x224x224 -o model.svg
@@ -23,6 +24,8 @@ Examples:
   modelglass unique model.py::build --input 1x3x224x224 --ops --sort macs
   modelglass info model.py::build --input 1x3x224x224 -o model_info.json
   modelglass completion bash >> ~/.bashrc
+
+Summary, flow and memory in one text, and a checkpoint against its model: see model-inspector --help.
 
 Exit codes: 0 done; 1 done, with findings; 2 wrong usage; 3 the target could not be read or run;
 4 stopped at a limit.

@@ -30,6 +30,7 @@ FAILED = 3
 EPILOG = """\b
 Examples:
   modelglass memory model.py::build --input 1x3x224x224
+  modelglass memory config.json --train --batch-size 8
   modelglass memory model.py::build --inputs model.py::batch --train
   modelglass memory model.py::build --input 2x16:int64 --train --optimizer sgd --batch-size 64
   modelglass memory model.py::build --inputs model.py::batch --train --dtype bfloat16 --master-weights

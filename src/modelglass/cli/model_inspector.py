@@ -18,6 +18,7 @@ from modelglass.cli._progress import Progress
 from modelglass.cli.main import run
 from modelglass.doors import model_inspector as door
 
+NAME = "model-inspector"
 FINDINGS, FAILED = 1, 3
 
 EPILOG = """\b
@@ -87,7 +88,7 @@ def model_inspector(
     if config is None and checkpoint is None:
         raise click.UsageError("give --config FILE, --checkpoint FILE, or both")
     given = given_inputs(inputs, specs)
-    with Progress() as progress, redirect_stdout(sys.stderr):
+    with Progress(NAME) as progress, redirect_stdout(sys.stderr):
         question = door.Question(
             config=config,
             checkpoint=checkpoint,
@@ -132,4 +133,4 @@ def _write_utf8() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command and exit with its code."""
-    run(model_inspector, "model-inspector", arguments)
+    run(model_inspector, NAME, arguments)

@@ -28,6 +28,7 @@ EPILOG = """\b
 Examples:
   modelglass stats model.safetensors
   modelglass stats model.py::load
+  modelglass stats config.yaml --builder model.py::load
   modelglass stats model.py::load --filter "*.attention.*" --sort std --top 20
   modelglass stats model.py::load --fail-on nan,inf,zero
   modelglass stats model.py::load --plot weights.pdf --format markdown

@@ -14,6 +14,7 @@ from modelglass.cli._progress import Progress
 from modelglass.cli.main import run
 from modelglass.doors import unique_modules
 
+NAME = "tt-model-analysis"
 SHOWN_OPS = 5
 
 EPILOG = """\b
@@ -43,7 +44,7 @@ def tt_model_analysis(model_path: str, inputs_path: str, folder: Path | None) ->
 
     No device is needed, and nothing is computed unless values decide what runs. Only the code you name runs.
     """
-    with Progress() as progress, redirect_stdout(sys.stderr):
+    with Progress(NAME) as progress, redirect_stdout(sys.stderr):
         found = unique_modules.analyse(model_path, inputs_path, folder, progress)
     summary = api.UNIQUE_RENDERERS["text"](
         found.report,
@@ -60,4 +61,4 @@ def tt_model_analysis(model_path: str, inputs_path: str, folder: Path | None) ->
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command and exit with its code."""
-    run(tt_model_analysis, "tt-model-analysis", arguments)
+    run(tt_model_analysis, NAME, arguments)

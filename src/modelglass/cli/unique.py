@@ -26,6 +26,7 @@ from modelglass.errors import UsageError
 EPILOG = """\b
 Examples:
   modelglass unique model.py::build --input 1x3x224x224
+  modelglass unique config.json --ops
   modelglass unique model.py::build --inputs model.py::batch --ops --sort macs --top 10
   modelglass unique model.py::build --input 2x16:int64 --format csv -o unique.csv
   modelglass unique model.py::build --input 1x3x224x224 --repro ops/    # then: python ops/op_000_conv2d.py

@@ -17,6 +17,8 @@ from modelglass.configs.reading import read
 from modelglass.errors import MissingPackageError, TargetError, UsageError
 from modelglass.targets import FORMS, naming, telling
 
+Notes = tuple[tuple[str, str], ...]
+
 
 @dataclass(frozen=True)
 class Built:
@@ -27,7 +29,7 @@ class Built:
 
     native: Any
     inputs: Any = None
-    notes: tuple[tuple[str, str], ...] = ()
+    notes: Notes = ()
 
 
 @contextmanager
@@ -39,7 +41,7 @@ def built(
     with importing(path):
         place: Key = () if key is None else key_of(content, key, str(path))
         if builder is not None:
-            with built_by(builder, resolved_if_possible(content, place), weightless=weightless) as made:
+            with built_by(builder, section(content, key, str(path)), weightless=weightless) as made:
                 yield made
         elif _is_huggingface(at(content, place), path if key is None else None):
             from modelglass.configs import huggingface
@@ -51,12 +53,21 @@ def built(
         else:
             found = model_key(content, key, str(path))
             node = resolved(content, found)
-            yield Built(_made(lambda: instantiated(deepcopy(node), found), weightless))
+            native, notes = _made(lambda: instantiated(deepcopy(node), found), weightless)
+            yield Built(native, notes=notes)
+
+
+def section(content: dict[str, Any], key: str | None, file: str) -> Any:
+    """The part of a configuration that a key names, all of it without one; references are resolved."""
+    return resolved_if_possible(content, () if key is None else key_of(content, key, file))
 
 
 @contextmanager
 def built_by(builder: Any, section: Any, *, weightless: bool = True) -> Iterator[Built]:
-    """What the user's function makes of a section of a configuration: a model, or a model and its inputs."""
+    """What the user's function makes of a section of a configuration: a model, or a model and its inputs.
+
+    It is called again where it needs values that a model without weights does not have.
+    """
     if not isinstance(builder, str):
         yield _by_function(builder, section, weightless)
         return
@@ -85,22 +96,22 @@ def _by_function(function: Any, section: Any, weightless: bool) -> Built:
         with telling(f"the builder {name!r}"):
             return function(deepcopy(section))
 
-    found = _made(call, weightless)
+    found, notes = _made(call, weightless)
     if found is None:
         raise TargetError(
             f"the builder {name!r} returned nothing", hint="return a model, or a model and its inputs"
         )
     pair = isinstance(found, tuple) and len(found) == 2
-    return Built(found[0], found[1]) if pair else Built(found)
+    return Built(found[0], found[1], notes) if pair else Built(found, notes=notes)
 
 
-def _made(make: Callable[[], Any], weightless: bool) -> Any:
-    """What a function makes, without weights where that can be."""
+def _made(make: Callable[[], Any], weightless: bool) -> tuple[Any, Notes]:
+    """What a function makes, without weights where that can be; and a note where it cannot."""
     try:
-        from modelglass.configs.weightless import without_weights
+        from modelglass.configs.weightless import noted, without_weights
     except ModuleNotFoundError as cause:
         if cause.name != "torch":
             raise
         raise MissingPackageError("torch", wanted_by="building a model", extra="torch") from cause
     with untouched():
-        return without_weights(make, expected=(TargetError,)) if weightless else make()
+        return noted(*without_weights(make, expected=(TargetError,))) if weightless else (make(), ())

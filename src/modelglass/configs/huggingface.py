@@ -33,7 +33,8 @@ def built(content: dict[str, Any], file: str, *, weightless: bool = True) -> tup
     with _library() as transformers, offline_and_quiet():
         config = _config(content, file, transformers)
         model_class, notes = _model_class(config, content, file, transformers)
-        native = _native(model_class, config, file, weightless)
+        native, remarks = _native(model_class, config, file, weightless)
+        notes = (*notes, *remarks)
         quantized = content.get("quantization_config")
         if isinstance(quantized, dict):
             method = quantized.get("quant_method") or "some method"
@@ -157,7 +158,7 @@ def _model_class(config: Any, content: dict[str, Any], file: str, transformers: 
         if "auto_map" in content:
             raise _remote(content, file)
     with _installed(file, f"a model of type {config.model_type!r}"):
-        found = _usual_class(config, transformers)
+        found = _usual_class(config)
     if found is None:
         raise TargetError(
             f"{file}: in transformers {transformers.__version__}, {config.model_type!r} is no model alone",
@@ -176,7 +177,7 @@ def _named_class(name: str, transformers: Any) -> Any:
     return found if is_model else None
 
 
-def _usual_class(config: Any, transformers: Any) -> Any:
+def _usual_class(config: Any) -> Any:
     auto = import_module("transformers.models.auto.modeling_auto")
     is_encoder = type(config) in getattr(auto, _ENCODERS) and not getattr(config, "is_decoder", False)
     if is_encoder and not getattr(config, "is_encoder_decoder", False):
@@ -202,9 +203,9 @@ def _part_for(model_class: Any, config: Any) -> Any:
     return next((part for part in parts if isinstance(part, wanted)), config)
 
 
-def _native(model_class: Any, config: Any, file: str, weightless: bool) -> Any:
+def _native(model_class: Any, config: Any, file: str, weightless: bool) -> tuple[Any, Notes]:
     """The model, by the attention that is there when the configuration's own is not."""
-    from modelglass.configs.weightless import without_weights
+    from modelglass.configs.weightless import noted, without_weights
 
     config = _part_for(model_class, config)
 
@@ -214,4 +215,4 @@ def _native(model_class: Any, config: Any, file: str, weightless: bool) -> Any:
     with telling(f"{file}: building a {model_class.__name__}"), _installed(file, model_class.__name__):
         if config._attn_implementation not in (None, "eager", "sdpa"):
             config._attn_implementation = "sdpa" if model_class._supports_sdpa else "eager"
-        return without_weights(make, expected=(Exception,)) if weightless else make()
+        return noted(*without_weights(make, expected=(Exception,))) if weightless else (make(), ())

@@ -44,23 +44,43 @@ def located(name: str, node: str) -> Any:
             f"{node} names {name!r}, which is no module and a class in it",
             hint="write package.module.Class",
         )
-    if parts[0] in sys.stdlib_module_names and not name.startswith("math.") and name not in _HARMLESS:
-        raise TargetError(
-            f"{node} names {name!r} of Python's standard library, which is not called for a file's sake",
-            hint="no model needs it; if yours does, build it in a function: --builder file.py::function",
-        )
+    _refuse_unless_harmless(parts[0], name, node)
     found = _imported(parts[0], name, node)
-    for index, part in enumerate(parts[1:], start=1):
-        if not hasattr(found, part) and isinstance(found, ModuleType) and hasattr(found, "__path__"):
-            _imported(".".join(parts[: index + 1]), name, node, parent=found)
-        if not hasattr(found, part):
-            raise _no_member(found, part, name, node)
-        found = getattr(found, part)
+    with telling(f"importing {name!r}, which {node} names,"):  # a package may load its members when asked
+        for index, part in enumerate(parts[1:], start=1):
+            if not hasattr(found, part) and isinstance(found, ModuleType) and hasattr(found, "__path__"):
+                _imported(".".join(parts[: index + 1]), name, node, parent=found)
+            if not hasattr(found, part):
+                raise _no_member(found, part, name, node)
+            found = getattr(found, part)
+            if callable(found) or isinstance(found, ModuleType):
+                # A package has the modules that it imports for members: torch.os is os.
+                _refuse_unless_harmless(_home(found), name, node)
     if not callable(found):
         raise TargetError(
             f"{node} names {name!r}, which cannot be called", hint="name a class, or a function"
         )
     return found
+
+
+def _refuse_unless_harmless(module: str, name: str, node: str) -> None:
+    """What the standard library has is called only where it can do no more than hold or compute a value."""
+    if module.partition(".")[0] not in sys.stdlib_module_names or name in _HARMLESS:
+        return
+    if name.startswith("math.") and name.count(".") == 1 and "_" not in name:
+        return
+    raise TargetError(
+        f"{node} names {name!r} of Python's standard library, which is not called for a file's sake",
+        hint="no model needs it; if yours does, build it in a function: --builder file.py::function",
+    )
+
+
+def _home(found: Any) -> str:
+    """The module that something is, or comes from; an object of some class does what its class can."""
+    if isinstance(found, ModuleType):
+        return found.__name__
+    home = getattr(found, "__module__", None)
+    return home if isinstance(home, str) else type(found).__module__
 
 
 def _imported(module: str, name: str, node: str, parent: ModuleType | None = None) -> Any:

@@ -36,7 +36,9 @@ def _of_hydra(node: dict[str, Any], key: Key) -> Any:
     sections = node.get("_convert_", "none") in ("none", None)
     target = located(node[HYDRA], named(key))
     given = {name: value for name, value in node.items() if name not in _OF_HYDRA}
-    args = node.get("_args_", ())
+    args = node.get("_args_") or []
+    if not isinstance(args, list):
+        raise TargetError(f"{named((*key, '_args_'))} is no list", hint="list the positional arguments there")
     if deep:
         given = {name: _made(value, (*key, name), sections) for name, value in given.items()}
         args = [_made(value, (*key, "_args_", index), sections) for index, value in enumerate(args)]
@@ -51,7 +53,10 @@ def _of_lightning(node: dict[str, Any], key: Key) -> Any:
     target = located(node[LIGHTNING], named(key))
     given: dict[str, Any] = {}
     for section in ("init_args", "dict_kwargs"):
-        for name, value in (node.get(section) or {}).items():
+        settings = node.get(section) or {}
+        if not isinstance(settings, dict):
+            raise TargetError(f"{named((*key, section))} has no names", hint="write name: value there")
+        for name, value in settings.items():
             given[name] = _made(value, (*key, section, name), sections=False)
     return _called(target, (), given, key)
 

@@ -11,6 +11,7 @@ from modelglass.configs.process import offline_and_quiet
 
 # What the internals of a library raise for a model that they were not written for.
 _FAILURES = (RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError, NotImplementedError)
+_MOST_TOLD = 200  # characters of a message
 
 
 class Stored(NamedTuple):
@@ -21,27 +22,29 @@ class Stored(NamedTuple):
     name: str | None
 
 
-def stored_form(native: Any) -> dict[str, Stored] | None:
-    """The tensors of the checkpoint that the model's library would write, by name.
+def stored_form(native: Any) -> tuple[dict[str, Stored] | None, str | None]:
+    """The tensors of the checkpoint that the model's library would write, by name; or why nobody knows them.
 
-    None: it is no model of transformers, or is stored as it is. Nothing is computed.
+    Neither: it is no model of transformers, or is stored as it is. Nothing is computed.
     """
     loading = sys.modules.get("transformers.core_model_loading")
     modeling = sys.modules.get("transformers.modeling_utils")
     revert = getattr(loading, "revert_weight_conversion", None)  # there since transformers 5
     if revert is None or modeling is None or not isinstance(native, modeling.PreTrainedModel):
-        return None
+        return None, None
     state = {name: tensor.detach().to("meta") for name, tensor in native.state_dict().items()}
     try:
         with offline_and_quiet():
             found = revert(native, dict(state))
-    except _FAILURES:
-        return None
+    except _FAILURES as trouble:
+        lines = str(trouble).strip().splitlines() or [""]
+        return None, f"{type(trouble).__name__}: {lines[0][:_MOST_TOLD]}"
     if found.keys() == state.keys():
-        return None
+        return None, None
     names = {id(tensor): name for name, tensor in state.items()}
-    return {
+    form = {
         name: Stored(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), names.get(id(tensor)))
         for name, tensor in found.items()
         if isinstance(tensor, torch.Tensor)
     }
+    return form, None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from math import prod
 from typing import Any, TypeVar
 
@@ -21,24 +22,37 @@ _TO_BE_FILLED = frozenset({torch.empty, torch.empty_strided, torch.rand, torch.r
 _CONSTANT = frozenset({torch.zeros, torch.ones, torch.full, torch.eye})
 
 
-def without_weights(make: Callable[[], Made], *, expected: tuple[type[Exception], ...]) -> Made:
-    """What a function makes, with as few values as it can be made with; what it needs them for is built."""
-    troubles = []
-    for context in (_Weightless(), torch.device("meta")):
-        try:
-            with context:
-                return make()
-        except expected as trouble:
-            troubles.append(trouble)
-    if not any(map(_wants_values, troubles)):
-        raise troubles[-1]  # it would be raised again, maybe after gigabytes of weights were made
-    return make()
+def without_weights(make: Callable[[], Made], *, expected: tuple[type[Exception], ...]) -> tuple[Made, bool]:
+    """What a function makes, with as few values as it can be made with; and whether it has all of them.
+
+    The function may be called more than once: where it fails because values are missing, it is called with
+    more of them. Whatever else it raises is raised at once.
+    """
+    try:
+        with _Weightless():
+            return make(), False
+    except expected as trouble:
+        if not _wants_values(trouble):
+            raise
+    with suppress(*expected), torch.device("meta"):
+        return make(), False
+    return make(), True
+
+
+def noted(made: Made, has_weights: bool) -> tuple[Made, tuple[tuple[str, str], ...]]:
+    """What was made, and a note where it has weights that nobody asked for."""
+    text = "the model looks at values while it is built, so it was built with its weights"
+    return made, (("built-with-weights", text),) if has_weights else ()
+
+
+# How torch says that it cannot go on without values, or with values on one side alone.
+_NO_VALUES = re.compile(r"(?<![a-z])meta(?![a-z])|\bsame device\b", re.IGNORECASE)
 
 
 def _wants_values(trouble: BaseException | None) -> bool:
     """Whether something was raised because there are no values."""
     while trouble is not None:
-        if isinstance(trouble, NotImplementedError) or re.search(r"\bmeta\b", str(trouble)):
+        if _NO_VALUES.search(str(trouble)):
             return True
         trouble = trouble.__cause__ or trouble.__context__
     return False

@@ -6,23 +6,21 @@ The model is built once, without weights where that can be; what the checkpoint 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from modelglass import api
-from modelglass.api import building, looking, making
+from modelglass.api import building, describing, making
 from modelglass.errors import ForwardError, InputsError, MissingPackageError, TargetError, UsageError
 from modelglass.renderers import inspector
 from modelglass.renderers._units import shape_text
-from modelglass.report import AUTOCAST, Inspection, Json, Matching, Note, Report, WhatIf
+from modelglass.report import AUTOCAST, Inspection, Json, Report, WhatIf
 
 BATCH_SIZE = 512  # as the document has it
 OPTIMIZER = "adamw"
 LANGUAGES = inspector.LANGUAGES
 VOCABULARY = "tokenizer."  # what metadata about words begins with: no settings of the model
-REBUILT_NBYTES = 2**30  # up to which a model is built with its weights to read its constants
 
 Progress = Callable[[str], None]
 
@@ -50,32 +48,29 @@ def inspect_model(question: Question) -> Inspection:
     """Everything that can be known of the model; what cannot is there as a reason."""
     if question.config is None and question.checkpoint is None:
         raise UsageError("nothing to inspect", hint="give --config FILE, --checkpoint FILE, or both")
-    found = _of_checkpoint(question)
+    building.check_roles(question.config, question.checkpoint)
     if question.config is None and question.builder is None:
+        making.check_no_config(None, question.model_key)
         if question.inputs is not None:
             raise UsageError(
                 "a checkpoint alone cannot be run with inputs",
                 hint="give --builder file.py::function or --config FILE, which say how to build its model",
             )
-        return found
-    notes: list[Note] = []
-    if question.progress is not None:
-        question.progress("building the model")
-    with ExitStack() as stack:
-        built = stack.enter_context(_built(question, notes=notes))
-        native, given = stack.enter_context(making.made(built.native, question.inputs, question.progress))
-        given = building.automatic_inputs(native, built.inputs, notes) if given is None else given
-        return _of_model(question, found, native, given, notes)
+        return _of_checkpoint(question)
+    found = _of_checkpoint(question)
+    return making.with_model(_recipe(question), lambda subject: _of_model(question, found, subject))
 
 
-def _built(
-    question: Question, *, weightless: bool = True, notes: list[Note] | None = None
-) -> AbstractContextManager[Any]:
+def _recipe(question: Question) -> making.Recipe:
     """The model of the configuration, or that the builder makes of what the checkpoint says."""
-    target = question.config or question.checkpoint
-    assert target is not None
-    options = {"builder": question.builder, "model_key": question.model_key}
-    return building.build(target, weightless=weightless, notes=notes, **options)
+    return making.Recipe(
+        target=question.config or question.checkpoint,
+        inputs=question.inputs,
+        builder=question.builder,
+        model_key=question.model_key,
+        is_config=True,
+        progress=question.progress,
+    )
 
 
 def render(inspection: Inspection, *, language: str = "en", width: int = 100, verbose: bool = False) -> str:
@@ -98,9 +93,10 @@ def _of_checkpoint(question: Question) -> Inspection:
         name=_named_by(report),
         checkpoint=report,
         config=_settings_of(path, report),
-        normalisation=looking.normalisation_in(path, report),
-        by_type=looking.by_type(report),
-        nbytes_by_dtype=looking.nbytes_by_dtype(report),
+        normalisation=describing.normalisation_in(path, report),
+        by_type=describing.by_type(report),
+        nbytes_by_dtype=describing.nbytes_by_dtype(report),
+        weights=describing.weight_figures(report),
         unknown=unknown,
     )
 
@@ -126,53 +122,58 @@ def _settings_of(path: Path, report: Report) -> dict[str, Json]:
         for key, value in checkpoint.metadata.items()
         if key != "format" and not key.startswith(VOCABULARY)
     }
-    return {**(found or looking.settings_beside(path)), **metadata}
+    return {**(found or describing.settings_beside(path)), **metadata}
 
 
-def _of_model(
-    question: Question, found: Inspection, native: Any, given: Any, notes: list[Note]
-) -> Inspection:
+def _of_model(question: Question, found: Inspection, subject: making.Subject) -> Inspection:
     """What the model itself shows, beside what the checkpoint told."""
+    native, given = subject.native, subject.inputs
     report = api.inspect(native, given, symbols=given is not None, progress=question.progress)
-    report = replace(report, notes=(*notes, *report.notes))
-    config = found.config if question.config is None else looking.settings_of(question.config)
+    subject.check(report)
+    report = replace(report, notes=(*subject.notes, *report.notes))
+    config = found.config if question.config is None else describing.settings_of(question.config)
     found = replace(
         found,
         name=report.model.name,
         report=report,
         config=config,
         normalisation={
-            **looking.scaling_in(config),
+            **describing.scaling_in(config),
             **_normalisation(question, native, report),
             **found.normalisation,  # what was trained with, not what it begins with
         },
-        by_type=looking.by_type(report),
-        nbytes_by_dtype=looking.nbytes_by_dtype(report),
+        by_type=describing.by_type(report),
+        nbytes_by_dtype=describing.nbytes_by_dtype(report),
     )
-    if found.checkpoint is not None:
-        found = _matched(found, looking.match(native, report, found.checkpoint))
+    found = _matched(found, native, report)
     if given is None:
         return _without(found, "needs-inputs", "flow", "memory")
     _, problem = _tried(lambda: report)
     if problem:
         return _failed(found, problem, "flow", "memory")
-    return _with_memory(question, _with_flow(found, report), native, given)
+    return _with_memory(question, _with_flow(found, report), subject)
 
 
 def _normalisation(question: Question, native: Any, report: Report) -> dict[str, Json]:
     """How the model's data are scaled, in the values that it is built with where that is no great effort."""
-    found = looking.normalisation_of(native, report)
-    small = report.counts is not None and report.counts.nbytes <= REBUILT_NBYTES
-    if None not in found.values() or not small:
+    found = describing.normalisation_of(native, report)
+    small = report.counts is not None and report.counts.nbytes <= building.REAL_NBYTES
+    target = question.config or question.checkpoint
+    if None not in found.values() or not small or target is None:
         return found
+    options = {"builder": question.builder, "model_key": question.model_key}
     try:
-        with _built(question, weightless=False) as built:
-            return looking.normalisation_of(built.native, report)
+        with building.build(target, weightless=False, **options) as built:
+            return describing.normalisation_of(built.native, report)
     except TargetError:  # it can be built without weights alone, as it was
         return found
 
 
-def _matched(found: Inspection, matching: Matching) -> Inspection:
+def _matched(found: Inspection, native: Any, report: Report) -> Inspection:
+    """The tensors of the checkpoint, if there is one, against those of the model."""
+    if found.checkpoint is None:
+        return found
+    matching, notes = describing.match(native, report, found.checkpoint)
     failures = found.failures
     if matching.reshaped:
         first = matching.reshaped[0]
@@ -182,7 +183,8 @@ def _matched(found: Inspection, matching: Matching) -> Inspection:
         problem = f"shape mismatch: the model's {first.name} {shapes}{others}"
         hint = "build the model with the settings that the checkpoint was trained with"
         failures = (*failures, f"{problem}\n  hint: {hint}")
-    return replace(found, matching=matching, failures=failures)
+    report = replace(report, notes=(*report.notes, *notes))
+    return replace(found, report=report, matching=matching, failures=failures)
 
 
 def _without(found: Inspection, why: str, *parts: str) -> Inspection:
@@ -202,13 +204,16 @@ def _with_flow(found: Inspection, report: Report) -> Inspection:
         return _without(found, error.problem, "flow")
 
 
-def _with_memory(question: Question, found: Inspection, native: Any, given: Any) -> Inspection:
+def _with_memory(question: Question, found: Inspection, subject: making.Subject) -> Inspection:
     """A training step with the batch, and the same in mixed precision."""
 
     def step(change: WhatIf) -> Report:
         options = {"optimizer": question.optimizer, "what_if": change, "progress": question.progress}
-        with looking.in_training(native):
-            return api.inspect(native, given, train=True, **options)
+        with describing.in_training(subject.native):
+            report = api.inspect(subject.native, subject.inputs, train=True, **options)
+        if question.batch_size is not None or change.batch_size is None:  # else the batch may be to blame
+            subject.check(report)
+        return report
 
     change = WhatIf(batch_size=question.batch_size or BATCH_SIZE)
     trained, problem = _tried(lambda: step(change))
@@ -218,11 +223,17 @@ def _with_memory(question: Question, found: Inspection, native: Any, given: Any)
         trained, problem = _tried(lambda: step(change))
     if trained is None:
         return _failed(found, problem, "memory")
-    found = replace(found, trained=trained, estimate=looking.estimate(trained), mixed_dtype=AUTOCAST[0])
+    found = replace(
+        found,
+        trained=trained,
+        estimate=describing.estimate(trained),
+        largest=describing.largest_at_peak(trained),
+        mixed_dtype=AUTOCAST[0],
+    )
     mixed, problem = _tried(lambda: step(replace(change, autocast=AUTOCAST[0])))
     if mixed is None:
         return _without(found, problem.partition("\n")[0], "mixed")
-    return replace(found, mixed=looking.estimate(mixed))
+    return replace(found, mixed=describing.estimate(mixed))
 
 
 def _tried(run: Callable[[], Report]) -> tuple[Report | None, str]:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from modelglass.report.scaling import CENTRES, SPREADS
+
 if TYPE_CHECKING:
     from modelglass.report import Tensor
 
@@ -53,9 +55,6 @@ _CONSTANT = frozenset(
     )
 )
 _PARAMETER = ("weight", "bias")
-# How the two constants are called by which data are scaled: "label_offset" beside "label_scale".
-_CENTRES = ("offset", "offsets", "mean", "means", "shift", "shifts", "min")
-_SPREADS = ("scale", "scales", "std", "stds", "var", "max")
 
 
 def told_apart(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[str]]:
@@ -120,7 +119,7 @@ def _scaling(tensors: Sequence[Tensor]) -> frozenset[str]:
     stems: dict[str, dict[str, Tensor]] = {}
     for tensor in tensors:
         stem, _, word = tensor.name.rpartition("_")
-        if word in _CENTRES or word in _SPREADS:
+        if word in CENTRES or word in SPREADS:
             plain = tensor.kind == "parameter" and tensor.trainable is None and tensor.packing is None
             if plain and len(tensor.shape or ()) == 1 and stem.rpartition(".")[2]:
                 stems.setdefault(stem, {})[word] = tensor
@@ -128,6 +127,6 @@ def _scaling(tensors: Sequence[Tensor]) -> frozenset[str]:
         tensor.name
         for pair in stems.values()
         if len(pair) == 2 and len({tensor.shape for tensor in pair.values()}) == 1
-        if not pair.keys().isdisjoint(_CENTRES) and not pair.keys().isdisjoint(_SPREADS)
+        if not pair.keys().isdisjoint(CENTRES) and not pair.keys().isdisjoint(SPREADS)
         for tensor in pair.values()
     )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from modelglass.report.execution import Call, Failure, Kernel, Op, Phase, Value
     from modelglass.report.fit import AUTOCAST, WEIGHTS, Fit, Option, Sharding, WhatIf
     from modelglass.report.flow import Flow, FlowEdge, FlowNode, NodeKind, Stage
-    from modelglass.report.inspection import Estimate, Inspection, TypeCount
+    from modelglass.report.inspection import AlikeTensors, Estimate, Inspection, TypeCount, WeightFigures
     from modelglass.report.lifetimes import Category, Lifetimes, MemoryPhase, Step, Storage, Tail
     from modelglass.report.matching import Difference, Matching, Side
     from modelglass.report.memory import CATEGORIES, KvCache, LiveTensor, Memory, Method, Moment
@@ -43,7 +43,7 @@ _HOMES = {
     "execution": ("Call", "Failure", "Kernel", "Op", "Phase", "Value"),
     "fit": ("AUTOCAST", "WEIGHTS", "Fit", "Option", "Sharding", "WhatIf"),
     "flow": ("Flow", "FlowEdge", "FlowNode", "NodeKind", "Stage"),
-    "inspection": ("Estimate", "Inspection", "TypeCount"),
+    "inspection": ("AlikeTensors", "Estimate", "Inspection", "TypeCount", "WeightFigures"),
     "lifetimes": ("Category", "Lifetimes", "MemoryPhase", "Step", "Storage", "Tail"),
     "matching": ("Difference", "Matching", "Side"),
     "memory": ("CATEGORIES", "KvCache", "LiveTensor", "Memory", "Method", "Moment"),
@@ -63,6 +63,7 @@ __all__ = [
     "FINDINGS",
     "LEVELS",
     "WEIGHTS",
+    "AlikeTensors",
     "Architecture",
     "Call",
     "Category",
@@ -135,6 +136,7 @@ __all__ = [
     "Value",
     "Values",
     "Verdict",
+    "WeightFigures",
     "WhatIf",
 ]
 

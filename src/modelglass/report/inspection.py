@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from modelglass.report.flow import Flow
     from modelglass.report.matching import Matching
+    from modelglass.report.memory import LiveTensor
     from modelglass.report.model import Json
     from modelglass.report.report import Report
 
@@ -74,6 +75,33 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WeightFigures:
+    """The values of all parameters in a few figures; `nan` and `inf` also of buffers, by tensor."""
+
+    count: int
+    zeros: int
+    low: float | None  # None: no value is finite
+    high: float | None
+    largest: float | None  # in absolute value
+    largest_in: str | None  # the name of the tensor
+    nan: Mapping[str, int]
+    inf: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlikeTensors:
+    """Tensors of one size, kind, shape and type that are held at the peak, by the first of them."""
+
+    first: LiveTensor
+    count: int
+
+    @property
+    def nbytes(self) -> int:
+        """Of all of them."""
+        return self.count * self.first.nbytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
     """Everything that one look at a model found.
 
@@ -88,10 +116,12 @@ class Inspection:
     normalisation: Mapping[str, Json] = field(default_factory=dict)
     by_type: tuple[TypeCount, ...] = ()
     nbytes_by_dtype: Mapping[str, int] = field(default_factory=dict)
+    weights: WeightFigures | None = None  # of the checkpoint; None: they were not read
     matching: Matching | None = None
     flow: Flow | None = None
     trained: Report | None = None
     estimate: Estimate | None = None
+    largest: tuple[AlikeTensors, ...] = ()  # at the peak of that step
     mixed: Estimate | None = None  # the same step with operators that compute in `mixed_dtype`
     mixed_dtype: str | None = None
     batch_problem: str | None = None  # why the batch is that of the inputs and not another

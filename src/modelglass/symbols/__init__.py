@@ -10,7 +10,8 @@ with other sizes.
 - A group that cannot change is tried with all others of its size that could not change either (height and
   width together, both sides of a mask), then without one of its places, then each place alone.
 - Twice and three times the size are tried, else a half and a quarter (tables that end), else one more (of
-  sizes below 4).
+  sizes below 4). Of what is no batch, one more than the first of these is tried, too: it tells a half from a
+  rounded half.
 - Where two or more sizes can change, they are changed at once, too, to see products and sums of them.
 """
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import combinations
 
-from modelglass.analyses.size_formulas import Point, formula, movers
+from modelglass.analyses.size_formulas import Point, formula, movers, product
 from modelglass.report import Dims, Note, Shape, Value
 from modelglass.symbols.search import Group
 from modelglass.symbols.trials import Seen, Vary, varied
@@ -24,6 +24,7 @@ class Following:
         self._usual = tuple(group.size for group in groups)
         self._runs = [(sizes, self._first.seen_again(_Tensors(seen))) for sizes, seen in self._all(vary)]
         self._texts: dict[tuple[Point, ...], str] = {}
+        self._known: dict[tuple[Point, ...], str] = {}  # of sizes that follow a single one
 
     def shapes(self) -> dict[int, Dims]:
         """By number, the shapes that a symbol is in."""
@@ -80,7 +81,9 @@ class Following:
     def _text(self, points: tuple[Point, ...]) -> str:
         """A size as a formula; as a number with the symbols that it follows where none was found."""
         if points not in self._texts:
-            found = formula(self._names, points)
+            found = formula(self._names, points) or product(points, self._known)
+            if found is not None and len(movers(points)) == 1:
+                self._known[points] = found
             if found is None:
                 following = [self._names[at] for at in movers(points)] or self._names
                 found = f"{points[0].value}{{{','.join(following)}}}"

@@ -36,7 +36,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Group:
-    """Places that change together, and the runs with other sizes."""
+    """Places that change together, and the runs with other sizes: two, and a third to see what is rounded."""
 
     places: tuple[Place, ...]
     runs: tuple[tuple[int, Seen], ...]
@@ -157,8 +157,11 @@ class Search:
         for each in more:
             if len(trial.runs) < 2:
                 trial.works(each)
-        in_order = tuple(sorted(places, key=self._places.index))
-        return Group(in_order, tuple(trial.runs.items())) if len(trial.runs) == 2 else None
+        if len(trial.runs) < 2:
+            return None
+        if not all(place.dim == 0 for place in places):
+            trial.works(next(iter(trial.runs)) + 1)  # no multiple: what is rounded shows
+        return Group(tuple(sorted(places, key=self._places.index)), tuple(trial.runs.items()))
 
     def run(self, sizes: Sizes) -> Seen | None:
         """A run with these sizes, made once; None when it fails, or was one too many."""

@@ -1,6 +1,5 @@
 """How data flows through a model, from an observed run: what the drawings show."""
 
-from modelglass.analyses.flow.contraction import contracted
 from modelglass.analyses.flow.flow import flow
 
-__all__ = ["contracted", "flow"]
+__all__ = ["flow"]

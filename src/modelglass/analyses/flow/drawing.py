@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from modelglass.analyses.flow.level import Item
+from modelglass.analyses.flow.level import Item, origin
 from modelglass.analyses.flow.picture import Drawn, Picture, every
 from modelglass.analyses.flow.words import label, word
 from modelglass.report import Counts, Dims, FlowEdge, FlowNode, Model, Symbols
@@ -84,21 +84,19 @@ class Draughtsman:
                 first = range(repeat.first, repeat.first + repeat.length)
                 for place in first:
                     again = looked.level.items[place + repeat.length]
-                    self._carry(
-                        again, looked.level.items[place], [looked.level.items[each] for each in first]
-                    )
+                    self._carry(again, [looked.level.items[each] for each in first])
 
-    def _carry(self, again: Item, item: Item, turn: list[Item]) -> None:
+    def readers(self, number: int) -> set[str]:
+        """The nodes that read a number, or would in the repetition that is drawn."""
+        found = self.trace.readers.get(number, ())
+        return {name for reader in found for name in self._nodes_of(self.picture.shown(reader))}
+
+    def _carry(self, again: Item, turn: list[Item]) -> None:
         made = {number for each in turn for number in each.exports}
         for number in again.reads:
-            if self._origin(number) in made:
+            if origin(number, self.picture.passed) in made:
                 for target in self._targets(number, again):
                     self.connect(number, target, carried=True)
-
-    def _origin(self, number: int) -> int:
-        while number in self.picture.passed:
-            number = self.picture.passed[number][0]
-        return number
 
     def _targets(self, number: int, item: Item) -> Iterator[str]:
         """The nodes in which an item reads a number, of the repetition that is drawn."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from modelglass.analyses.flow.drawing import Draughtsman, Sheet
-from modelglass.analyses.flow.folding import masked
+from modelglass.analyses.flow.lists import by_list, masked
 from modelglass.report import Dataflow, Dims, FlowNode, Run
 
 SEVERAL = 4  # outputs of a list that are drawn as one
@@ -47,34 +47,56 @@ def draw_outputs(draughtsman: Draughtsman, run: Run, dataflow: Dataflow) -> None
             draughtsman.connect(number, name)
 
 
-def fold_ends(sheet: Sheet) -> None:
+def fold_ends(draughtsman: Draughtsman) -> None:
     """Draw as one what lies in a list and goes to, or comes from, the same.
 
-    Of the inputs that each repetition has one of, those of repetitions that are not drawn go nowhere.
+    Of the inputs that each repetition has one of, those of repetitions that are not drawn go where the drawn
+    one goes.
     """
+    sheet = draughtsman.sheet
     far: dict[str, set[str]] = {}
     for source, target, _ in sheet.edges:
         far.setdefault(source, set()).add(target)
         far.setdefault(target, set()).add(source)
-    alike: dict[tuple[str, str, tuple[Dims, ...], frozenset[str]], list[str]] = {}
+    drawn = set(far)
+    for number, names in draughtsman.inputs.items():
+        for name in names:
+            far.setdefault(name, set()).update(draughtsman.readers(number))
+    alike: dict[tuple[str, str, frozenset[str]], dict[str, str]] = {}
     for name, node in sheet.nodes.items():
         if node.kind in ("input", "output") and masked(node.label) != node.label:
-            key = node.kind, masked(node.label), tuple(sheet.dims[name])
-            alike.setdefault((*key, frozenset(far.get(name, ()))), []).append(name)
-    for (kind, label, dims, across), names in list(alike.items()):
-        unread = alike.get((kind, label, dims, frozenset()), []) if across and kind == "input" else []
-        if unread or len(names) >= SEVERAL:
-            for name in (*names[1:], *unread):
-                _join(sheet, names[0], name)
-            unread.clear()
+            key = node.kind, masked(node.label), frozenset(far.get(name, ()))
+            alike.setdefault(key, {})[name] = node.label
+    gone: set[str] = set()
+    for (_, _, across), labels in alike.items():
+        hidden = labels.keys() - drawn if across else set()
+        for label, names in by_list(labels, hidden):
+            gone.update(_folded(sheet, label, names, hidden))
+    sheet.edges = {ends: dims for ends, dims in sheet.edges.items() if gone.isdisjoint(ends[:2])}
 
 
-def _join(sheet: Sheet, first: str, name: str) -> None:
-    node = sheet.nodes[first]
-    paths = (*(node.paths or (node.label,)), sheet.nodes[name].label)
-    sheet.nodes[first] = replace(node, count=node.count + 1, paths=paths, label=masked(paths[0]))
-    del sheet.nodes[name]
-    sheet.edges = {ends: dims for ends, dims in sheet.edges.items() if name not in ends[:2]}
+def _folded(sheet: Sheet, label: str, names: list[str], hidden: set[str]) -> list[str]:
+    """Join what is in one list, if it is much or not drawn by itself; the nodes that are gone."""
+    sizes: dict[tuple[Dims, ...], list[str]] = {}
+    for name in names:
+        if name not in hidden:
+            sizes.setdefault(tuple(sheet.dims[name]), []).append(name)
+    gone = []
+    behind = [name for name in names if name in hidden]
+    for first, *rest in sizes.values():
+        if behind or len(rest) + 1 >= SEVERAL:
+            _join(sheet, label, first, [*rest, *behind])
+            gone += [*rest, *behind]
+            behind = []
+    return gone
+
+
+def _join(sheet: Sheet, label: str, first: str, others: list[str]) -> None:
+    paths = tuple(sheet.nodes[name].label for name in (first, *others))
+    sheet.nodes[first] = replace(sheet.nodes[first], count=len(paths), paths=paths, label=label)
+    for name in others:
+        sheet.dims[first].update(sheet.dims[name])
+        del sheet.nodes[name]
 
 
 def unread(sheet: Sheet) -> tuple[str, ...]:

@@ -15,6 +15,8 @@ from modelglass.analyses.flow.stages import repeated_blocks, staged
 from modelglass.analyses.flow.trace import traced
 from modelglass.report import Counts, Dataflow, Flow, FlowNode, Model, Note, Run, Stage, Symbols
 
+UNREAD = "In this run nothing read these inputs; a mask that hides nothing, for one, need not be read."
+
 
 def flow(
     model: Model,
@@ -46,7 +48,7 @@ def flow(
     draughtsman.draw_calls()
     draughtsman.connect_calls()
     draw_outputs(draughtsman, run, dataflow)
-    fold_ends(sheet)
+    fold_ends(draughtsman)
     return Flow(
         name=model.name,
         nodes=tuple(_finished(sheet, _stages(sheet, picture, blocks))),
@@ -84,7 +86,7 @@ def _finished(sheet: Sheet, stages: dict[str, Stage]) -> Iterator[FlowNode]:
 def _notes(sheet: Sheet, picture: Picture, loose: bool) -> Iterator[Note]:
     names = unread(sheet)
     if names:
-        yield Note(code="flow-unread-input", text="Nothing that is drawn reads these inputs.", where=names)
+        yield Note(code="flow-unread-input", text=UNREAD, where=names)
     if loose and any(drawn.count > 1 for drawn in sheet.drawn.values()):
         text = "Calls in a row that differ only in sizes are drawn once, with the sizes of the first."
         yield Note(code="flow-sizes-differ", text=text)

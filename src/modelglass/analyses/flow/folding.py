@@ -6,12 +6,12 @@ from elsewhere the very same. What repetitions give to others than the next one,
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
 from modelglass.analyses.flow.level import Level
+from modelglass.analyses.flow.lists import Pace, masked
 from modelglass.analyses.flow.relevance import Relevance
 from modelglass.analyses.flow.trace import Trace
 
@@ -20,6 +20,21 @@ PARALLEL = 5  # repetitions side by side, of modules that hold no others, from w
 
 # The item it comes from, -1 for outside; which of its tensors it is, and how that was handed on.
 _Place = tuple[int, tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    name: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Output:
+    name: str
+    family: str  # the name without its places in lists
+
+
+# What a repetition gives to whom, each item counted from its first; with the outputs of a list by name.
+_Given = dict[tuple[int, Hashable, Hashable], list[_Output]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +58,6 @@ class Repeat:
 def repeats(trace: Trace, relevance: Relevance, level: Level) -> tuple[Repeat, ...]:
     """The repetitions in a call, from left to right, the longest first."""
     return _Search(trace, relevance, level).within(0, len(level.items), LONGEST)
-
-
-def masked(name: str) -> str:
-    """The name of an input or output without its place in a list: "cache.*.key"."""
-    return re.sub(r"(?<=\.)\d+(?=\.|$)", "*", name)
 
 
 class _Search:
@@ -119,12 +129,20 @@ class _Search:
 
     def _continues(self, first: int, length: int, turn: int) -> bool:
         start = first + turn * length
+        since_before, since_first = Pace(), Pace()
         return all(
             self.kinds[place - length] == self.kinds[place]
             and len(self.places[place - length]) == len(self.places[place])
             and all(
-                self._alike(before, here, first, length, turn)
-                for before, here in zip(self.places[place - length], self.places[place], strict=True)
+                _follows(before, here, since_before) and _follows(one, here, since_first)
+                if _is_input(here)
+                else self._alike(before, here, first, length, turn)
+                for one, before, here in zip(
+                    self.places[place - turn * length],
+                    self.places[place - length],
+                    self.places[place],
+                    strict=True,
+                )
             )
             for place in range(start, start + length)
         )
@@ -151,20 +169,22 @@ class _Search:
     def _giving_alike(self, first: int, length: int, count: int) -> int:
         """How many of the repetitions give alike; the last one may give more, and of many, less."""
         turns = [self._given(first, length, count, turn) for turn in range(count)]
-        other = next((turn for turn in range(1, count - 1) if turns[turn] != turns[0]), None)
+        other = next((turn for turn in range(1, count - 1) if not _gives_alike(turns[0], turns[turn])), None)
         if other is not None:
             return other + 1
-        return count if count > 2 or turns[0] <= turns[-1] else 1
+        return count if count > 2 or _gives_alike(turns[0], turns[-1], at_least=True) else 1
 
-    def _given(self, first: int, length: int, count: int, turn: int) -> set[Hashable]:
+    def _given(self, first: int, length: int, count: int, turn: int) -> _Given:
         """What a repetition gives to others than repetitions."""
         start = first + turn * length
-        return {
-            (offset, name, user)
-            for offset in range(length)
-            for name, user in self.users[start + offset]
-            if not (isinstance(user, int) and first <= user < first + length * count)
-        }
+        given: _Given = {}
+        for offset in range(length):
+            for name, user in self.users[start + offset]:
+                if isinstance(user, _Output):
+                    given.setdefault((offset, name, user.family), []).append(user)
+                elif not (isinstance(user, int) and first <= user < first + length * count):
+                    given[offset, name, user] = []
+        return given
 
     def _place(self, number: int) -> _Place:
         ways = []
@@ -179,7 +199,7 @@ class _Search:
     def _outside(self, number: int) -> Hashable:
         maker = self.trace.made_by.get(number)
         if maker is None:
-            return "input", masked(self.trace.inputs.get(number, ""))
+            return _Input(self.trace.inputs.get(number, ""))
         if not self.relevance.fed[maker] and number not in self.level.made_by:
             return "constant", bool(self.relevance.held.get(number))
         return "operator", maker
@@ -200,7 +220,32 @@ class _Search:
         return users
 
     def _outside_users(self, number: int) -> list[Hashable]:
-        found: list[Hashable] = [("output", masked(name)) for name in self.trace.returned.get(number, ())]
+        found: list[Hashable] = [_Output(name, masked(name)) for name in self.trace.returned.get(number, ())]
         first, stop = self.trace.span[self.level.call]
         readers = self.trace.readers.get(number, ())
         return found + [("operator", reader) for reader in readers if not first <= reader < stop]
+
+
+def _is_input(place: _Place) -> bool:
+    return place[0] < 0 and isinstance(place[1][0], _Input)
+
+
+def _follows(before: _Place, here: _Place, pace: Pace) -> bool:
+    """Whether an input is read here that follows the one read before in a list, and is handed on alike."""
+    if not _is_input(before) or before[1][1:] != here[1][1:]:
+        return False
+    return pace.keeps(before[1][0].name, here[1][0].name)
+
+
+def _gives_alike(first: _Given, other: _Given, *, at_least: bool = False) -> bool:
+    """Whether a repetition gives what the first one does, outputs in the next places of their lists."""
+    if not (first.keys() <= other.keys() if at_least else first.keys() == other.keys()):
+        return False
+    pace = Pace()
+    return all(
+        (len(names) <= len(others) if at_least else len(names) == len(others))
+        and all(
+            pace.keeps(one.name, two.name) for one, two in zip(sorted(names), sorted(others), strict=False)
+        )
+        for names, others in ((names, other[key]) for key, names in first.items())
+    )

@@ -1,4 +1,8 @@
-"""Embedding, blocks and head: from what is repeated and what is before and after it, never from names."""
+"""Embedding, blocks and head: from what is repeated and what is before and after it.
+
+No name means anything here. Only that a module is an element of a list is read from its path, as lists name
+their elements by number: a single block in a list is a block, one that is held by itself is not.
+"""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from inspect import Parameter, signature
 from typing import Any
 
@@ -57,9 +58,14 @@ class Facts:
     def main(self) -> str:
         return str(self.native.main_input_name)
 
-    @property
-    def kind(self) -> str:
-        return type(self.native).__name__
+    def is_for(self, task: str) -> bool:
+        """Whether transformers takes a model of this class for that task, as its own tables say."""
+        auto = import_module("transformers.models.auto.modeling_auto")
+        classes = {each.__name__ for each in type(self.native).__mro__}
+        for names in getattr(auto, f"MODEL_FOR_{task}_MAPPING_NAMES").values():
+            if not classes.isdisjoint((names,) if isinstance(names, str) else names):
+                return True
+        return False
 
     def takes(self, *names: str) -> bool:
         return all(name in self.parameters for name in names)

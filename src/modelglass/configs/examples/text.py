@@ -16,14 +16,12 @@ _CHOICES = 3
 
 def batch(facts: Facts) -> int:
     """How many samples. A classifier that cannot tell padding takes one at a time."""
-    alone = (
-        facts.kind.endswith("ForSequenceClassification") and getattr(facts.text, "pad_token_id", None) is None
-    )
-    return 1 if alone else BATCH
+    classifies = facts.is_for("SEQUENCE_CLASSIFICATION")
+    return 1 if classifies and getattr(facts.text, "pad_token_id", None) is None else BATCH
 
 
 def shape(facts: Facts) -> tuple[int, ...]:
-    if facts.kind.endswith("ForMultipleChoice"):
+    if facts.is_for("MULTIPLE_CHOICE"):
         return (batch(facts), _CHOICES, length(facts))
     return (batch(facts), length(facts))
 
@@ -113,10 +111,6 @@ def decoder_input_ids(facts: Facts) -> torch.Tensor:
     streams = getattr(decoder, "num_channels", None)  # of codes that are one sound together
     form = (batch(facts), DECODER_LENGTH, *([streams] if isinstance(streams, int) else []))
     return counted(form, plain_ids(facts, size))
-
-
-def token_types(facts: Facts) -> torch.Tensor:
-    return zeros(*shape(facts))
 
 
 def boxes(facts: Facts) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from modelglass.renderers._escape import fitted, printable
@@ -12,7 +12,7 @@ from modelglass.renderers.inspector._lines import INDENT, heading, rows, sentenc
 
 if TYPE_CHECKING:
     from modelglass.renderers.inspector.words import Words
-    from modelglass.report import Checkpoint, Difference, Inspection, Matching, Report, TensorStats
+    from modelglass.report import Checkpoint, Difference, Inspection, Matching, Report, WeightFigures
 
 SHOWN_NAMES = 20  # of a list, unless --verbose shows all
 _STATE = ("progress", "loss", "optimizer", "scheduler", "training", "copy", "other")
@@ -30,8 +30,8 @@ def sections(inspection: Inspection, say: Words, width: int, verbose: bool) -> I
     state = [(part.key or part.kind, part_text(part)) for part in parts]
     if state:
         yield f"{say('training')}:\n{rows(state, width)}"
-    if report.stats is not None:
-        yield f"{say('weights')}:\n{rows(_weights(report, report.stats, say), width)}"
+    if inspection.weights is not None:
+        yield f"{say('weights')}:\n{rows(_weights(inspection.weights, say), width)}"
     elif "stats" in inspection.unknown:
         why = say("failed").format(why=printable(inspection.unknown["stats"]))
         yield f"{say('weights')}:\n{sentence(why, width)}"
@@ -52,42 +52,25 @@ def _file(report: Report, checkpoint: Checkpoint, say: Words) -> Iterator[tuple[
         yield say("prefix"), say("prefix-off").format(p=repr(checkpoint.prefix))
 
 
-def _weights(
-    report: Report, stats: Mapping[str, TensorStats | None], say: Words
-) -> Iterator[tuple[str, str]]:
+def _weights(found: WeightFigures, say: Words) -> Iterator[tuple[str, str]]:
     """The values of parameters in a few figures; those that are no numbers also of buffers."""
-    everything = {name: each for name, each in stats.items() if each is not None}
-    known = {each.name: everything[each.name] for each in report.parameters if each.name in everything}
-    values = sum(each.count for each in known.values())
-    yield say("values"), f"{values:,}"
-    low = min((each.min for each in known.values() if each.min is not None), default=None)
-    high = max((each.max for each in known.values() if each.max is not None), default=None)
-    if low is not None and high is not None:
-        yield say("range"), say("range-text").format(low=f"{low:.4g}", high=f"{high:.4g}")
-        far = max(known, key=lambda name: known[name].absmax or 0)
-        yield say("largest-value"), f"{known[far].absmax:.4g} ({far})"
-    zeros = sum(each.zeros for each in known.values())
-    yield say("zeros"), f"{zeros:,} ({share(zeros, values)})" if zeros else "0"
-    for key, count in (("nan", _nan), ("inf", _inf)):
-        yield say(key), _strange(everything, count, say)
+    yield say("values"), f"{found.count:,}"
+    if found.low is not None and found.high is not None:
+        yield say("range"), say("range-text").format(low=f"{found.low:.4g}", high=f"{found.high:.4g}")
+    if found.largest is not None:
+        yield say("largest-value"), f"{found.largest:.4g} ({found.largest_in})"
+    yield say("zeros"), f"{found.zeros:,} ({share(found.zeros, found.count)})" if found.zeros else "0"
+    yield say("nan"), _strange(found.nan, say)
+    yield say("inf"), _strange(found.inf, say)
 
 
-def _nan(stats: TensorStats) -> int:
-    return stats.nan
-
-
-def _inf(stats: TensorStats) -> int:
-    return stats.inf
-
-
-def _strange(stats: Mapping[str, TensorStats], count: Callable[[TensorStats], int], say: Words) -> str:
+def _strange(counts: Mapping[str, int], say: Words) -> str:
     """How many values are no numbers, and in which tensors."""
-    names = [name for name, each in stats.items() if count(each)]
-    if not names:
+    if not counts:
         return "0"
-    more = f" {say('and-more').format(n=len(names) - 3)}" if len(names) > 3 else ""
-    where = say("strange").format(names=", ".join(names[:3]) + more)
-    return f"{sum(map(count, stats.values())):,} {where}"
+    more = f" {say('and-more').format(n=len(counts) - 3)}" if len(counts) > 3 else ""
+    where = say("strange").format(names=", ".join([*counts][:3]) + more)
+    return f"{sum(counts.values()):,} {where}"
 
 
 def _matching(found: Matching, say: Words, width: int, verbose: bool) -> str:

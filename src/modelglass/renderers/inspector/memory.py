@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from modelglass.renderers._escape import fitted, printable
@@ -14,7 +13,7 @@ from modelglass.renderers.inspector.words import said, words
 
 if TYPE_CHECKING:
     from modelglass.renderers.inspector.words import Words
-    from modelglass.report import Estimate, Inspection, LiveTensor, Memory
+    from modelglass.report import AlikeTensors, Estimate, Inspection, Memory
 
 SHOWN_LARGEST = 3
 
@@ -38,8 +37,8 @@ def sections(inspection: Inspection, say: Words, language: str, width: int) -> I
     if "mixed" in inspection.unknown:
         why = reason(inspection.unknown["mixed"], say)
         yield sentence(f"{_mixed_title(inspection, say)}: {why}", width)
-    if trained.memory.largest:
-        listed = _largest(trained.memory, say, language, width)
+    if inspection.largest:
+        listed = _largest(inspection.largest, trained.memory.peak_nbytes, say, language, width)
         yield f"{say('dominates')}:\n" + "\n".join(listed)
     excluded = ", ".join(said(language, each) for each in trained.memory.excludes)
     if excluded:
@@ -82,18 +81,15 @@ def _mixed_title(inspection: Inspection, say: Words) -> str:
     return say("mixed").format(dtype=inspection.mixed_dtype)
 
 
-def _largest(memory: Memory, say: Words, language: str, width: int) -> list[str]:
-    """The tensors that take most at the peak, those of one size and kind together."""
-    alike: dict[tuple[object, ...], list[LiveTensor]] = defaultdict(list)
-    for tensor in memory.largest:
-        alike[tensor.nbytes, tensor.category, tensor.shape, tensor.dtype].append(tensor)
-    lines = []
-    for tensor, *others in list(alike.values())[:SHOWN_LARGEST]:
-        times = 1 + len(others)
-        amount = say("times").format(n=times, size=mebibytes(tensor.nbytes)) if times > 1 else ""
+def _largest(
+    found: Sequence[AlikeTensors], peak_nbytes: int, say: Words, language: str, width: int
+) -> Iterator[str]:
+    """The tensors that take most at the peak, those that are alike together."""
+    for alike in found[:SHOWN_LARGEST]:
+        tensor, amount = alike.first, mebibytes(alike.first.nbytes)
+        if alike.count > 1:
+            amount = say("times").format(n=alike.count, size=amount)
         place = tensor.name or ", ".join(filter(None, (tensor.module, tensor.op)))
         what = f"{said(language, tensor.category)} {shape_text(tensor.shape)} {tensor.dtype or ''}".rstrip()
-        part = share(times * tensor.nbytes, memory.peak_nbytes)
-        text = f"{amount or mebibytes(tensor.nbytes)}, {part}: {what}" + (f" ({place})" if place else "")
-        lines.append(INDENT + fitted(printable(text), max(40, width - len(INDENT))))
-    return lines
+        text = f"{amount}, {share(alike.nbytes, peak_nbytes)}: {what}" + (f" ({place})" if place else "")
+        yield INDENT + fitted(printable(text), max(40, width - len(INDENT)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -16,6 +17,7 @@ from modelglass.renderers.flow.layout.parts import Item, Link
 
 _BESIDE_BOX, _BESIDE_LINE = 26.0, 16.0
 _ROUNDS = 30
+_PATIENCE = 250_000  # columns asked whether they are in the way, in all rounds
 _LINE_TO_LINE, _BOX_TO_BOX, _BOX_TO_LINE = 8, 4, 1  # how much a part wants to be straight
 
 
@@ -25,6 +27,7 @@ class _Column:
 
     shifts: dict[Item, float] = field(default_factory=dict)
     x: float = 0.0
+    rank: int = 0  # no column has one of a lower rank on its right
 
 
 def place(layers: Sequence[Sequence[Item]], parts: Sequence[Link]) -> None:
@@ -138,6 +141,8 @@ def _pack(layers: Sequence[Sequence[Item]], columns: list[_Column], column_of: d
             if not waiting[right]:
                 ready.append(right)
     columns[:] = ready
+    for rank, column in enumerate(columns):
+        column.rank = rank
 
 
 def _relax(
@@ -146,18 +151,23 @@ def _relax(
     columns: Sequence[_Column],
     column_of: dict[Item, _Column],
 ) -> None:
-    """Move each column to where it is pulled, pushing others aside where that shortens lines in all."""
+    """Move each column to where it is pulled, pushing others aside where that shortens lines in all.
+
+    In a large picture that ends when patience does: what is gained then is little.
+    """
     sides: _Sides = {True: defaultdict(list), False: defaultdict(list)}
     for (left, right), distance in _neighbours(layers, column_of).items():
         sides[True][left].append((right, distance))
         sides[False][right].append((left, -distance))
     pulls = _pulls(parts, column_of)
+    patience = _PATIENCE
     for turn in range(_ROUNDS):
         moved = 0.0
         for column in columns if turn % 2 else reversed(columns):
-            if pulls[column]:
-                moved += _moved(column, sides, pulls)
-        if turn > 1 and moved < 0.5:
+            if pulls[column] and patience > 0:
+                by, asked = _moved(column, sides, pulls)
+                moved, patience = moved + by, patience - asked
+        if patience <= 0 or (turn > 1 and moved < 0.5):
             break
 
 
@@ -166,34 +176,36 @@ _Sides: TypeAlias = dict[bool, dict[_Column, list[tuple[_Column, float]]]]
 _Pulls: TypeAlias = dict[_Column, list[tuple[_Column, float, int]]]
 
 
-def _moved(column: _Column, sides: _Sides, pulls: _Pulls) -> float:
-    """Move one column as far as helps; how far that was."""
+def _moved(column: _Column, sides: _Sides, pulls: _Pulls) -> tuple[float, int]:
+    """Move one column as far as helps; how far that was, and how many columns were asked."""
     before = column.x
     wanted = _middle([(other.x + by, weight) for other, by, weight in pulls[column]])
     if abs(wanted - before) < 0.01:
-        return 0.0
+        return 0.0, len(pulls[column])
     pushed = _pushed(column, wanted, sides)
+    asked = sum(len(sides[wanted > before][each]) + len(pulls[each]) for each in pushed)
     if len(pushed) > 1 and _length(pushed, pulls) >= _length({each: each.x for each in pushed}, pulls):
         limits = [other.x - by for other, by in sides[wanted > before][column]]
         free = min(limits) if wanted > before else max(limits)
         pushed = {column: min(wanted, free) if wanted > before else max(wanted, free)}
     for each, x in pushed.items():
         each.x = x
-    return abs(column.x - before)
+    return abs(column.x - before), asked
 
 
 def _pushed(column: _Column, x: float, sides: _Sides) -> dict[_Column, float]:
     """Where columns stand after one has moved there and has pushed those in its way."""
     rightward = x > column.x
-    pushed, waiting = {column: x}, [column]
+    sign = 1 if rightward else -1
+    pushed, waiting = {column: x}, [(sign * column.rank, column)]
     while waiting:
-        pushing = waiting.pop()
+        _, pushing = heappop(waiting)  # all that could push it further have been here before
         for other, by in sides[rightward][pushing]:
             limit = pushed[pushing] + by
-            at = pushed.get(other, other.x)
-            if limit > at + 1e-6 if rightward else limit < at - 1e-6:
+            if sign * (limit - pushed.get(other, other.x)) > 1e-6:
+                if other not in pushed:
+                    heappush(waiting, (sign * other.rank, other))
                 pushed[other] = limit
-                waiting.append(other)
     return pushed
 
 

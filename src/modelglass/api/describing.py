@@ -1,10 +1,9 @@
-"""What a model that code builds, and a checkpoint beside it, have to do with each other."""
+"""What one inspection is put together from: counts by type, memory, how data are scaled, what fits what."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,18 @@ from modelglass.errors import FileError
 
 if TYPE_CHECKING:
     from modelglass.formats.reading import Reading
-    from modelglass.report import Estimate, Json, Matching, Model, Report, TypeCount, Values
+    from modelglass.report import (
+        AlikeTensors,
+        Estimate,
+        Json,
+        Matching,
+        Model,
+        Note,
+        Report,
+        TypeCount,
+        Values,
+        WeightFigures,
+    )
 
 
 def by_type(report: Report) -> tuple[TypeCount, ...]:
@@ -38,43 +48,39 @@ def estimate(report: Report) -> Estimate | None:
     return estimate(report)
 
 
-def match(native: Any, report: Report, checkpoint: Report) -> Matching:
-    """The tensors of a checkpoint against those that the model would load.
+def weight_figures(report: Report) -> WeightFigures | None:
+    """The values of a checkpoint's weights in a few figures; None: they were not read."""
+    from modelglass.analyses.weight_figures import weight_figures
 
-    Some libraries store a model under other names, or weights apart that the model holds as one. A checkpoint
-    may be in either form: the one that leaves fewer tensors over counts.
+    return weight_figures(report)
+
+
+def largest_at_peak(report: Report) -> tuple[AlikeTensors, ...]:
+    """The tensors that take most at the peak of a run."""
+    from modelglass.analyses.estimate import largest_at_peak
+
+    return () if report.memory is None else largest_at_peak(report.memory)
+
+
+def match(native: Any, report: Report, checkpoint: Report) -> tuple[Matching, tuple[Note, ...]]:
+    """The tensors of a checkpoint against those that the model would load; and what could not be found out.
+
+    Some libraries store a model under other names, or weights apart that the model holds as one.
     """
-    from modelglass.analyses.matching import match
+    from modelglass.analyses.matching import match, match_stored
+    from modelglass.configs.stored import stored_form
+    from modelglass.report import Note
 
     found = match(report.model, checkpoint.model, unsaved=adapter_of(native, native).unsaved(native))
-    stored = None if found.complete else _as_stored(native, report.model)
-    if stored is None:
-        return found
-    other = replace(match(stored, checkpoint.model), library="transformers")
-    return min(found, other, key=_left_over)
-
-
-def _as_stored(native: Any, model: Model) -> Model | None:
-    """The model with the tensors that its library would write; None: they are its own."""
-    from modelglass.configs.stored import stored_form
-    from modelglass.report import Tensor
-
-    own = {tensor.name: tensor for tensor in model.tensors}
-    form = stored_form(native)
-    if form is None:
-        return None
-    tensors = []
-    for name, each in form.items():
-        known = own.get(each.name or "")
-        made = Tensor(
-            name=name, kind="parameter", shape=each.shape, dtype=each.dtype, storage=f"stored {name}"
+    form, problem = (None, None) if found.complete else stored_form(native)
+    if problem is not None:
+        text = (
+            f"in which form transformers stores this model could not be found out ({problem}); tensors were"
         )
-        tensors.append(made if known is None else replace(known, name=name))
-    return replace(model, tensors=tuple(tensors))
-
-
-def _left_over(matching: Matching) -> int:
-    return len(matching.missing) + len(matching.unexpected) + len(matching.reshaped)
+        return found, (Note(code="stored-form-unknown", text=f"{text} compared by the model's own names"),)
+    if form is None:
+        return found, ()
+    return match_stored(report.model, form, checkpoint.model, own=found, library="transformers"), ()
 
 
 def in_training(native: Any) -> AbstractContextManager[None]:
@@ -94,15 +100,10 @@ def normalisation_of(native: Any, report: Report) -> dict[str, Json]:
 
 def normalisation_in(path: Path, report: Report) -> dict[str, Json]:
     """How the data of a checkpoint's model are scaled: by what is beside the model, and by its buffers."""
-    from modelglass.analyses.normalisation import constants, settings
+    from modelglass.analyses.normalisation import constants, said_by
     from modelglass.checkpoints import inspect_file
 
-    said: dict[str, Json] = {}
-    for part in () if report.checkpoint is None else report.checkpoint.parts:
-        if part.kind == "normalisation":
-            said[part.key] = part.value
-        elif part.kind == "hyper-parameters":
-            said |= settings({part.key: part.value})
+    said = {} if report.checkpoint is None else said_by(report.checkpoint.parts)
     if not constants(report.model):
         return said
     found: dict[str, Json] = {}
