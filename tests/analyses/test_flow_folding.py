@@ -303,3 +303,21 @@ def test_blocks_in_blocks_are_folded_at_every_depth() -> None:
     found = drawn(nn.Sequential(*(stack() for _ in range(4))), depth=3)
     assert [n.count for n in found.nodes if n.kind == "group"] == [4, 3]
     assert wires(found, carried=True) >= {("relu → add", "norm"), ("3", "norm")}
+
+
+def test_what_comes_from_each_repetition_is_told_from_what_comes_from_the_last() -> None:
+    def of_all(self: Any, x: torch.Tensor) -> torch.Tensor:
+        given = [x := block(x) for block in self.blocks]
+        return torch.stack(given).sum(0)
+
+    def of_the_last(self: Any, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return torch.stack([x] * len(self.blocks)).sum(0)
+
+    for forward, each in ((of_all, True), (of_the_last, False)):
+        found = drawn(Apply(forward, blocks=blocks(6)))
+        stacked = node(found, "stack → sum")
+        assert [edge.each for edge in found.edges if edge.target == stacked.id] == [each]
+        assert ("each of blocks.0" in mg.render(found)) == each
+        assert ("from each" in mg.render(found, "mermaid")) == each

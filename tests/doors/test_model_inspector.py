@@ -499,18 +499,18 @@ def test_a_configuration_may_be_called_anything(folder: Path) -> None:
 def test_a_form_of_storage_that_cannot_be_found_out_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from transformers import BertConfig, BertModel, core_model_loading
+    from transformers import BertConfig, BertForMaskedLM, core_model_loading
 
     def fails(*args: Any) -> None:
         raise KeyError("a weight")
 
     monkeypatch.setattr(core_model_loading, "revert_weight_conversion", fails)
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    native = BertModel(BertConfig(**sizes, vocab_size=50, max_position_embeddings=24))
+    native = BertForMaskedLM(BertConfig(**sizes, vocab_size=50, max_position_embeddings=24))
     (tmp_path / "config.json").write_text(native.config.to_json_string())
     state = native.state_dict()
     torch.save(state, tmp_path / "whole.pt")
-    del state["pooler.dense.bias"]
+    del state["bert.embeddings.LayerNorm.bias"]
     torch.save(state, tmp_path / "lacking.pt")
     codes = {}
     for name in ("whole.pt", "lacking.pt"):

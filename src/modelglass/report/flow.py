@@ -42,13 +42,15 @@ class FlowNode:
 class FlowEdge:
     """Data that goes from one node to another; never to or from a group.
 
-    A `carried` edge goes from one repetition of a group or module to the next one.
+    A `carried` edge goes from one repetition of a group or module to the next one. What leaves a repetition
+    comes from the last of them, unless it comes from `each`.
     """
 
     source: str
     target: str
     dims: Dims = ()
     carried: bool = False
+    each: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

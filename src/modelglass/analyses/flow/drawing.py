@@ -19,6 +19,7 @@ class Sheet:
 
     nodes: dict[str, FlowNode] = field(default_factory=dict)
     edges: dict[_Ends, Dims] = field(default_factory=dict)
+    made: dict[_Ends, set[int]] = field(default_factory=dict)  # the operators that made what goes along them
     dims: dict[str, dict[Dims, None]] = field(default_factory=dict)  # of what nodes give to others
     tensors: dict[str, dict[str, None]] = field(default_factory=dict)
     at: dict[int, str] = field(default_factory=dict)  # the node that an operator is drawn in
@@ -34,9 +35,13 @@ class Sheet:
         """What the next node is called."""
         return f"n{len(self.nodes)}"
 
-    def connect(self, source: str, target: str, dims: Dims, *, carried: bool = False) -> None:
+    def connect(
+        self, source: str, target: str, dims: Dims, *, carried: bool = False, maker: int | None = None
+    ) -> None:
         """Put an edge between two nodes, which have at most one of a kind."""
         self.edges.setdefault((source, target, carried), dims)
+        if maker is not None:
+            self.made.setdefault((source, target, carried), set()).add(maker)
         self.dims.setdefault(source, {})[dims] = None
 
 
@@ -63,13 +68,14 @@ class Draughtsman:
 
     def connect(self, number: int, target: str, *, carried: bool = False) -> None:
         """Draw an edge from whatever made a number; what was made from parameters alone is named instead."""
+        original = self.trace.made_by.get(origin(number, self.picture.passed))
         number = self.picture.source(number)
         maker = self.trace.made_by.get(number)
         sources = self.inputs.get(number, []) if maker is None else []
         if maker is not None and maker in self.sheet.at:
             sources = [self.sheet.at[maker]]
         for source in sources:
-            self.sheet.connect(source, target, self.dims(number), carried=carried)
+            self.sheet.connect(source, target, self.dims(number), carried=carried, maker=original)
         if not sources:
             held = self.picture.relevance.held.get(number, ())
             self.sheet.tensors.setdefault(target, {}).update(dict.fromkeys(held))
@@ -191,14 +197,25 @@ class Draughtsman:
         return sum(each.total.params for each in counted if each is not None) or None
 
 
-def edges_of(sheet: Sheet) -> tuple[FlowEdge, ...]:
+def edges_of(sheet: Sheet, picture: Picture) -> tuple[FlowEdge, ...]:
     """The edges, in the order of their sources."""
     order = {name: place for place, name in enumerate(sheet.nodes)}
     found = sorted(sheet.edges.items(), key=lambda each: (order[each[0][0]], order[each[0][1]], each[0][2]))
     return tuple(
-        FlowEdge(source=source, target=target, dims=dims, carried=carried)
+        FlowEdge(
+            source=source,
+            target=target,
+            dims=dims,
+            carried=carried,
+            each=not carried and _from_each(sheet.made.get((source, target, carried), set()), picture),
+        )
         for (source, target, carried), dims in found
     )
+
+
+def _from_each(makers: set[int], picture: Picture) -> bool:
+    """Whether one operator, as it is drawn, stands for several of those that made what goes along an edge."""
+    return len({picture.shown(maker) for maker in makers}) < len(makers)
 
 
 def _below(path: str, group: str) -> str:

@@ -52,7 +52,7 @@ def flow(
     return Flow(
         name=model.name,
         nodes=tuple(_finished(sheet, _stages(sheet, picture, blocks))),
-        edges=edges_of(sheet),
+        edges=edges_of(sheet, picture),
         symbols=() if symbols is None else symbols.symbols,
         depth=depth,
         notes=tuple(_notes(sheet, picture, loose)),

@@ -28,6 +28,7 @@ def _styles() -> str:
         ".group.light rect{fill:#f6f8fb}",
         ".edge path{stroke:#64748b;stroke-width:1.3;fill:none}",
         ".edge .head,.head.carried{fill:#64748b;stroke:none}",
+        ".each .line{stroke-width:3}",
         ".carried .line,path.edge.carried{stroke:#64748b;stroke-width:1.3;fill:none;stroke-dasharray:4 3}",
         ".edge:hover path{stroke-width:2.4}",
     ]

@@ -16,6 +16,7 @@ STAGES: Mapping[Stage, str] = {
     "output": "Output",
 }
 NEXT = "to the next"  # what a carried edge does
+EACH = "from each"  # of the repetitions, not from the last alone
 # All that the text says of its own; a door may say it in another language.
 ENGLISH: Mapping[str, str] = {
     **{str(stage): word for stage, word in STAGES.items()},
@@ -23,6 +24,7 @@ ENGLISH: Mapping[str, str] = {
     "parameters": "parameters",
     "next": NEXT,
     "each-next": f", each {NEXT}",
+    "each": "each of {name}",
     "tried": "{line} (ran with {sizes}, too)",
     "and": " and ",
     "tensors": "[name]: a parameter or buffer that operators read themselves",

@@ -79,6 +79,9 @@ def _edge(edge: FlowEdge) -> str:
     if edge.carried:
         label = f"{_words.NEXT} {label}"
         more = ", style=dashed, constraint=false"
+    elif edge.each:
+        label = f"{_words.EACH} {label}"
+        more = ", style=bold"
     return f"{_quoted(edge.source)} -> {_quoted(edge.target)} [label={_quoted(label)}{more}];"
 
 

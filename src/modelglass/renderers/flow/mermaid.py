@@ -82,7 +82,7 @@ def _title_of(group: FlowNode) -> str:
 
 
 def _edge(edge: FlowEdge, shapes: bool) -> str:
-    texts = [_words.NEXT] if edge.carried else []
+    texts = [_words.NEXT] if edge.carried else [_words.EACH] if edge.each else []
     if shapes:
         texts.append(_words.shape(edge.dims))
     label = f'|"{_label(", ".join(texts))}"|' if texts else ""

@@ -211,9 +211,9 @@ def _edge(flow: Flow, edge: FlowEdge, route: Route) -> Iterator[str]:
         for node in flow.nodes
         if node.id in (edge.source, edge.target)
     }
-    note = f" {_words.NEXT}" if edge.carried else ""
+    note = f" {_words.NEXT}" if edge.carried else f" {_words.EACH}" if edge.each else ""
     told = f"{ends[edge.source]} → {ends[edge.target]}{note} {_words.shape(edge.dims)}"
-    style = " carried" if edge.carried else ""
+    style = " carried" if edge.carried else " each" if edge.each else ""
     last = route[-1]
     yield (
         f'<g class="edge{style}" data-from={_quoted(edge.source)} data-to={_quoted(edge.target)}>'

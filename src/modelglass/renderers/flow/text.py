@@ -75,7 +75,10 @@ class _Diagram:
         self._place = {node.id: index for index, node in enumerate(self._order)}
         self._sources: dict[str, list[str]] = defaultdict(list)
         self._next: dict[str, list[str]] = defaultdict(list)
+        self._each: set[tuple[str, str]] = set()
         for edge in flow.edges:
+            if edge.each:
+                self._each.add((edge.source, edge.target))
             known = self._next[edge.source] if edge.carried else self._sources[edge.target]
             end = edge.target if edge.carried else edge.source
             if end not in known:
@@ -173,14 +176,18 @@ class _Diagram:
     def _from(self, node: FlowNode, row: lanes.Row) -> str:
         """Where its inputs come from, unless it is the one thing that the line above leads to."""
         sources = self._sources.get(node.id, [])
-        plain = len(sources) == 1 and sources[0] in row.drawn
+        plain = len(sources) == 1 and sources[0] in row.drawn and (sources[0], node.id) not in self._each
         if plain and self._place[node.id] - self._place[sources[0]] <= _FAR:
             sources = []
         names = [
-            *(self._names.of(source, node.id) for source in sources),
+            *(self._source(source, node.id) for source in sources),
             *(f"[{name}]" for name in _words.tensors_of(node)),
         ]
         return f"← {', '.join(names)}" if names else ""
+
+    def _source(self, source: str, target: str) -> str:
+        name = self._names.of(source, target)
+        return self._say["each"].format(name=name) if (source, target) in self._each else name
 
 
 def _params(node: FlowNode) -> str:
