@@ -1,9 +1,13 @@
-"""Every kind of flow, drawn by a browser: SVG as it is, Mermaid and DOT by the libraries that pages use."""
+"""Flows of every kind, those of real models too, drawn by a browser.
+
+SVG is drawn as it is, Mermaid and DOT by the libraries that pages use.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import model_flows
 import pytest
 from places import PICTURES, library
 from playwright.sync_api import Page
@@ -12,7 +16,8 @@ import build_flow
 from modelglass.renderers._escape import printable
 from modelglass.renderers.flow import dot, mermaid, svg
 
-NAMES = sorted(build_flow.FLOWS)
+FLOWS = {**build_flow.FLOWS, **model_flows.FLOWS}
+NAMES = sorted(FLOWS)
 HALF_A_PIXEL = 0.5
 
 BOXES = """() => [...document.querySelectorAll('[data-node]')].map(node => {
@@ -55,7 +60,7 @@ def shot(page: Page, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_texts_lie_within_their_boxes(name: str, page: Page, tmp_path: Path) -> None:
-    flow = build_flow.FLOWS[name]()
+    flow = FLOWS[name]()
     path = tmp_path / f"{name}.svg"
     path.write_text(svg.render(flow), encoding="utf-8")
     page.goto(path.as_uri())
@@ -79,7 +84,7 @@ def _inside(inner: dict[str, float], outer: dict[str, float]) -> bool:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_edge_is_a_line(name: str, page: Page) -> None:
-    flow = build_flow.FLOWS[name]()
+    flow = FLOWS[name]()
     page.set_content(svg.render(flow))
     lines = page.evaluate(LINES)
     once = {node.id for node in flow.nodes if node.count == 1}
@@ -107,7 +112,7 @@ def _brightness(colour: str) -> float:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_mermaid_draws_it_with_every_label(name: str, page: Page) -> None:
-    flow = build_flow.FLOWS[name]()
+    flow = FLOWS[name]()
     page.set_content("<body></body>")
     page.add_script_tag(path=library("mermaid/dist/mermaid.min.js"))
     theme = "dark" if page.scheme == "dark" else "default"  # type: ignore[attr-defined]
@@ -134,7 +139,7 @@ def _spaced(label: str) -> str:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_graphviz_draws_it_with_every_label(name: str, page: Page, tmp_path: Path) -> None:
-    flow = build_flow.FLOWS[name]()
+    flow = FLOWS[name]()
     empty = tmp_path / "empty.html"  # the library wants to know where it is
     empty.write_text("<!doctype html><meta charset=utf-8><body></body>")
     page.goto(empty.as_uri())

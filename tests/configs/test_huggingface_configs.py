@@ -352,3 +352,24 @@ def test_an_index_and_a_report_are_no_configurations(tmp_path: Path) -> None:
     assert is_config_target(written(tmp_path, {"model_type": "bert"}))
     assert is_config_target(tmp_path / "model.yaml")
     assert not is_config_target(tmp_path / "model.pt")
+
+
+@pytest.mark.parametrize(
+    ("name", "type", "shape"),
+    [
+        ("BertForMultipleChoice", "bert", (2, 3, 16)),
+        ("VisualBertForMultipleChoice", "visual_bert", (2, 3, 16)),  # which no table of transformers has
+        ("GPT2ForSequenceClassification", "gpt2", (1, 16)),  # it cannot tell padding
+        ("BertForSequenceClassification", "bert", (2, 16)),
+    ],
+    ids=["choice", "unlisted-choice", "classifier", "classifier-with-padding"],
+)
+def test_what_a_class_is_for_says_how_its_texts_come(
+    name: str, type: str, shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    gpt = {"n_embd": 32, "n_layer": 1, "n_head": 2}
+    written(tmp_path, {"architectures": [name], "model_type": type, **(gpt if type == "gpt2" else sizes)})
+    report = mg.inspect(tmp_path)
+    assert report.run.failure is None
+    assert report.run.inputs[0].shape == shape

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import random
 import re
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations, pairwise
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 import build_flow
-from modelglass.renderers.flow import svg
-from modelglass.renderers.flow._measure import text_width
-from modelglass.renderers.flow.layout import Picture, Place, laid_out
+from modelglass.renderers.flow import _words, svg
+from modelglass.renderers.flow._measure import shortened, text_width
+from modelglass.renderers.flow.layout import Picture, Place, laid_out, placing
 from modelglass.report import Flow, FlowEdge
 
 Golden = Callable[[str, str], None]
@@ -176,6 +177,34 @@ def test_valid_xml_with_every_node_and_edge_and_texts_in_their_boxes(name: str) 
                 assert x + half < right, text
 
 
+def test_places_in_lists_are_counted_in_the_legend() -> None:
+    cached = [f"past.{layer}.{side}.2" for layer in range(32) for side in (0, 1)]
+    keys = [f"past.{layer}.0.1" for layer in range(1200)]
+    flow = build_flow.Sketch("Cached").flow(
+        build_flow.symbol("L", 7, "x.1", *cached),
+        build_flow.symbol("H", 8, *keys),
+        build_flow.symbol("B", 2, "args.0.0", "args.1.0", "x.0"),
+    )
+    assert list(_words.legend(flow)) == [
+        "L = 7: x.1, past.*.*.2 × 64",
+        "H = 8: past.*.0.1 × 1,200",
+        "B = 2: args.0.0, args.1.0, x.0",
+    ]
+
+
+@pytest.mark.parametrize("text", ["a long name", "Ünïcode → ×", "모델 구조", "W" * 5_000, "e\u0301" * 40])
+@pytest.mark.parametrize("room", [0.0, 5.0, 12.0, 50.0, 200.0])
+def test_a_text_is_cut_as_late_as_its_room_allows(text: str, room: float) -> None:
+    shown = shortened(text, room, 11.0)
+    if shown != text:
+        kept = len(shown) - 1
+        assert shown == f"{text[:kept]}…"
+        assert kept == 0 or text_width(shown, 11.0) <= room + 1e-9
+        assert text_width(f"{text[: kept + 1]}…", 11.0) > room - 1e-9
+    else:
+        assert text_width(text, 11.0) <= room
+
+
 def test_a_picture_needs_nothing_and_runs_nothing() -> None:
     shown = svg.render(build_flow.hostile())
     root = ElementTree.fromstring(shown)
@@ -190,10 +219,58 @@ def test_a_picture_needs_nothing_and_runs_nothing() -> None:
     assert not re.search(r"[\x00-\x08\x0b-\x1f]", shown)
 
 
-def test_three_hundred_nodes_take_no_time_to_speak_of() -> None:
-    began = time.process_time()
-    svg.render(build_flow.large(300))
-    assert time.process_time() - began < 5
+def tangled(nodes: int, readings: int) -> Flow:
+    """Each node reads so many others from anywhere above."""
+    chance = random.Random(nodes)
+    sketch = build_flow.Sketch("Tangled")
+    made = [sketch.input("x", "B", "64")]
+    for index in range(nodes):
+        sources = sorted({chance.choice(made) for _ in range(readings)})
+        made.append(sketch.module(f"layers.{index}", "Linear", *sources, dims=("B", "64")))
+    sketch.output("output", made[-1])
+    return sketch.flow()
+
+
+@pytest.mark.parametrize(("nodes", "readings"), [(500, 2), (200, 40)])
+def test_columns_are_pushed_a_limited_number_of_times(
+    nodes: int, readings: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One push meets each column once, and pushing ends."""
+    pushes: list[list[object]] = []
+    pushed, pop = placing._pushed, placing.heappop
+
+    def push(*args: Any) -> Any:
+        pushes.append([])
+        return pushed(*args)
+
+    def popped(waiting: list[Any]) -> Any:
+        found = pop(waiting)
+        pushes[-1].append(found[1])
+        return found
+
+    monkeypatch.setattr(placing, "_pushed", push)
+    monkeypatch.setattr(placing, "heappop", popped)
+    picture_of(tangled(nodes, readings))
+    assert all(len(met) == len(set(met)) for met in pushes)
+    assert sum(map(len, pushes)) <= placing._PATIENCE + max(map(len, pushes))
+
+
+def test_a_tangle_is_laid_out_without_overlaps() -> None:
+    places = picture_of(tangled(150, 3)).places
+    assert not any(overlap(one, other) for one, other in combinations(places.values(), 2))
+
+
+def test_a_long_straight_line_has_no_corners_on_its_way() -> None:
+    """However many layers it passes: files grow with what bends."""
+    sketch = build_flow.Sketch("Long")
+    x = made = sketch.input("x", "B")
+    for index in range(40):
+        made = sketch.module(f"layers.{index}", "Linear", made)
+    sketch.output("output", sketch.ops("add", made, x))
+    longest = max(
+        (route for _, route in picture_of(sketch.flow()).routes), key=lambda route: route[-1].y - route[0].y
+    )
+    assert len(longest) < 10
 
 
 def test_a_flow_of_nothing_is_a_picture_of_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import islice, product
 from typing import Any
@@ -23,8 +24,10 @@ _MOST_TOGETHER = 16
 def candidates(facts: Facts) -> list[Way]:
     """Ways to make arguments by name, each when it is called; None where a way is none after all."""
     there = modalities.present(facts)
+    # What a class that is in none of the library's tables is for, only trying can tell.
+    unlisted: list[Way] = [] if facts.tables else [partial(_plain, replace(facts, has_choices=True))]
     if _is_plain(facts, there):
-        return [partial(_plain, facts)]
+        return [partial(_plain, facts), *unlisted]
     ways: list[Way] = []
     for chosen in _choices(there):
         if facts.takes("input_ids"):
@@ -37,7 +40,7 @@ def candidates(facts: Facts) -> list[Way]:
         last.append(lambda: {"input_ids": text.coded_ids(facts)})
     if facts.takes("encoder_hidden_states"):
         last.append(lambda: {**_plain(facts), **_made(facts, ["encoder_hidden_states"])})
-    return [*ways, *last]
+    return [*ways, *last, *unlisted]
 
 
 def _is_plain(facts: Facts, there: list[Modality]) -> bool:

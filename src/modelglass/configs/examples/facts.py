@@ -34,6 +34,7 @@ class Facts:
     native: Any
     config: Any
     probe: Probe
+    has_choices: bool = False  # texts come several at a time, of which one is chosen
 
     @classmethod
     def of(cls, native: Any, probe: Probe) -> Facts | None:
@@ -60,12 +61,20 @@ class Facts:
 
     def is_for(self, task: str) -> bool:
         """Whether transformers takes a model of this class for that task, as its own tables say."""
-        auto = import_module("transformers.models.auto.modeling_auto")
+        return f"MODEL_FOR_{task}_MAPPING_NAMES" in self.tables
+
+    @cached_property
+    def tables(self) -> frozenset[str]:
+        """The names of transformers' tables of models by task that have the class of this one."""
+        auto = vars(import_module("transformers.models.auto.modeling_auto"))
         classes = {each.__name__ for each in type(self.native).__mro__}
-        for names in getattr(auto, f"MODEL_FOR_{task}_MAPPING_NAMES").values():
-            if not classes.isdisjoint((names,) if isinstance(names, str) else names):
-                return True
-        return False
+        found = set()
+        for name, table in auto.items():
+            if name.startswith("MODEL_") and name.endswith("_MAPPING_NAMES"):
+                listed = ((each,) if isinstance(each, str) else each for each in table.values())
+                if any(not classes.isdisjoint(each) for each in listed):
+                    found.add(name)
+        return frozenset(found)
 
     def takes(self, *names: str) -> bool:
         return all(name in self.parameters for name in names)

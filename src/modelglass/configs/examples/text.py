@@ -21,7 +21,7 @@ def batch(facts: Facts) -> int:
 
 
 def shape(facts: Facts) -> tuple[int, ...]:
-    if facts.is_for("MULTIPLE_CHOICE"):
+    if facts.has_choices or facts.is_for("MULTIPLE_CHOICE"):
         return (batch(facts), _CHOICES, length(facts))
     return (batch(facts), length(facts))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from itertools import accumulate, takewhile
 
 # Parts of the letters' height, in the sans-serif fonts that systems have: those of Helvetica's widths, and a
 # little more for the fonts that are wider.
@@ -25,9 +26,9 @@ def shortened(text: str, room: float, size: float, *, bold: bool = False) -> str
     """The text cut to that room, with an ellipsis where something was lost."""
     if text_width(text, size, bold=bold) <= room:
         return text
-    while text and text_width(f"{text}…", size, bold=bold) > room:
-        text = text[:-1]
-    return f"{text}…"
+    left = room - text_width("…", size, bold=bold)
+    ends = accumulate(text_width(char, size, bold=bold) for char in text)
+    return f"{text[: sum(1 for _ in takewhile(lambda end: end <= left, ends))]}…"
 
 
 def _part(char: str) -> float:

@@ -30,6 +30,7 @@ ENGLISH: Mapping[str, str] = {
     "tensors": "[name]: a parameter or buffer that operators read themselves",
 }
 MOST_SHAPES = 3  # of one node; the others are counted
+MANY_PLACES = 4  # of a symbol, in one list; they are counted
 
 
 def drawn_order(flow: Flow) -> Iterator[FlowNode]:
@@ -126,4 +127,20 @@ def details(node: FlowNode) -> Iterator[str]:
 def legend(flow: Flow) -> Iterator[str]:
     """Each symbol with its size in this run and the places it stands for."""
     for symbol in flow.symbols:
-        yield f"{symbol.name} = {symbol.size:,}: {', '.join(symbol.places)}"
+        yield f"{symbol.name} = {symbol.size:,}: {', '.join(_counted(symbol.places))}"
+
+
+def _counted(places: Sequence[str]) -> Iterator[str]:
+    """The places, those of a list's tensors as one: "cache.*.0 × 32" for the first size of all of them."""
+    alike: dict[str, list[list[str]]] = {}
+    for place in places:
+        parts = place.split(".")
+        inner = ("*" if part.isdecimal() else part for part in parts[1:-1])
+        alike.setdefault(".".join([parts[0], *inner, parts[-1]]), []).append(parts)
+    for every in alike.values():
+        if len(every) < MANY_PLACES:
+            yield from map(".".join, every)
+        else:
+            columns = (set(column) for column in zip(*every, strict=True))
+            name = ".".join("*" if len(column) > 1 else column.pop() for column in columns)
+            yield f"{name} × {len(every):,}"

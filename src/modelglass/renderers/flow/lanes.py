@@ -18,7 +18,6 @@ class Row:
 
     cells: str
     below: str
-    own: int  # the lane of the node's mark
     drawn: frozenset[str]  # the sources whose lines end or branch here
 
 
@@ -49,7 +48,7 @@ def rows(order: Sequence[str], sources: Mapping[str, Sequence[str]], marks: str,
         for lane in ending:
             lanes[lane] = None
         lanes[own] = node if node in spans else None
-        made.append(Row(cells, _passing(lanes), own, frozenset(read)))
+        made.append(Row(cells, _passing(lanes), frozenset(read)))
         while lanes and lanes[-1] is None:
             lanes.pop()
     return made

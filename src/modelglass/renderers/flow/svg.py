@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
@@ -40,9 +40,10 @@ def render(flow: Flow) -> str:
     legend = list(_legend(flow, width, _HEADER + picture.height + 2 * _MARGIN))
     height = _HEADER + picture.height + 2 * _MARGIN + _LEGEND_LINE * (1 + len(flow.symbols))
     left = (width - picture.width) / 2
+    names = {node.id: node.path or node.label or "(root)" for node in flow.nodes}
     body = [
         *_groups(flow, picture),
-        *(line for edge, route in picture.routes for line in _edge(flow, edge, route)),
+        *(line for edge, route in picture.routes for line in _edge(names, edge, route)),
         *(line for id in boxes for line in _node(boxes[id], picture.places[id], looped=id in looped)),
     ]
     name = shortened(printable(flow.name), width - 2 * _MARGIN, _TITLE, bold=True)
@@ -205,14 +206,9 @@ def _rect(place: Place, radius: float, style: str = "") -> str:
     return f'<rect{kind} x="{_n(place.x)}" y="{_n(place.y)}" {size} rx="{_n(radius)}"/>'
 
 
-def _edge(flow: Flow, edge: FlowEdge, route: Route) -> Iterator[str]:
-    ends = {
-        node.id: node.path or node.label or "(root)"
-        for node in flow.nodes
-        if node.id in (edge.source, edge.target)
-    }
+def _edge(names: Mapping[str, str], edge: FlowEdge, route: Route) -> Iterator[str]:
     note = f" {_words.NEXT}" if edge.carried else f" {_words.EACH}" if edge.each else ""
-    told = f"{ends[edge.source]} → {ends[edge.target]}{note} {_words.shape(edge.dims)}"
+    told = f"{names[edge.source]} → {names[edge.target]}{note} {_words.shape(edge.dims)}"
     style = " carried" if edge.carried else " each" if edge.each else ""
     last = route[-1]
     yield (

@@ -20,7 +20,6 @@ _LEAST_SHAPE = 10
 _COMFORT = 44  # cells; names with their sources wrap beyond
 _PARAMS_FROM = 64  # cells of width
 _INDENT = 2  # of nodes under a stage's heading
-_MOST_SOURCES = 5  # by name, where lines show them all
 _FAR = 12  # lines; a source further up is named, though its line leads there
 
 

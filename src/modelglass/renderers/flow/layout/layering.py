@@ -34,15 +34,16 @@ def layered(
 
 def cut(links: Sequence[Link]) -> tuple[list[Item], list[Link]]:
     """Items where lines pass a layer, and the links from layer to layer; a net's lines run as one."""
-    passing: dict[tuple[str, Item, int], Item] = {}
+    ways: dict[tuple[str, Item], list[Item]] = {}
+    passing: list[Item] = []
     parts: dict[tuple[str, Item, Item], Link] = {}
     for link in links:
-        before = link.source
-        for layer in range(link.source.layer + 1, link.target.layer):
-            key = (link.net, link.source, layer)
-            if key not in passing:
-                passing[key] = Item("", _LINE, 0.0, passing=True, layer=layer)
-            parts.setdefault((link.net, before, passing[key]), Link(link.net, before, passing[key]))
-            before = passing[key]
+        way = ways.setdefault((link.net, link.source), [link.source])
+        for layer in range(way[-1].layer + 1, link.target.layer):
+            through = Item("", _LINE, 0.0, passing=True, layer=layer)
+            parts[link.net, way[-1], through] = Link(link.net, way[-1], through)
+            passing.append(through)
+            way.append(through)
+        before = way[link.target.layer - link.source.layer - 1]
         parts.setdefault((link.net, before, link.target), Link(link.net, before, link.target))
-    return list(passing.values()), list(parts.values())
+    return passing, list(parts.values())

@@ -6,6 +6,7 @@ move as one, each to the middle of what it is connected with, as far as its neig
 
 from __future__ import annotations
 
+from bisect import bisect, bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -63,12 +64,15 @@ def _straight(layers: Sequence[Sequence[Item]], parts: Sequence[Link]) -> list[L
     lines: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for part in _most_telling_first(parts, position):
         ends = position[part.source], position[part.target]
-        crosses = any((a - ends[0]) * (b - ends[1]) <= 0 for a, b in lines[part.source.layer])
-        if part.source in taken_below or part.target in taken_above or crosses:
+        if part.source in taken_below or part.target in taken_above:
+            continue
+        beside = lines[part.source.layer]
+        at = bisect(beside, ends)
+        if any((a - ends[0]) * (b - ends[1]) <= 0 for a, b in beside[max(0, at - 1) : at + 1]):
             continue
         taken_below.add(part.source)
         taken_above.add(part.target)
-        lines[part.source.layer].append(ends)
+        beside.insert(at, ends)
         chosen.append(part)
     return chosen
 
@@ -80,9 +84,11 @@ def _most_telling_first(parts: Sequence[Link], position: dict[Item, int]) -> lis
     for part in parts:
         above[part.target].append(position[part.source])
         below[part.source].append(position[part.target])
+    for fellows in (*above.values(), *below.values()):
+        fellows.sort()
 
     def off_middle(fellows: list[int], own: int) -> float:
-        return abs(sorted(fellows).index(own) - (len(fellows) - 1) / 2)
+        return abs(bisect_left(fellows, own) - (len(fellows) - 1) / 2)
 
     def rank(part: Link) -> tuple[float, ...]:
         off = off_middle(below[part.source], position[part.target])

@@ -80,30 +80,42 @@ class _Ways:
         self, links: Sequence[Link], parts: Sequence[Link], tops: Sequence[float], bottoms: Sequence[float]
     ) -> None:
         self._links, self._tops, self._bottoms = links, tops, bottoms
-        self._into: dict[tuple[str, Item], list[Item]] = defaultdict(list)
+        self._into: dict[tuple[str, Item], Item] = {}
         for part in parts:
-            self._into[part.net, part.target].append(part.source)
+            self._into.setdefault((part.net, part.target), part.source)
         self._arrivals = self._spread(parts)
+        self._trails: dict[tuple[str, Item], Route] = {}
 
     def down(self) -> dict[tuple[str, str], Route]:
         return {(link.net, link.target.id): self._route(link) for link in self._links}
 
     def _route(self, link: Link) -> Route:
-        passed: list[Item] = []
-        item = link.target
-        while item is not link.source:
-            (item,) = self._into[link.net, item][:1]
-            passed.insert(0, item)
-        points = [Point(link.source.x + link.source.exit(link.net), link.source.y + link.source.height)]
-        for through in passed:
-            x = through.x + through.exit(link.net)
-            if through.passing:
-                points.append(Point(x, self._tops[through.layer], bent=True))
-            points.append(Point(x, self._bottoms[through.layer]))
+        points = list(self._trail(link))
         arrival = link.target.x + self._arrivals[link.net, link.target]
-        points.append(Point(arrival, self._tops[link.target.layer], bent=True))
-        points.append(Point(arrival, link.target.y))
+        _go(points, Point(arrival, self._tops[link.target.layer], bent=True))
+        _go(points, Point(arrival, link.target.y))
         return tuple(points)
+
+    def _trail(self, link: Link) -> Route:
+        """The way to the gap above the target, which all lines of a net have in common as far as they go."""
+        last = self._into[link.net, link.target]
+        passed: list[Item] = []
+        item = last
+        while (link.net, item) not in self._trails:
+            passed.append(item)
+            if item is link.source:
+                break
+            item = self._into[link.net, item]
+        points = list(self._trails.get((link.net, item), ()))
+        for through in reversed(passed):
+            x = through.x + through.exit(link.net)
+            if through is link.source:
+                points.append(Point(x, through.y + through.height))
+            else:
+                _go(points, Point(x, self._tops[through.layer], bent=True))
+            _go(points, Point(x, self._bottoms[through.layer]))
+            self._trails[link.net, through] = tuple(points)
+        return self._trails[link.net, last]
 
     def _spread(self, parts: Sequence[Link]) -> dict[tuple[str, Item], float]:
         """Where each net goes into each item: beside the straight one, in the order in which they come."""
@@ -144,3 +156,10 @@ class _Ways:
 def _is_straight(part: Link) -> bool:
     dx = part.source.x + part.source.exit(part.net) - part.target.x - part.target.entry(part.net)
     return abs(dx) < 0.5
+
+
+def _go(points: list[Point], to: Point) -> None:
+    """Go on to a point; what lies between on one upright line is no corner."""
+    if len(points) > 1 and points[-2].x == points[-1].x == to.x:
+        points.pop()
+    points.append(to)
