@@ -99,7 +99,7 @@ def test_lines_lead_from_every_source_to_its_reader(name: str, most: int) -> Non
     drawn = 0
     for node in order:
         for source in rows[node].drawn:
-            lane = 2 * rows[source].own
+            lane = rows[source].cells.index("●")
             between = order[order.index(source) + 1 : order.index(node)]
             assert all(rows[other].cells[lane] in "│├┤┼" for other in between)
             assert rows[node].cells[lane] in "●╰╯┴├┤┼"
