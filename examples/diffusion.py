@@ -1,6 +1,6 @@
 """A diffusion transformer over the signals of 5,160 sensors, as `examples/diffusion.yaml` configures it.
 
-modelglass flow examples/diffusion.yaml
+modelglass flow examples/diffusion.yaml --inputs examples/diffusion.py::batch
 model-inspector --config examples/diffusion.yaml --inputs examples/diffusion.py::batch --batch-size 512
 """
 
