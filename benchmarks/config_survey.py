@@ -304,6 +304,7 @@ def reason(text: str) -> str:
     said = text.partition(" | given")[0].replace("`", "'")
     said = re.sub(r"\S*/config\.json: ", "", said)
     said = re.sub(r"^(TargetError|RuntimeError): ", "", said)
+    said = re.sub(r" from '/.*", "", said)  # where a package is on this machine
     said = re.sub(r"^(building|reading it as) an? (\w+)", "", said).strip()
     return said[:200].replace("|", "/").replace("<", "&lt;")
 
