@@ -26,11 +26,12 @@ from fuzz import mutations
 from fuzz.mutations import Mutation
 
 from hostile.runner import Peak, Watch
-from modelglass import api
+from modelglass import api, configs
 from modelglass.errors import FileError, InspectError
 from modelglass.formats import Limits, Reading, read, strict_json
 from modelglass.formats.source import Source
 from modelglass.report import Scan
+from modelglass.targets import is_config_target
 
 SECONDS = 5.0  # of processor time, for one input
 GROWTH_NBYTES = 400 << 20
@@ -112,19 +113,26 @@ def _read(path: Path, rendered: bool) -> tuple[Scan, Any]:
     if scanned.exit_code() not in EXIT_CODES:
         raise BrokenRuleError(f"the exit code is {scanned.exit_code()}")
     try:
-        answer: Any = api.inspect(path, run="none")
+        answer = _answer(path)
     except InspectError as error:
         if not isinstance(error, FileError) or error.exit_code not in EXIT_CODES:
             raise BrokenRuleError(f"the error is a {type(error).__name__}") from error
         answer = str(error)
         _check_text("error", api.printable(error.problem))
     else:
-        if any(finding.level in ("invalid", "limit") for finding in scanned.findings):
+        if not isinstance(answer, str) and any(
+            finding.level in ("invalid", "limit") for finding in scanned.findings
+        ):
             _check_invalid_is_told(path, scanned)
     if rendered:
         _render(scanned, answer)
         _read_values(path)
     return scanned, answer
+
+
+def _answer(path: Path) -> Any:
+    """The report of a file; of a configuration, which only code makes a model of, what it says."""
+    return repr(configs.read(path)) if is_config_target(path) else api.inspect(path, run="none")
 
 
 def _check_invalid_is_told(path: Path, scanned: Scan) -> None:
@@ -189,6 +197,7 @@ def _watch() -> None:
     global _hooked
     if not _hooked:
         import_module("modelglass.formats.values")
+        import_module("modelglass.configs.yaml_values")
         sys.addaudithook(WATCH.hook)
         _hooked = True
 

@@ -82,6 +82,7 @@ def test_tags_that_are_no_plain_value_are_refused_by_name(tmp_path: Path, tag: s
         ("", "this holds nothing"),
         (b"a: \xff\n", "this is not UTF-8"),
         ("a: !!int seven\n", "'seven' is no int"),
+        ("a: !!int ''\n", "'' is no int"),
     ],
     ids=[
         *(
@@ -95,7 +96,7 @@ def test_tags_that_are_no_plain_value_are_refused_by_name(tmp_path: Path, tag: s
             "deep",
             "merge",
         ),
-        *("list", "empty", "encoding", "value"),
+        *("list", "empty", "encoding", "value", "empty-value"),
     ],
 )
 def test_what_can_be_read_in_two_ways_is_an_error(tmp_path: Path, text: str | bytes, problem: str) -> None:

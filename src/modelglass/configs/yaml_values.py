@@ -187,7 +187,7 @@ class _Document:
             return getattr(_CONSTRUCTOR, f"construct_yaml_{kind}")(
                 yaml.ScalarNode(tag=_CORE + kind, value=event.value)
             )
-        except (ValueError, KeyError) as cause:
+        except (ValueError, KeyError, IndexError, TypeError, OverflowError) as cause:
             raise self._wrong(event, "yaml.value", f"{event.value[:80]!r} is no {kind}") from cause
 
 
