@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
 import modelglass as mg
+from example_models import example
 from models import ids, mixtral, transformers_model
 from torchvision_beside_cpu import make_torchvision_importable
 
-_EXAMPLES = Path(__file__).parents[1] / "examples"
 _TINY = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
 
 
-def _example(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(f"drawn_{name}", _EXAMPLES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def _unet() -> tuple[Any, Any]:
-    return _example("models").unet(), {"x": torch.zeros(1, 3, 64, 64)}
+    return example("models").unet(), {"x": torch.zeros(1, 3, 64, 64)}
 
 
 def _resnet50() -> tuple[Any, Any]:
-    return _example("models").resnet50(), torch.zeros(1, 3, 64, 64)
+    return example("models").resnet50(), torch.zeros(1, 3, 64, 64)
 
 
 def _diffusion() -> tuple[Any, Any]:
-    module = _example("diffusion")
+    module = example("diffusion")
     return module.SensorDiT(5160, 16, 3, 8, 0.1, 6, 128, 4.0).eval(), module.batch()
 
 

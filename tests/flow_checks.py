@@ -6,22 +6,14 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+import modelglass as mg
 from contracted_flow import contracted
-from modelglass.analyses.flow import flow
 from modelglass.report import Flow, FlowNode, Report
 
 
 def flow_of(report: Report, depth: int | None = None) -> Flow:
     """The flow of an observed run, with everything checked that holds for all flows."""
-    assert report.dataflow is not None
-    found = flow(
-        report.model,
-        report.run,
-        report.dataflow,
-        symbols=report.symbols,
-        counts=report.counts,
-        depth=depth,
-    )
+    found = mg.flow(report, depth=depth)
     check_order(found)
     check_sources(found, report)
     check_reach(found, report)

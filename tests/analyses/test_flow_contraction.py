@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,19 +13,10 @@ from torch.fx import Node
 import build
 import modelglass as mg
 from contracted_flow import contracted
+from example_models import example
 from modelglass.report import Dataflow, Run
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 Edges = set[tuple[str, str]]
-
-
-def example(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(f"contracted_{name}", EXAMPLES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_calls_are_one_place_and_operators_outside_them_their_own() -> None:
