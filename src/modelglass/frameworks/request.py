@@ -148,3 +148,4 @@ class Observation:
     kv_cache: KvCache | None = None  # as the run's output showed it
     config: Mapping[str, Any] | None = None  # what the model says of itself, as its makers keep it
     cache_dtype: str | None = None  # of what attention would keep
+    untold: bool = False  # the model ran, and which operators it executed could not be seen

@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
-from datetime import date, time, timedelta
-from decimal import Decimal
-from enum import Enum
-from fractions import Fraction
-from functools import partial
-from pathlib import PurePath
-from types import SimpleNamespace
 from typing import Any
-from uuid import UUID
 
 import torch
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import _disable_current_modes
 
+from modelglass.frameworks import describing
 from modelglass.report import Json, Value
-
-_PLAIN = frozenset({bool, int, str, type(None)})  # JSON as they are
-TEXT_LIMIT = 80  # characters of a non-tensor value that are worth showing
-TEXTUAL = (date, time, timedelta, Decimal, Fraction, PurePath, range, UUID)  # settings that are their text
-RECORD_LIMIT = 16  # fields; an object with more configures a whole model
-DEPTH_LIMIT = 8  # structures deeper than this are named, not walked
 
 
 @contextmanager
@@ -41,11 +26,6 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).rpartition(".")[2]
 
 
-def type_name(cls: type) -> str:
-    """The class with the module it comes from, as one would import it."""
-    return f"{cls.__module__}.{cls.__qualname__}"
-
-
 def shape_of(tensor: torch.Tensor) -> tuple[int, ...] | None:
     """The shape as integers, or None where the tensor has no single one (nested, symbolic)."""
     if tensor.is_nested:
@@ -53,19 +33,14 @@ def shape_of(tensor: torch.Tensor) -> tuple[int, ...] | None:
     return tuple(int(dim) for dim in tensor.shape)
 
 
-def json_safe(value: Any, depth: int = 0) -> Json:
+def json_safe(value: Any) -> Json:
     """The value as JSON, an unknown type as its name: never an address, never a tensor's contents."""
-    if type(value) in _PLAIN:
-        return value
-    if isinstance(value, Enum):
-        return value.name
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else str(value)
-    if isinstance(value, (complex, torch.device)):
+    return describing.json_safe(value, told)
+
+
+def told(value: Any) -> str | None:
+    """What torch's own values are called as settings."""
+    if isinstance(value, torch.device):
         return str(value)
     if isinstance(value, torch.dtype):
         return dtype_name(value)
@@ -73,38 +48,7 @@ def json_safe(value: Any, depth: int = 0) -> Json:
         return str(value).rpartition(".")[2]
     if isinstance(value, torch.Tensor):
         return f"tensor {list(shape_of(value) or ())} {dtype_name(value.dtype)}"
-    if depth < DEPTH_LIMIT:
-        if isinstance(value, (tuple, list)):
-            return [json_safe(item, depth + 1) for item in value]
-        if isinstance(value, (set, frozenset)):
-            return sorted((json_safe(item, depth + 1) for item in value), key=repr)
-        if isinstance(value, partial):
-            return [json_safe(part, depth + 1) for part in (value.func, *value.args, value.keywords)]
-        parts = value if isinstance(value, Mapping) else record_of(value)
-        if parts is not None:
-            return {str(key): json_safe(item, depth + 1) for key, item in parts.items()}
-    if isinstance(value, TEXTUAL):
-        return str(value)
-    if is_numpy_scalar(value):
-        return json_safe(value.item())
-    if isinstance(value, type):
-        return type_name(value)
-    name = getattr(value, "__name__", None)  # functions, operators, modules of code
-    return name if isinstance(name, str) else type_name(type(value))
-
-
-def record_of(value: Any) -> Mapping[str, Any] | None:
-    """The fields of a small dataclass or namespace; a large one is no setting of one module."""
-    if isinstance(value, SimpleNamespace):
-        return vars(value) if len(vars(value)) <= RECORD_LIMIT else None
-    if not is_dataclass(value) or isinstance(value, type) or len(fields(value)) > RECORD_LIMIT:
-        return None
-    return {item.name: getattr(value, item.name, None) for item in fields(value)}
-
-
-def is_numpy_scalar(value: Any) -> bool:
-    """Whether this is one number of numpy's, which need not be installed."""
-    return type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
+    return None
 
 
 def memory_of(tensor: torch.Tensor) -> int | None:
@@ -167,18 +111,16 @@ class Describer:
 
     def _walk(self, value: Any, name: str) -> Iterable[Value]:
         for way, leaf in leaves(value, name):
-            yield self.tensor(way, leaf) if isinstance(leaf, torch.Tensor) else self._text(way, leaf)
+            if isinstance(leaf, torch.Tensor):
+                yield self.tensor(way, leaf)
+            else:
+                yield Value(name=way, text=describing.text_of(leaf, _in_full))
 
-    def _text(self, name: str, value: Any) -> Value:
-        if value is None or isinstance(value, (bool, int, float, complex, str, slice)):
-            text = repr(value)
-        elif isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format)):
-            text = str(value)
-        else:
-            text = type(value).__name__
-        if len(text) > TEXT_LIMIT:
-            text = text[: TEXT_LIMIT - 1] + "…"
-        return Value(name=name, text=text)
+
+def _in_full(value: Any) -> str | None:
+    """torch's own settings as torch writes them."""
+    own = isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format))
+    return str(value) if own else None
 
 
 def _part_shapes(tensor: torch.Tensor) -> tuple[tuple[int, ...], ...]:
@@ -204,33 +146,11 @@ def tensors_among(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors_among(item)
 
 
-def leaves(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Every leaf of a structure, in order, with the way to it."""
-    parts = _parts(value) if depth < DEPTH_LIMIT and not isinstance(value, torch.Tensor) else None
-    if parts is None:
-        yield name, value
-        return
-    for key, item in parts:
-        yield from leaves(item, f"{name}.{key}" if name else str(key), depth + 1)
+    return describing.leaves(value, name, torch.is_tensor)
 
 
-def tensors_in(value: Any, depth: int = 0) -> Iterable[torch.Tensor]:
+def tensors_in(value: Any) -> Iterable[torch.Tensor]:
     """Every tensor of a structure, in order."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif depth < DEPTH_LIMIT:
-        for _, item in _parts(value) or ():
-            yield from tensors_in(item, depth + 1)
-
-
-def _parts(value: Any) -> Iterable[tuple[Any, Any]] | None:
-    """What a structure holds, or None for a leaf."""
-    if isinstance(value, Mapping):
-        return value.items()
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return zip(value._fields, value, strict=True)
-    if isinstance(value, (tuple, list)):
-        return enumerate(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return [(item.name, getattr(value, item.name, None)) for item in fields(value)]
-    return None
+    return describing.instances_in(value, torch.Tensor)

@@ -18,9 +18,10 @@ from torch.nn.parameter import is_lazy
 
 from modelglass.collector import without_gc
 from modelglass.errors import InputsError
+from modelglass.frameworks.borrow import borrowed
+from modelglass.frameworks.describing import joined
 from modelglass.frameworks.request import Inputs, Observation, Request
 from modelglass.frameworks.torch import folding, structure
-from modelglass.frameworks.torch.borrow import borrowed
 from modelglass.frameworks.torch.cache import cache_dtype, config_of, observed_cache
 from modelglass.frameworks.torch.calibration import Probe
 from modelglass.frameworks.torch.describe import Describer, memory_of, tensors_in, unobserved
@@ -30,6 +31,7 @@ from modelglass.frameworks.torch.inputs import dtype_named, make
 from modelglass.frameworks.torch.known import shown
 from modelglass.frameworks.torch.ledger import Ledger, held_tensors, named_tensors
 from modelglass.frameworks.torch.levels import refuses_operator_level, watching, watching_kernels
+from modelglass.frameworks.torch.loan import loan
 from modelglass.frameworks.torch.optimizers import factory
 from modelglass.frameworks.torch.passes import Pass, checkpoint_modules
 from modelglass.frameworks.torch.process import one_at_a_time, untouched_process
@@ -37,6 +39,7 @@ from modelglass.frameworks.torch.recorder import CANNOT_FAKE, Recorder
 from modelglass.frameworks.torch.resize import dimensions, resized, resized_at
 from modelglass.frameworks.torch.twins import CannotFakeError, Cast, FakeTwins, real_twin
 from modelglass.frameworks.torch.values import values as read_values
+from modelglass.frameworks.training_notes import training_notes
 from modelglass.report import Call, Dataflow, KvCache, Lifetimes, Model, Note, Op, Run, Value
 from modelglass.report.values import Values
 
@@ -220,7 +223,7 @@ def _run_once(native: nn.Module, inputs: Inputs, request: Request, how: _How) ->
             roots = native, inputs.args, dict(inputs.kwargs)
             cast = _cast(native, inputs, request)
             substitute = partial(real_twin, cast=cast) if mode is None else FakeTwins(mode, cast)
-            lent = stack.enter_context(borrowed(substitute, *roots))
+            lent = stack.enter_context(borrowed(loan(substitute), *roots))
             stack.enter_context(_conditions(mode, gradients=how.gradients))
             session.watch(*lent)
     except CannotFakeError as error:
@@ -350,7 +353,7 @@ def _names_by_storage(model: nn.Module) -> dict[int | None, str]:
     for path, module in structure.walk(model):
         for key, tensor in chain(module._parameters.items(), module._buffers.items()):
             if tensor is not None and not is_lazy(tensor) and tensor.layout is torch.strided:
-                names.setdefault(memory_of(tensor), structure.joined(path, key))
+                names.setdefault(memory_of(tensor), joined(path, key))
     names.pop(None, None)
     return names
 
@@ -373,21 +376,12 @@ def _notes(native: nn.Module, outcome: _Outcome, request: Request) -> Iterator[N
             text=f"{failure.error} in {where}: {_first_line(outcome.error)}",
             where=(failure.module,),
         )
-    if request.train and not outcome.trained:
-        yield Note(
-            code="nothing-trains",
-            severity="warning",
-            text=("no output" if request.loss is None else "nothing that loss= gives")
-            + " depends on a trainable parameter, so there was no backward pass",
-        )
-    for problem in outcome.optimizer_problems:
-        yield Note(code="optimizer-failed", severity="warning", text=problem)
-    if request.train and not native.training:
-        yield Note(
-            code="train-in-eval-mode",
-            text="backward was observed with the model in eval mode, as it was given; "
-            "call model.train() first to see a training step",
-        )
+    yield from training_notes(
+        request,
+        trained=outcome.trained,
+        problems=outcome.optimizer_problems,
+        in_training=native.training,
+    )
 
 
 def _first_line(error: BaseException | None) -> str:

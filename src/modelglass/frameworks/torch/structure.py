@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from enum import Enum
-from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -16,21 +13,13 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from modelglass.frameworks.torch.describe import (
-    TEXTUAL,
-    dtype_name,
-    is_numpy_scalar,
-    json_safe,
-    record_of,
-    shape_of,
-    type_name,
-)
+from modelglass.frameworks.describing import constructor_names, joined, settings_of, type_name
+from modelglass.frameworks.torch.describe import dtype_name, json_safe, shape_of, told
 from modelglass.frameworks.torch.packing import hidden_weights, packing_of
 from modelglass.report import Json, Model, Module, Note, Tensor, TensorKind
 
-_PLAIN = (bool, int, float, str, Enum, torch.dtype, torch.device, *TEXTUAL)
+_PLAIN = (torch.dtype, torch.device)
 _MODULE_INTERNALS = frozenset(vars(nn.Module()))
-CONFIG_ITEMS = 64  # a longer list or dict in a module's attributes is data, not configuration
 
 
 def read(native: nn.Module) -> tuple[Model, tuple[Note, ...]]:
@@ -96,11 +85,6 @@ def in_training(native: nn.Module) -> Iterator[None]:
 def _own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
     held = chain(module._parameters.items(), module._buffers.items())
     return {key: tensor for key, tensor in held if tensor is not None}
-
-
-def joined(path: str, name: str) -> str:
-    """`name` below `path`; the root's path is empty."""
-    return f"{path}.{name}" if path else name
 
 
 def storage_key(tensor: torch.Tensor) -> Any:
@@ -251,34 +235,12 @@ def config_of(module: nn.Module) -> Mapping[str, Json]:
         known = vars(module).get("_concrete_type")  # frozen ones have none
         constants = known.get_constants() if known is not None else {}
         return {key: json_safe(value) for key, value in constants.items()}
-    wanted = _constructor_names(type(module))  # type: ignore[arg-type]
-    config: dict[str, Json] = {}
-    for key, value in vars(module).items():
-        if key.startswith("_") or key == "training":
-            continue
-        if _is_plain(value) or (key in wanted and not isinstance(value, torch.Tensor)):
-            config[key] = json_safe(value)
+    wanted = constructor_names(type(module))  # type: ignore[arg-type]
+    own = (
+        (key, value) for key, value in vars(module).items() if not key.startswith("_") and key != "training"
+    )
+    config = settings_of(own, wanted, _PLAIN, torch.Tensor, told)
     for key in wanted:
         if key in module._parameters:
             config[key] = module._parameters[key] is not None
     return config
-
-
-@cache
-def _constructor_names(cls: type) -> frozenset[str]:
-    try:
-        signature = inspect.signature(cls.__init__)  # type: ignore[misc]
-    except (TypeError, ValueError):  # a constructor written in C says nothing
-        return frozenset()
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return frozenset(p.name for p in signature.parameters.values() if p.kind in named) - {"self"}
-
-
-def _is_plain(value: Any, depth: int = 0) -> bool:
-    if value is None or isinstance(value, _PLAIN) or is_numpy_scalar(value):
-        return True
-    parts: Any = record_of(value) or value
-    if not isinstance(parts, (tuple, list, set, frozenset, dict)) or depth > 2 or len(parts) > CONFIG_ITEMS:
-        return False
-    items = (*parts, *parts.values()) if isinstance(parts, dict) else parts
-    return all(_is_plain(item, depth + 1) for item in items)

@@ -12,7 +12,6 @@ import sys
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from inspect import Parameter, signature
 from itertools import chain, count
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
+from modelglass.frameworks.signatures import input_name, positional
 from modelglass.frameworks.torch.describe import leaves, tensors_in
 from modelglass.frameworks.torch.regions import Region
 from modelglass.report import Dataflow
@@ -53,9 +53,9 @@ class Trail:
     def enter(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Number the model's inputs."""
         named = list(leaves((args, kwargs)))
-        parameters = _positional(model)
+        parameters = positional(getattr(model, "forward", model))
         self._weights = frozenset(map(id, chain(model.parameters(), model.buffers())))
-        self._names = tuple(_name(name, parameters) for name, _ in named)
+        self._names = tuple(input_name(name, parameters) for name, _ in named)
         self._inputs = tuple(self._input(value) for _, value in named)
 
     def leave(self, output: Any) -> None:
@@ -283,28 +283,3 @@ def _effects(func: Any) -> _Effects:
     )
     in_memory = torch.Tag.inplace_view not in getattr(func, "tags", ())
     return _Effects(places, in_memory, any(each.alias_info is not None for each in schema.returns))
-
-
-def _positional(model: nn.Module) -> list[str]:
-    """What the model's signature calls positional arguments; one that takes any number has a last "*name"."""
-    try:
-        parameters = signature(model.forward).parameters.values()
-    except (TypeError, ValueError):  # TorchScript, and what is written in C
-        return []
-    kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-    names = [each.name for each in parameters if each.kind in kinds]
-    return names + [f"*{each.name}" for each in parameters if each.kind is Parameter.VAR_POSITIONAL]
-
-
-def _name(way: str, parameters: list[str]) -> str:
-    """The way to an input, "0.1.mask" or "1.cache.0", with a positional argument by its name."""
-    kind, _, rest = way.partition(".")
-    if kind == "1":
-        return rest
-    at, _, inside = rest.partition(".")
-    index = int(at)
-    if index < len(parameters) and not parameters[index].startswith("*"):
-        return ".".join(filter(None, (parameters[index], inside)))
-    if parameters and parameters[-1].startswith("*"):
-        return ".".join(filter(None, (parameters[-1][1:], str(index - len(parameters) + 1), inside)))
-    return rest

@@ -2,8 +2,8 @@
 
 The user's module objects themselves run, so that patched methods, closures and hooks behave as they do in
 real life; only their contents are exchanged. A journal keeps what each dict, list, cell and object held
-before the first change, and restores it whatever happened in between: attributes that `forward` sets,
-caches it fills, generators it draws from, modules that change their class.
+before the first change, and restores it whatever happened in between: attributes that the run sets, caches
+it fills, generators it draws from, modules that change their class.
 """
 
 from __future__ import annotations
@@ -11,36 +11,51 @@ from __future__ import annotations
 import random
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from copy import deepcopy
+from dataclasses import dataclass, field
 from functools import partial
 from types import CellType, FunctionType, MethodType
 from typing import Any
 
-import torch
-from torch import nn
-
-Substitute = Callable[[torch.Tensor], torch.Tensor]
+Undo = Callable[[], Any]
 
 # The commonest values, which hold nothing.
 _ATOMS = frozenset({int, float, bool, str, bytes, type(None), type})
 _EMPTY: dict[Any, Any] = {}
 
 # Standard-library packages whose objects people keep state in. Objects of the others (locks, loggers, files,
-# threads) and of torch and numpy themselves are left alone: they may be large, shared and alive.
+# threads) and of frameworks and numpy themselves are left alone: they may be large, shared and alive.
 _STATEFUL_STDLIB = frozenset({"types", "collections", "argparse", "dataclasses"})
 _stdlib = frozenset(sys.stdlib_module_names)
 _MISSING = object()
 
 
+def _no_generator(value: Any) -> Undo | None:
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What is exchanged in a loan of one framework's model, and what of the framework is looked into.
+
+    `substitutes` are tried in order: the first whose type a value has makes the value's stand-in.
+    """
+
+    package: str
+    module: type
+    substitutes: Mapping[type, Callable[[Any], Any]]
+    # How to set a random generator of the framework's back, or None when the value is none.
+    generator: Callable[[Any], Undo | None] = field(default=_no_generator)
+
+
 @contextmanager
-def borrowed(substitute: Substitute, *roots: Any) -> Iterator[tuple[Any, ...]]:
+def borrowed(terms: Terms, *roots: Any) -> Iterator[tuple[Any, ...]]:
     """The roots with every tensor replaced by its substitute; afterwards all is as it was.
 
     A root that is a tensor or tuple comes back as a new object, everything else as itself.
     """
-    journal = _Journal(substitute)
+    journal = _Journal(terms)
     try:
         yield tuple(journal.replaced(root) for root in roots)
     finally:
@@ -50,12 +65,12 @@ def borrowed(substitute: Substitute, *roots: Any) -> Iterator[tuple[Any, ...]]:
 class _Journal:
     """Replaces tensors wherever they are held, and remembers how to undo everything."""
 
-    def __init__(self, substitute: Substitute) -> None:
-        self._substitute = substitute
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
         self._substitutes: dict[int, Any] = {}
         self._originals: list[Any] = []  # keeps every id in use while the journal lives
         self._visited: set[int] = set()
-        self._undo: list[Callable[[], Any]] = []
+        self._undo: list[Undo] = []
         self._dicts: list[tuple[dict[Any, Any], dict[Any, Any]]] = []  # by far the most, so kept bare
         self._pending: deque[Any] = deque()
 
@@ -68,7 +83,7 @@ class _Journal:
 
     def restore(self) -> None:
         """Undo all, the first trouble notwithstanding: half a model given back is the worst outcome."""
-        undos: list[Callable[[], Any]] = [
+        undos: list[Undo] = [
             *self._undo,
             *(partial(_restore_dict, *pair) for pair in self._dicts),
         ]
@@ -89,15 +104,14 @@ class _Journal:
         if cls is dict or cls is OrderedDict:  # most of what a module holds, most of it empty
             self._visit(value)
             return value
-        if isinstance(value, torch.Tensor):
-            return self._once(value, self._substitute)
-        if isinstance(value, torch.jit.ScriptModule):
-            return self._once(value, _script_copy)  # its tensors live outside Python
+        for kind, make in self._terms.substitutes.items():
+            if isinstance(value, kind):
+                return self._once(value, make)
         if type(value) is tuple or (isinstance(value, tuple) and hasattr(value, "_fields")):
             return self._tuple(value)
         if isinstance(value, partial):
             return self._partial(value)
-        if _holds_things(value):
+        if self._holds_things(value):
             self._visit(value)
         return value
 
@@ -105,7 +119,7 @@ class _Journal:
         if id(holder) in self._visited:
             return
         self._visited.add(id(holder))
-        if isinstance(holder, dict) and not holder:
+        if type(holder) in (dict, OrderedDict) and not holder:
             self._dicts.append((holder, _EMPTY))
         else:
             self._originals.append(holder)
@@ -138,6 +152,8 @@ class _Journal:
         """Exchange what one holder holds."""
         if isinstance(holder, dict):
             self._enter_dict(holder)
+            if isinstance(holder, self._terms.module):  # which has attributes, too
+                self._enter_object(holder)
         elif isinstance(holder, list):
             self._enter_list(holder)
         elif isinstance(holder, deque):
@@ -149,7 +165,7 @@ class _Journal:
                 self._enter_cell(cell)
         elif isinstance(holder, MethodType):
             self._stand_in(holder.__self__)
-        elif (restore := _generator_state(holder)) is not None:
+        elif (restore := self._generator_state(holder)) is not None:
             self._undo.append(restore)
         else:
             self._enter_object(holder)
@@ -203,27 +219,21 @@ class _Journal:
             if new is not value:
                 object.__setattr__(holder, name, new)
 
+    def _holds_things(self, value: Any) -> bool:
+        inside = (dict, list, set, deque, bytearray, self._terms.module, FunctionType, MethodType)
+        if isinstance(value, inside):
+            return True
+        if isinstance(value, type):
+            return False
+        cls = type(value)
+        package = str(cls.__module__).partition(".")[0]
+        if package in (self._terms.package, "numpy", "random"):
+            return self._generator_state(value) is not None
+        foreign = package not in _stdlib and package != "builtins"
+        return (foreign or package in _STATEFUL_STDLIB) and (hasattr(value, "__dict__") or bool(_slots(cls)))
 
-def _script_copy(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
-    """A copy of its own: copied with gradients on, it would backpropagate into the original."""
-    with torch.no_grad():
-        copy = deepcopy(module)
-    for original, copied in zip(module.parameters(), copy.parameters(), strict=True):
-        copied.requires_grad_(original.requires_grad)
-    return copy
-
-
-def _holds_things(value: Any) -> bool:
-    if isinstance(value, (dict, list, set, deque, bytearray, nn.Module, FunctionType, MethodType)):
-        return True
-    if isinstance(value, type):
-        return False
-    cls = type(value)
-    package = str(cls.__module__).partition(".")[0]
-    if package in ("torch", "numpy", "random"):
-        return _is_generator(value)
-    foreign = package not in _stdlib and package != "builtins"
-    return (foreign or package in _STATEFUL_STDLIB) and (hasattr(value, "__dict__") or bool(_slots(cls)))
+    def _generator_state(self, holder: Any) -> Undo | None:
+        return self._terms.generator(holder) or _generator_state(holder)
 
 
 def _slots(cls: type) -> list[str]:
@@ -239,24 +249,15 @@ def _as_names(slots: Any) -> tuple[str, ...]:
     return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
-def _is_generator(value: Any) -> bool:
-    return isinstance(value, (torch.Generator, random.Random)) or (
-        type(value).__module__.startswith("numpy.random")
-        and (hasattr(value, "bit_generator") or hasattr(value, "get_state"))
-    )
-
-
-def _generator_state(holder: Any) -> Callable[[], Any] | None:
-    """How to set a random generator back, or None when it is none."""
-    if isinstance(holder, torch.Generator):
-        return partial(holder.set_state, holder.get_state())
+def _generator_state(holder: Any) -> Undo | None:
+    """How to set one of Python's or numpy's random generators back, or None when it is none."""
     if isinstance(holder, random.Random):
         return partial(holder.setstate, holder.getstate())
-    if not _is_generator(holder):
+    if not type(holder).__module__.startswith("numpy.random"):
         return None
     if hasattr(holder, "bit_generator"):
         return partial(setattr, holder.bit_generator, "state", holder.bit_generator.state)
-    return partial(holder.set_state, holder.get_state())
+    return partial(holder.set_state, holder.get_state()) if hasattr(holder, "get_state") else None
 
 
 def _restore_class(holder: Any, cls: type) -> None:

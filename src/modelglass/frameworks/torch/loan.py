@@ -1,0 +1,38 @@
+"""What is exchanged when a torch model is borrowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from modelglass.frameworks.borrow import Terms, Undo
+
+
+def loan(substitute: Callable[[torch.Tensor], torch.Tensor]) -> Terms:
+    """Every tensor is exchanged, and what TorchScript made, whose tensors live outside Python."""
+    return Terms(
+        package="torch",
+        module=nn.Module,
+        substitutes={torch.Tensor: substitute, torch.jit.ScriptModule: _script_copy},
+        generator=_generator_state,
+    )
+
+
+def _script_copy(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+    """A copy of its own: copied with gradients on, it would backpropagate into the original."""
+    with torch.no_grad():
+        copy = deepcopy(module)
+    for original, copied in zip(module.parameters(), copy.parameters(), strict=True):
+        copied.requires_grad_(original.requires_grad)
+    return copy
+
+
+def _generator_state(value: Any) -> Undo | None:
+    if isinstance(value, torch.Generator):
+        return partial(value.set_state, value.get_state())
+    return None
