@@ -20,6 +20,7 @@ EXPERTS = (
     "moe_num_experts",
     "n_experts",
 )
+CHOOSERS_ABOVE = 2  # modules above a bank: each matrix of a gated bank may be a module of its own
 CHOSEN = (
     "num_experts_per_tok",
     "num_experts_per_token",
@@ -221,11 +222,15 @@ def _is_stack_of(tensor: Tensor, experts: int | None) -> bool:
 
 
 def _chosen(bank: Module, modules: Mapping[str, Module]) -> int | None:
-    """How many experts a token visits: said by the bank, its parent, or the router beside it."""
-    parent = modules.get(bank.path.rpartition(".")[0])
+    """How many experts a token visits: said by the bank, by what holds it, or by the router beside it."""
     around = [bank, *(modules[path] for path in bank.children)]
-    if parent is not None and bank.path:
-        around += [parent, *(modules[path] for path in parent.children)]
+    path = bank.path
+    for _ in range(CHOOSERS_ABOVE):
+        above = modules.get(path.rpartition(".")[0])
+        if not path or above is None:
+            break
+        path = above.path
+        around += [above, *(modules[each] for each in above.children)]
     return next((k for module in around if (k := _setting(module, CHOSEN)) is not None), None)
 
 

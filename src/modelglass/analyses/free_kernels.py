@@ -12,12 +12,16 @@ def is_free(name: str) -> bool:
     namespace, _, base = name.partition(".")
     if namespace == "aten":
         return _stem(base) in _FREE or base.startswith("_foreach_")
+    if namespace == "mlx":
+        return base in _FREE_MLX
     return namespace in _FREE_NAMESPACES or (namespace == "quantized" and base in _FREE_QUANTIZED)
 
 
 def is_other(name: str) -> bool:
     """Whether the kernel does arithmetic that the convention does not count: transforms, decompositions."""
     namespace, _, base = name.partition(".")
+    if namespace == "mlx":
+        return base in _OTHER_MLX
     listed = base.startswith(_OTHER_PREFIXES) or _stem(base) in _OTHER
     return namespace == "aten" and listed and base not in _CONTRACTIONS and not is_free(name)
 
@@ -41,6 +45,26 @@ _OTHER = frozenset(
     cholesky cholesky_inverse cholesky_solve cholesky_solve_helper geqrf inverse lu_solve lu_unpack
     lu_with_info matrix_exp orgqr ormqr svd triangular_solve logdet slogdet det conv_fft ctc_loss
     cudnn_ctc_loss polygamma householder_product
+    """.split()
+)
+
+_OTHER_MLX = frozenset("Cholesky Eig Eigh FFT Hadamard Inverse LUF QRF SVD".split())
+
+# MLX's primitives. Compiled ones are element-wise by what they are: nothing else is ever fused.
+_FREE_MLX = frozenset(
+    """
+    Arange AsStrided AsType Broadcast BroadcastAxes Concatenate Contiguous ConvertFP8 Copy CustomTransforms
+    Depends DynamicSlice DynamicSliceUpdate ExpandDims Flatten Full Gather GatherAxis Load MaskedScatter
+    NumberOfElements Pad RandomBits Reshape Scatter ScatterAxis Slice SliceUpdate Split Squeeze StopGradient
+    Transpose Unflatten View AllGather AllReduce Recv ReduceScatter Send
+
+    Abs Add ArcCos ArcCosh ArcSin ArcSinh ArcTan ArcTan2 ArcTanh BitwiseBinary BitwiseInvert Ceil Compiled
+    Conjugate Cos Cosh DivMod Divide Equal Erf ErfInv Exp Expm1 Floor FloorDivide Greater GreaterEqual Imag
+    Less LessEqual Log Log1p LogAddExp LogicalAnd LogicalNot LogicalOr Maximum Minimum Multiply Negative
+    NotEqual Power Real Remainder Round Select Sigmoid Sign Sin Sinh Sqrt Square Subtract Tan Tanh
+
+    ArgPartition ArgReduce ArgSort CrossEntropy CrossEntropyVJP LayerNorm LayerNormVJP LogSumExp Partition
+    Quantize RMSNorm RMSNormVJP Reduce RoPE Scan SearchSorted Softmax Sort
     """.split()
 )
 

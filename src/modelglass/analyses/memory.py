@@ -25,10 +25,12 @@ def memory(lifetimes: Lifetimes, *, optimizer: str | None = None) -> Memory:
     saved = _saved(whole) if trains and whole.tells_saved else None
     return Memory(
         peak_nbytes=sum(held),
-        method="measured" if whole.calibrated else "exact",
+        method="measured" if whole.calibrated else "estimate" if whole.estimated else "exact",
         at=at,
         by_category={category: held[place] for category, place in _PLACE.items() if held[place]},
-        base_nbytes=sum(each.nbytes for each in whole.storages if each.category in _GIVEN),
+        base_nbytes=sum(
+            each.nbytes for each in whole.storages if each.category in _GIVEN and each.born is None
+        ),
         timeline=tuple(
             Moment(op=step.op, module=step.module, phase=step.phase, held=tuple(held))
             for step, held in zip(whole.steps, moments, strict=True)
@@ -44,7 +46,9 @@ def memory(lifetimes: Lifetimes, *, optimizer: str | None = None) -> Memory:
 
 
 def _unmeasured(whole: Lifetimes) -> Iterator[str]:
-    if not whole.calibrated:
+    if whole.estimated:
+        yield "results that are held while kernels are prepared ahead (a real run measures them)"
+    elif not whole.calibrated:
         yield "kernels' own scratch (calibration measures it)"
     elif whole.missing:
         yield f"the scratch of {', '.join(sorted(whole.missing))}"

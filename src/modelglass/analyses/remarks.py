@@ -11,9 +11,11 @@ if TYPE_CHECKING:
     from modelglass.report import Cost, Counts, Lifetimes
 
 
-def remarks(counts: Counts, cost: Cost) -> Iterator[Note]:
+def remarks(counts: Counts, cost: Cost | None) -> Iterator[Note]:
     """A note for every figure that is not the whole truth."""
     yield from remarks_on_counts(counts)
+    if cost is None:
+        return
     if cost.unknown_ops:
         yield Note(
             code="unknown-ops",

@@ -156,5 +156,11 @@ def _complete(observation: Observation) -> Observation:
 
 
 def _lifetimes(observation: Observation) -> Lifetimes:
-    assert observation.lifetimes is not None  # it reached its end
+    if observation.lifetimes is None:
+        codes = ("shapes-unknown", "real-run")
+        reasons = [f": {note.text}" for note in observation.notes if note.code in codes]
+        raise UsageError(
+            f"the memory of this run cannot be worked out{''.join(reasons[:1])}",
+            hint='measure it: mg.inspect(model, inputs, run="real")',
+        )
     return observation.lifetimes

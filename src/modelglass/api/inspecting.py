@@ -23,6 +23,7 @@ from modelglass.api.making import (
     with_model,
 )
 from modelglass.api.varying import with_symbols
+from modelglass.collector import without_gc
 from modelglass.errors import ForwardError, TargetError, UnknownTargetError, UsageError
 from modelglass.renderers._units import pace, value_text
 from modelglass.report import Report, RunMode
@@ -100,7 +101,8 @@ def inspect(
                 is_free=costs_nothing,
             )
             _check_training(request)
-            report = _report(subject.observe(request), changed)
+            with without_gc():
+                report = _report(subject.observe(request), changed)
             report = replace(report, notes=(*subject.notes, *report.notes))
             if symbols:
                 report = with_symbols(report, subject.adapter, subject.native, request)
@@ -201,7 +203,7 @@ def _report(observation: Observation, what_if: WhatIf) -> Report:
     lifetimes = observation.lifetimes
     model = priced(observation.model)
     counts = count(model)
-    costs = cost(model)
+    costs = None if observation.untold else cost(model)
     return Report(
         model=model,
         run=observation.run,

@@ -167,7 +167,7 @@ def adapter_of(native: Any, target: Any) -> ModuleType:
         asked = f"{target!r} gave" if isinstance(target, str) else "this is"
         raise UnknownTargetError(
             f"{asked} a {found}, which is no model modelglass knows",
-            hint="pass a torch.nn.Module, or a function that returns one",
+            hint="pass a torch.nn.Module, an mlx.nn.Module, or a function that returns one",
         )
     return adapter
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from types import ModuleType
 
 # Package name = file name here.
-FRAMEWORKS = ("torch",)
+FRAMEWORKS = ("torch", "mlx")
 
 
 def framework_of(native: object) -> str | None:

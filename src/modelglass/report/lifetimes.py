@@ -65,7 +65,8 @@ class Lifetimes:
 
     `forward_steps` are those before the loss; without training, all. The optimizer's part is kept apart, so
     that one run answers for several optimizers. `missing` are kernels whose scratch could not be measured,
-    each with the reason.
+    each with the reason. `estimated` says that the framework may take memory at other moments than these:
+    one that evaluates later works ahead of its kernels, as far as there is room.
     """
 
     steps: tuple[Step, ...]  # forward, loss and backward
@@ -74,6 +75,7 @@ class Lifetimes:
     tails: Mapping[str, Tail] = field(default_factory=dict)  # by the optimizer's name
     tells_saved: bool = True  # whether autograd said what it saves for backward
     calibrated: bool = False
+    estimated: bool = False
     missing: Mapping[str, str] = field(default_factory=dict)
 
     def with_optimizer(self, name: str) -> Lifetimes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -17,14 +18,20 @@ class Values:
 
     `read(start, stop)` gives those elements as a one-dimensional numpy array that holds their bytes: of
     whatever numpy type has the right size, because `dtype` says what the bytes mean. It must be safe to
-    call from several threads.
+    call from several threads, inside `holding()`, which the thread that asks for the values enters before
+    the first piece and leaves after the last: what has yet to be computed is computed there, once.
     """
 
     dtype: str
     shape: Shape
     read: Callable[[int, int], Any]
     described: Described = "values"
+    held: Callable[[], AbstractContextManager[None]] | None = None  # None: there is nothing to prepare
 
     @property
     def numel(self) -> int:
         return prod(self.shape)
+
+    def holding(self) -> AbstractContextManager[None]:
+        """The time during which pieces are read."""
+        return nullcontext() if self.held is None else self.held()

@@ -44,10 +44,11 @@ def _equal(one: Values | str, other: Values | str) -> bool:
     if isinstance(one, str) or isinstance(other, str) or one.shape != other.shape:
         return False
     step = max(1, CHUNK_NBYTES // (nbytes_of(one.dtype, 1) or 1))
-    return all(
-        np.array_equal(
-            one.read(start, min(start + step, one.numel)).view(np.uint8),
-            other.read(start, min(start + step, one.numel)).view(np.uint8),
+    with one.holding(), other.holding():
+        return all(
+            np.array_equal(
+                one.read(start, min(start + step, one.numel)).view(np.uint8),
+                other.read(start, min(start + step, one.numel)).view(np.uint8),
+            )
+            for start in range(0, one.numel, step)
         )
-        for start in range(0, one.numel, step)
-    )

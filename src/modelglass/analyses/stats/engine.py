@@ -11,6 +11,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -97,23 +98,60 @@ def _in_order(
     spans: list[_Span], kernels: ModuleType, workers: int
 ) -> Iterator[tuple[_Span, Partial | TensorStats]]:
     """Each span with its result, in order, while threads are a few spans ahead."""
-    if len(spans) < 2 or workers < 2:
-        for span in spans:
-            yield span, span.fold(kernels)
-        return
-    ahead: deque[tuple[_Span, Future[Partial | TensorStats]]] = deque()
-    with ThreadPoolExecutor(workers, thread_name_prefix="modelglass") as pool:
-        try:
+    with _Holding() as holding:
+        if len(spans) < 2 or workers < 2:
             for span in spans:
-                ahead.append((span, pool.submit(span.fold, kernels)))
-                if len(ahead) > 2 * workers:
-                    first, future = ahead.popleft()
-                    yield first, future.result()
-            while ahead:
-                first, future = ahead.popleft()
-                yield first, future.result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+                holding.begin(span)
+                found = span.fold(kernels)
+                holding.end(span)
+                yield span, found
+            return
+        ahead: deque[tuple[_Span, Future[Partial | TensorStats]]] = deque()
+        with ThreadPoolExecutor(workers, thread_name_prefix="modelglass") as pool:
+            try:
+                for span in spans:
+                    holding.begin(span)
+                    ahead.append((span, pool.submit(span.fold, kernels)))
+                    if len(ahead) > 2 * workers:
+                        yield _next(ahead, holding)
+                while ahead:
+                    yield _next(ahead, holding)
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _next(
+    ahead: deque[tuple[_Span, Future[Partial | TensorStats]]], holding: _Holding
+) -> tuple[_Span, Partial | TensorStats]:
+    span, future = ahead.popleft()
+    found = future.result()
+    holding.end(span)
+    return span, found
+
+
+class _Holding:
+    """Tensors under way, each held from its first span to its last by the thread that asks."""
+
+    def __init__(self) -> None:
+        self._stacks: dict[str, ExitStack] = {}
+
+    def begin(self, span: _Span) -> None:
+        if span.start == 0 and span.values.held is not None:
+            stack = ExitStack()
+            stack.enter_context(span.values.holding())
+            self._stacks[span.name] = stack
+
+    def end(self, span: _Span) -> None:
+        stack = self._stacks.pop(span.name, None) if span.last else None
+        if stack is not None:
+            stack.close()
+
+    def __enter__(self) -> _Holding:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        for stack in self._stacks.values():
+            stack.close()
 
 
 def _processors() -> int:

@@ -1,0 +1,190 @@
+"""Calls of modules, seen by giving each instance a class of its own for a while.
+
+Python looks `__call__` up on the class, and MLX has no hooks. A class made for the instance is a subclass of
+its own, so that everything else is as written; the user's classes are not touched.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
+
+from modelglass.frameworks.mlx.describe import Describer, arrays_in
+from modelglass.frameworks.mlx.pieces import Cuts
+from modelglass.frameworks.request import Progress
+from modelglass.report import Call, Failure, Value
+
+PROGRESS_EVERY = 500  # calls
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A call going on or done."""
+
+    index: int
+    path: str
+    parent: int | None
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...] = ()
+    completed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """Arrays that crossed the border of a call, and the call they came from: what made them ran there."""
+
+    call: int | None
+    arrays: tuple[mx.array, ...]
+
+
+@dataclass
+class Watcher:
+    """Writes down calls in order, and which arrays crossed their borders."""
+
+    describer: Describer
+    progress: Progress | None = None
+    cuts: Cuts | None = None  # what calls return is replaced
+    crossings: list[Crossing] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)  # of all calls that came to their end
+    _frames: list[_Frame] = field(default_factory=list)
+    _stack: list[_Frame] = field(default_factory=list)
+    # By the error's id: keeping an error would keep alive all that its traceback reaches.
+    _failed: tuple[int, _Frame] | None = None
+
+    def run(self, path: str, call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Make a call of the module at that path, and write it down."""
+        frame = self._enter(path, args, kwargs)
+        try:
+            output = call(*args, **kwargs)
+            frame.outputs = self.describer.flatten(output)
+            frame.completed = True
+            self._failed = None  # whatever was raised inside was caught
+            self.crossings.append(Crossing(frame.index, arrays_in(output)))
+            self.outputs.append(output)
+            return output if self.cuts is None else self.cuts.made(output)
+        except BaseException as error:
+            if self._failed is None or self._failed[0] != id(error):
+                self._failed = id(error), frame  # the innermost call it passed through
+            raise
+        finally:
+            self._stack.pop()
+
+    def _enter(self, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Frame:
+        parent = self._stack[-1].index if self._stack else None
+        given = arrays_in((args, kwargs))
+        self.crossings.append(Crossing(parent, given))
+        frame = _Frame(len(self._frames), path, parent, self.describer.arguments(args, kwargs))
+        self._frames.append(frame)
+        self._stack.append(frame)
+        if self.progress is not None and len(self._frames) % PROGRESS_EVERY == 0:
+            self.progress(f"{len(self._frames):,} calls")
+        return frame
+
+    @property
+    def paths(self) -> list[str]:
+        """The module of each call."""
+        return [frame.path for frame in self._frames]
+
+    def calls(self, ran: Mapping[int, str]) -> tuple[Call, ...]:
+        """All calls, with the digest of what ran in each."""
+        return tuple(
+            Call(
+                index=frame.index,
+                module=frame.path,
+                parent=frame.parent,
+                phase="forward",
+                inputs=frame.inputs,
+                outputs=frame.outputs,
+                completed=frame.completed,
+                ran=ran.get(frame.index),
+            )
+            for frame in self._frames
+        )
+
+    def failure(self, error: BaseException, types: Mapping[str, str]) -> Failure:
+        """Where the run ended, and the shapes that met there."""
+        known = self._failed is not None and self._failed[0] == id(error)
+        frame = self._failed[1] if known and self._failed is not None else None
+        path = "" if frame is None else frame.path
+        return Failure(
+            module=path,
+            module_type=types.get(path, ""),
+            error=type(error).__name__,
+            message=str(error),
+            op=None,
+            inputs=() if frame is None else frame.inputs,
+        )
+
+
+@contextmanager
+def watching(
+    modules: Mapping[str, nn.Module],
+    functions: Iterable[tuple[str, list[Any], int, Any]],
+    watcher: Watcher,
+) -> Iterator[None]:
+    """The calls of these modules are written down inside; their classes are their own again afterwards.
+
+    `functions` are what stands among the layers of a Sequential without being a module.
+    """
+    paths = {id(module): path for path, module in modules.items()}
+    shown: dict[type, type] = {}
+    try:
+        for module in modules.values():
+            own = type(module)
+            if own not in shown:
+                shown[own] = _watched(own, paths, watcher)
+            object.__setattr__(module, "__class__", shown[own])
+        with ExitStack() as stack:
+            for path, holder, place, function in list(functions):
+                holder[place] = _seen(path, function, watcher)
+                stack.callback(list.__setitem__, holder, place, function)
+            yield
+    finally:
+        owns = {each: own for own, each in shown.items()}
+        for module in modules.values():
+            if type(module) in owns:
+                object.__setattr__(module, "__class__", owns[type(module)])
+        moved = [_move(each, _Parked) for each in shown.values()]
+        if not all(moved):
+            shown.clear()
+            owns.clear()
+            gc.collect()
+
+
+def _seen(path: str, function: Callable[..., Any], watcher: Watcher) -> Callable[..., Any]:
+    return lambda *args, **kwargs: watcher.run(path, function, args, kwargs)
+
+
+class _Parked(nn.Module):
+    """Where classes that nobody uses any more hang, so that the user's have no subclasses left over."""
+
+
+def _watched(own: type, paths: Mapping[int, str], watcher: Watcher) -> type:
+    """A class like the user's whose instances' calls are written down."""
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return watcher.run(paths[id(self)], super(shown, self).__call__, args, kwargs)  # type: ignore[arg-type, misc]
+
+    names = {"__module__": own.__module__, "__qualname__": own.__qualname__, "__doc__": own.__doc__}
+    if any("__call__" in vars(cls) for cls in own.__mro__):
+        names["__call__"] = call  # type: ignore[assignment]
+    # Made below a class of ours and then moved, past the metaclass: nobody's __init_subclass__ hears of it.
+    shown = type.__new__(type(own), own.__name__, (_Parked,), {**names, "__slots__": ()})
+    if not _move(shown, own):
+        shown = type.__new__(type(own), own.__name__, (own,), {**names, "__slots__": ()})
+    return shown
+
+
+def _move(shown: type, base: type) -> bool:
+    """Hang a class below another one, unless the other's instances are laid out otherwise: with slots."""
+    try:
+        shown.__bases__ = (base,)
+    except TypeError:
+        return False
+    return True

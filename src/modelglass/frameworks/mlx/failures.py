@@ -1,0 +1,35 @@
+"""What to tell a user whose model raised."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from modelglass.report import Failure, Note
+
+
+def failure_notes(failure: Failure) -> Iterator[Note]:
+    """Where the run ended and why, and what is usually wrong where that is known."""
+    lines = failure.message.strip().splitlines()
+    yield Note(
+        code="forward-failed",
+        severity="error",
+        text=f"{failure.error} in {failure.module or '(root)'}: {lines[0][:300] if lines else failure.error}",
+        where=(failure.module,),
+    )
+    if _is_channels_first(failure):
+        yield Note(
+            code="channels-last",
+            text="MLX's convolutions take channels last (N, H, W, C); this input looks like channels first "
+            "(N, C, H, W), so move its axis 1 to the end: mx.moveaxis(x, 1, -1)",
+            where=(failure.module,),
+        )
+
+
+def _is_channels_first(failure: Failure) -> bool:
+    """Whether a convolution met an input that has its channels where torch has them."""
+    shapes = re.search(r"input: \(([\d,]*)\) and weight: \(([\d,]*)\)", failure.message)
+    if shapes is None or "conv" not in failure.message:
+        return False
+    given, weight = ([int(size) for size in found.split(",") if size] for found in shapes.groups())
+    return len(given) == len(weight) >= 3 and given[1] == weight[-1] != given[-1]

@@ -1,0 +1,82 @@
+"""Inputs made from shapes, for people who have a shape and no data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+import mlx.core as mx
+from mlx import nn
+
+from modelglass.errors import InputsError, UsageError
+from modelglass.frameworks.mlx.structure import walk
+from modelglass.frameworks.request import Inputs, TensorSpec
+
+_SEED = 0
+_ID_TYPE = mx.int32
+_LARGEST = 2**31 - 1  # what MLX takes as a size
+
+
+def make(native: nn.Module, specs: tuple[TensorSpec, ...]) -> Inputs:
+    """Arrays as the specs say: integers within every embedding's range, the rest from a normal draw.
+
+    They are not evaluated, so they take no memory before a run asks for their values.
+    """
+    made = [(spec.name, _array(native, spec)) for spec in specs]
+    return Inputs(
+        args=tuple(array for name, array in made if name is None),
+        kwargs={name: array for name, array in made if name is not None},
+    )
+
+
+def dtype_named(name: str) -> mx.Dtype:
+    """The element type of that name."""
+    dtype = getattr(mx, "bool_" if name == "bool" else name, None)
+    if not isinstance(dtype, mx.Dtype):
+        raise UsageError(
+            f"MLX has no element type {name!r}", hint="for example float32, bfloat16, int32, bool"
+        )
+    return dtype
+
+
+def _array(native: nn.Module, spec: TensorSpec) -> mx.array:
+    dtype = _natural_dtype(native) if spec.dtype is None else dtype_named(spec.dtype)
+    if any(dim > _LARGEST for dim in spec.shape):
+        raise InputsError(
+            f"cannot make an input {'x'.join(map(str, spec.shape))}: MLX takes no size above {_LARGEST:,}",
+            hint="give a smaller shape",
+        )
+    if mx.issubdtype(dtype, mx.inexact):
+        # A key of our own: the user's random state is not ours to use.
+        return mx.random.normal(spec.shape, key=mx.random.key(_SEED)).astype(dtype)
+    if dtype == mx.bool_ or "mask" in (spec.name or ""):  # that hides nothing
+        return mx.ones(spec.shape, dtype=dtype)
+    numbers = mx.arange(prod(spec.shape)) % _id_bound(native)
+    return numbers.reshape(spec.shape).astype(dtype)
+
+
+def _natural_dtype(native: nn.Module) -> mx.Dtype:
+    """What the model most likely eats: ids when it begins with an embedding, else its weights' type."""
+    own = (_own_arrays(module) for _, module in walk(native))
+    weighted = [(module, arrays) for (_, module), arrays in zip(walk(native), own, strict=True) if arrays]
+    if weighted and _is_embedding(weighted[0][0]):
+        return _ID_TYPE
+    floats = (
+        a.dtype for _, arrays in weighted for a in arrays.values() if mx.issubdtype(a.dtype, mx.floating)
+    )
+    return next(floats, mx.float32)
+
+
+def _own_arrays(module: nn.Module) -> Mapping[str, mx.array]:
+    return {key: value for key, value in module.items() if isinstance(value, mx.array)}
+
+
+def _is_embedding(module: nn.Module) -> bool:
+    """Plain or quantized, of MLX's own or somebody else's: looked up by number, and usable as a head."""
+    return isinstance(module, (nn.Embedding, nn.QuantizedEmbedding)) or hasattr(module, "as_linear")
+
+
+def _id_bound(native: nn.Module) -> int:
+    """Ids below this fit every embedding the model has."""
+    tables = [module["weight"] for _, module in walk(native) if _is_embedding(module) and "weight" in module]
+    return max(1, min((table.shape[0] for table in tables), default=2))

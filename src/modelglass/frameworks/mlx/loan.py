@@ -1,0 +1,28 @@
+"""What is exchanged when an MLX model is borrowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
+
+from modelglass.frameworks.borrow import Terms, borrowed
+
+
+def loan(substitute: Callable[[mx.array], mx.array]) -> Terms:
+    """Every array is exchanged."""
+    return Terms(package="mlx", module=nn.Module, substitutes={mx.array: substitute})
+
+
+def arrays_of(*roots: Any) -> Iterator[mx.array]:
+    """Every array that a loan of these would exchange, once."""
+    found: dict[int, mx.array] = {}
+
+    def keep(array: mx.array) -> mx.array:
+        return found.setdefault(id(array), array)
+
+    with borrowed(loan(keep), *roots):
+        pass
+    return iter(found.values())

@@ -1,0 +1,209 @@
+"""What a traced run shows: calls, operators, dataflow, memory, and what is odd about it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import mlx.core as mx
+
+from modelglass.frameworks.mlx.accounts import Phases, given_roles, memory_of, phases
+from modelglass.frameworks.mlx.failures import failure_notes
+from modelglass.frameworks.mlx.graph import Graph
+from modelglass.frameworks.mlx.loan import arrays_of
+from modelglass.frameworks.mlx.ops import Placed, digests, makers, needed, operators, owners
+from modelglass.frameworks.mlx.real import measured
+from modelglass.frameworks.mlx.tracing import Tracing
+from modelglass.frameworks.request import Request
+from modelglass.frameworks.training_notes import training_notes
+from modelglass.report import Call, Dataflow, Lifetimes, Model, Note, Op, Run, RunMode
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run, complete or cut short, showed."""
+
+    run: Run
+    calls: tuple[Call, ...] = ()
+    ops: tuple[Op, ...] = ()
+    dataflow: Dataflow | None = None
+    lifetimes: Lifetimes | None = None
+    notes: tuple[Note, ...] = ()
+    untold: bool = False
+
+
+def of_graph(tracing: Tracing, graph: Graph, model: Model) -> Outcome:
+    """All that a run on stand-ins showed."""
+    request, watcher = tracing.request, tracing.watcher
+    numbers = tracing.numbers(graph)
+    crossings = [(each.call, [numbers[id(array)] for array in each.arrays]) for each in watcher.crossings]
+    owner = owners(graph, crossings)
+    names = tracing.tensor_names(numbers)
+    known = {name: number for number, name in names.items()}
+    kept = _kept(tracing, graph, numbers)
+    found = phases(graph, owner, kept, tracing.step, lambda array: numbers[id(array)], known)
+    placed = found.placed(graph)
+    ops = operators(graph, placed, watcher.paths, names, request.is_free)
+    return Outcome(
+        run=_run(tracing, model, "fake"),
+        calls=watcher.calls(digests(ops, len(watcher.paths))),
+        ops=() if request.calls_only else ops,
+        dataflow=None if tracing.error is not None else _dataflow(tracing, placed, numbers, names),
+        lifetimes=_lifetimes(tracing, graph, found, numbers, model),
+        notes=(
+            *_failure_notes(tracing, model),
+            *_training_notes(tracing),
+            *_notes(graph, owner, found.forward, watcher.paths, request),
+        ),
+    )
+
+
+def of_calls(tracing: Tracing, model: Model) -> Outcome:
+    """What a run on the model's own arrays showed: calls alone."""
+    note = Note(
+        code="real-run",
+        severity="warning",
+        text="what runs depends on values, so the model ran on its own arrays; calls and shapes are "
+        "observed, operators and cost are not",
+    )
+    return Outcome(
+        run=_run(tracing, model, "real"),
+        calls=tracing.watcher.calls({}),
+        notes=(note,) if tracing.error is None else _failure_notes(tracing, model),
+        untold=True,
+    )
+
+
+def with_measured_memory(tracing: Tracing, outcome: Outcome, model: Model) -> Outcome:
+    """The same with the memory that an evaluation took."""
+    if tracing.error is not None:
+        return replace(outcome, run=_run(tracing, model, "real"))
+    entered = map(id, arrays_of(tracing.inputs.args, dict(tracing.inputs.kwargs)))
+    roles = given_roles(model, tracing.tensors, entered, map(id, tracing.arrays))
+    took = measured(tracing.native, tracing.inputs, tracing.request, roles)
+    tracing.error = took.error
+    notes = (*outcome.notes, *took.notes, *_failure_notes(tracing, model))
+    return replace(outcome, run=_run(tracing, model, "real"), lifetimes=took.lifetimes, notes=notes)
+
+
+def _run(tracing: Tracing, model: Model, mode: RunMode) -> Run:
+    types = {module.path: module.type for module in model.modules}
+    error = tracing.error
+    return Run(
+        mode=mode,
+        train=tracing.request.train,
+        inputs=tracing.given,
+        outputs=tracing.returned,
+        failure=None if error is None else tracing.watcher.failure(error, types),
+    )
+
+
+def _kept(tracing: Tracing, graph: Graph, numbers: Mapping[int, int]) -> set[int]:
+    """The places of the nodes that run: those which the model's outputs need.
+
+    All of them up to a failure, and where outputs are in objects that nobody can look into.
+    """
+    if tracing.error is not None or tracing.is_opaque:
+        return set(range(len(graph.nodes)))
+    wanted = [numbers[id(array)] for array in tracing.left if array is not None]
+    return needed(graph, makers(graph), wanted)
+
+
+def _dataflow(
+    tracing: Tracing, placed: Sequence[Placed], numbers: Mapping[int, int], names: Mapping[int, str]
+) -> Dataflow:
+    flowing = {number for each in placed for number in each.node.outputs}
+    flowing |= {numbers[id(array)] for array in tracing.entered if array is not None}
+    flowing -= names.keys()
+
+    def number(array: mx.array | None) -> int | None:
+        found = None if array is None else numbers[id(array)]
+        return found if found in flowing else None
+
+    left = (number(array) for array in tracing.left)
+    return Dataflow(
+        names=tracing.names,
+        inputs=tuple(map(number, tracing.entered)),
+        outputs=tuple(() if each is None else (each,) for each in left),
+        reads=tuple(
+            tuple(dict.fromkeys(each for each in one.node.inputs if each in flowing)) for one in placed
+        ),
+        writes=tuple(one.node.outputs for one in placed),
+    )
+
+
+def _lifetimes(
+    tracing: Tracing, graph: Graph, found: Phases, numbers: Mapping[int, int], model: Model
+) -> Lifetimes | None:
+    """The memory of the run, where it was asked for and came to its end."""
+    request = tracing.request
+    if tracing.error is not None or request.calls_only or request.flow_only or request.mode == "real":
+        return None
+    entered = [numbers[id(array)] for array in tracing.entered if array is not None]
+    return memory_of(
+        graph,
+        found,
+        given_roles(model, tracing.tensor_names(numbers), entered, graph.inputs),
+        _outputs(tracing, graph, found, numbers),
+        tracing.step,
+        lambda array: numbers[id(array)],
+        tracing.watcher.paths,
+        request.what_if.accumulate,
+    )
+
+
+def _outputs(tracing: Tracing, graph: Graph, found: Phases, numbers: Mapping[int, int]) -> list[int]:
+    """The arrays that are evaluated: what comes out, or all that nothing reads where that is hidden."""
+    if not tracing.is_opaque:
+        return [numbers[id(array)] for array in tracing.left if array is not None]
+    read = {number for at in found.forward for number in graph.nodes[at].inputs}
+    made = [number for at in sorted(found.forward) for number in graph.nodes[at].outputs]
+    return [number for number in made if number not in read]
+
+
+def _training_notes(tracing: Tracing) -> Iterator[Note]:
+    step = tracing.step
+    return training_notes(
+        tracing.request,
+        trained=tracing.error is not None or (step is not None and step.loss is not None),
+        problems=() if step is None else step.problems,
+        in_training=tracing.native.training,
+    )
+
+
+def _failure_notes(tracing: Tracing, model: Model) -> tuple[Note, ...]:
+    failure = _run(tracing, model, "fake").failure
+    return () if failure is None else tuple(failure_notes(failure))
+
+
+def _notes(
+    graph: Graph,
+    owner: Mapping[int, int | None],
+    kept: Collection[int],
+    paths: Sequence[str],
+    request: Request,
+) -> Iterator[Note]:
+    idle = [
+        owner.get(at)
+        for at, node in enumerate(graph.nodes)
+        if at in owner and at not in kept and not request.is_free(f"mlx.{node.primitive}")
+    ]
+    if idle:
+        yield Note(
+            code="unneeded-work",
+            text="no output of the model needs what these modules compute, so MLX never evaluates it; "
+            "it is not counted",
+            where=tuple(dict.fromkeys("" if call is None else paths[call] for call in idle)),
+        )
+    if request.calibrate and request.mode != "real":
+        yield Note(
+            code="not-calibrated",
+            text="MLX's kernels cannot be measured one by one; a real run measures all that they take",
+        )
+    if graph.untold is not None:
+        yield Note(
+            code="shapes-unknown",
+            severity="warning",
+            text=f"MLX cannot write down {graph.untold}: inside the calls that use it shapes are not known, "
+            "and so neither is memory",
+        )

@@ -1,0 +1,200 @@
+"""A pass or training step that MLX evaluates for real, and the memory that its own counters say it took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_unflatten
+
+from modelglass.frameworks.borrow import borrowed
+from modelglass.frameworks.mlx.describe import dtype_name
+from modelglass.frameworks.mlx.lifetimes import Role
+from modelglass.frameworks.mlx.loan import arrays_of, loan
+from modelglass.frameworks.mlx.optimizers import factory
+from modelglass.frameworks.mlx.training import named_arrays, trainable, trained
+from modelglass.frameworks.request import Inputs, Request
+from modelglass.report import Lifetimes, Note, Step, Storage, Tail
+from modelglass.report.lifetimes import Category, MemoryPhase
+
+_OP = "mx.eval"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a real run took. `error` is what ended it, and then there are no lifetimes."""
+
+    lifetimes: Lifetimes | None
+    notes: tuple[Note, ...] = ()
+    error: BaseException | None = None
+
+
+def measured(native: nn.Module, inputs: Inputs, request: Request, roles: Mapping[int, Role]) -> Measured:
+    """Evaluate the model, or a training step of it, on its own arrays; `roles` are what they are, by id.
+
+    The model's arrays and its inputs are evaluated first, so that making them does not count. The step works
+    on copies of what trains. The model is as before afterwards; memory that MLX kept for later use is given
+    back. MLX's peak counter is not reset as long as it rises by the run; when it does not, the run is
+    repeated from zero and a note says so. Call it where random states are kept.
+    """
+    roots = native, inputs.args, dict(inputs.kwargs)
+    given = list(arrays_of(*roots))
+    mx.eval(given)
+    mx.synchronize()
+    before = mx.get_peak_memory()
+    notes: tuple[Note, ...] = ()
+    try:
+        taken = _run(roots, request)
+        if taken.peak <= before:  # it was higher before: this run's own peak is not known
+            mx.reset_peak_memory()
+            taken = _run(roots, request)
+            notes = (_reset_note(before),)
+    except (Exception, SystemExit) as error:  # whatever the user's call raises is an answer
+        return Measured(None, error=error)
+    base = [_given(array, roles[id(array)]) for array in given]
+    return Measured(_lifetimes(base, taken, request), notes)
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """The counter's peak, and bytes of it: there before, and of what is there afterwards."""
+
+    peak: int
+    active: int
+    outputs: int = 0
+    gradients: Mapping[str, int] | None = None  # None: no training
+    state: Mapping[str, int] | None = None
+
+
+def _run(roots: tuple[Any, ...], request: Request) -> _Taken:
+    with borrowed(loan(lambda array: array), *roots) as (native, args, kwargs), _uncached():
+
+        def call() -> Any:
+            return native(*args, **kwargs)
+
+        return _trained(native, call, request) if request.train else _passed(call)
+
+
+def _passed(call: Callable[[], Any]) -> _Taken:
+    active = mx.get_active_memory()
+    outputs = list(arrays_of(call()))  # in whatever object they are
+    mx.eval(outputs)
+    return _Taken(_peak(active), active, outputs=_nbytes(outputs))
+
+
+def _trained(native: nn.Module, call: Callable[[], Any], request: Request) -> _Taken:
+    """One step as a training loop has it: gradients are held, new weights take the place of old ones."""
+    _copy_trainable(native)
+    active = mx.get_active_memory()
+    factories = {} if request.optimizer is None else dict([factory(request.optimizer)])
+    step = trained(native, call, request.loss, factories)
+    step.output = None
+    state: list[tuple[str, mx.array]] = []
+    for each in step.taken.values():
+        nn.Module.update(native, tree_unflatten(list(each.parameters.items())), strict=False)
+        state += each.state
+    mx.eval(list(step.arrays()))
+    return _Taken(
+        _peak(active),
+        active,
+        gradients=_sizes(step.gradients.items()),
+        state=_sizes(state) if step.taken else None,
+    )
+
+
+def _peak(active: int) -> int:
+    """The counter's; one that was reset stays at zero until something is allocated."""
+    mx.synchronize()
+    return max(mx.get_peak_memory(), active)
+
+
+def _copy_trainable(native: nn.Module) -> None:
+    """Have the model hold copies of what trains, so that the old weights can go as new ones come."""
+    copies = {id(array): mx.array(array) for array in trainable(native).values()}
+    places = [(name, copies[id(a)]) for name, a in named_arrays(native.parameters()) if id(a) in copies]
+    nn.Module.update(native, tree_unflatten(places), strict=False)
+    mx.eval(list(copies.values()))
+    mx.synchronize()
+
+
+@contextmanager
+def _uncached() -> Iterator[None]:
+    """Freed memory goes back to the system: what MLX keeps to use again may be larger than need be."""
+    limit = mx.set_cache_limit(0)
+    try:
+        yield
+    finally:
+        mx.set_cache_limit(limit)
+
+
+def _given(array: mx.array, role: Role) -> Storage:
+    return Storage(
+        nbytes=array.nbytes,
+        category=role.category,
+        shape=tuple(array.shape),
+        dtype=dtype_name(array.dtype),
+        name=role.name,
+    )
+
+
+def _lifetimes(base: list[Storage], taken: _Taken, request: Request) -> Lifetimes:
+    """All of the run as one step: the counter does not tell what happened in between."""
+    phase: MemoryPhase = "forward" if taken.gradients is None else "backward"
+    made = [*_made("gradients", taken.gradients), *_made("optimizer_state", taken.state)]
+    rest = taken.peak - taken.active - sum(each.nbytes for each in made)
+    outputs = min(taken.outputs, max(rest, 0))
+    made += [
+        Storage(nbytes=max(rest, 0) - outputs, category="temporaries", born=0, died=0),
+        Storage(nbytes=outputs, category="temporaries", born=0, name="outputs"),
+    ]
+    made = [each for each in made if each.nbytes]
+    if taken.state is None:
+        step = Step(op=_OP, module="", phase=phase)
+        forward = 1 if taken.gradients is None else 0
+        return _as_measured((step,), (*base, *made), forward)
+    tail = Tail(steps=(Step(op=_OP, module="", phase="optimizer"),), storages=tuple(made))
+    return _as_measured((), tuple(base), 0, {factory(request.optimizer)[0]: tail})
+
+
+def _as_measured(
+    steps: tuple[Step, ...],
+    storages: tuple[Storage, ...],
+    forward: int,
+    tails: Mapping[str, Tail] | None = None,
+) -> Lifetimes:
+    return Lifetimes(
+        steps=steps,
+        storages=storages,
+        forward_steps=forward,
+        tails=tails or {},
+        tells_saved=False,
+        calibrated=True,
+    )
+
+
+def _made(category: Category, sizes: Mapping[str, int] | None) -> Iterator[Storage]:
+    for name, nbytes in (sizes or {}).items():
+        yield Storage(nbytes=nbytes, category=category, born=0, name=name)
+
+
+def _sizes(named: Any) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for name, array in named:
+        sizes[name] = sizes.get(name, 0) + array.nbytes
+    return sizes
+
+
+def _nbytes(arrays: list[mx.array]) -> int:
+    return sum(array.nbytes for array in {id(array): array for array in arrays}.values())
+
+
+def _reset_note(before: int) -> Note:
+    return Note(
+        code="peak-counter-reset",
+        text=f"mx.get_peak_memory() starts anew: it said {before:,} bytes before, above what the run took, "
+        "and had to be reset to measure the run",
+    )

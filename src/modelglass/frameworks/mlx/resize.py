@@ -1,0 +1,44 @@
+"""Inputs of an MLX model with another batch size or sequence length; nothing of them is evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import mlx.core as mx
+
+from modelglass.frameworks import resizing
+from modelglass.frameworks.mlx.describe import is_array
+from modelglass.frameworks.request import Inputs
+from modelglass.frameworks.resizing import Form, Tensors
+from modelglass.report import Shape
+
+
+def dimensions(inputs: Inputs) -> tuple[int | None, int | None]:
+    """The batch size and the sequence length that the inputs show, None for what they do not."""
+    return resizing.dimensions(inputs, _ARRAYS)
+
+
+def resized(inputs: Inputs, batch_size: int | None, seq_len: int | None) -> Inputs:
+    """The inputs with another batch size, sequence length or both; what stays the same is the same object."""
+    return resizing.resized(inputs, batch_size, seq_len, _ARRAYS)
+
+
+def resized_at(inputs: Inputs, sizes: Mapping[tuple[int, int], int]) -> Inputs:
+    """The inputs with other sizes, each by the leaf it is of, as a run numbers them, and the dimension."""
+    return resizing.resized_at(inputs, sizes, _ARRAYS)
+
+
+def _form(array: mx.array) -> Form:
+    kind = "floating" if mx.issubdtype(array.dtype, mx.inexact) else "other"
+    return Form(tuple(array.shape), "whole" if mx.issubdtype(array.dtype, mx.integer) else kind)
+
+
+def _repeated(array: mx.array, shape: Shape) -> mx.array:
+    """The same values over again, or the first of them: a mask of ones stays one."""
+    for dim, size in enumerate(shape):
+        if size != array.shape[dim]:
+            array = mx.take(array, mx.arange(size) % max(array.shape[dim], 1), axis=dim)
+    return array
+
+
+_ARRAYS = Tensors(is_array, _form, _repeated)

@@ -1,0 +1,130 @@
+"""One observed run of an MLX model: traced on stand-ins for all its arrays, so that nothing is evaluated."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from mlx import nn
+
+from modelglass.collector import without_gc
+from modelglass.frameworks.mlx import structure
+from modelglass.frameworks.mlx.graph import traced
+from modelglass.frameworks.mlx.inputs import make
+from modelglass.frameworks.mlx.optimizers import factory
+from modelglass.frameworks.mlx.outcome import Outcome, of_calls, of_graph, with_measured_memory
+from modelglass.frameworks.mlx.process import one_at_a_time, untouched_process
+from modelglass.frameworks.mlx.resize import dimensions, resized, resized_at
+from modelglass.frameworks.mlx.tracing import Tracing
+from modelglass.frameworks.mlx.training import check
+from modelglass.frameworks.mlx.values import values as read_values
+from modelglass.frameworks.request import Inputs, Observation, Request
+from modelglass.report import Lifetimes, Model, Run
+from modelglass.report.values import Values
+
+
+def accepts(native: object) -> bool:
+    """Whether this is something MLX can run as a model."""
+    return isinstance(native, nn.Module)
+
+
+def observe(native: nn.Module, request: Request) -> Observation:
+    """Read the structure; run the model once when there are inputs and the request wants a run."""
+    model, notes = structure.read(native)
+    if not request.runs:
+        return Observation(model=model, run=Run(mode="none"), notes=notes)
+    outcome = _run(native, _inputs(native, request), request, model)
+    return Observation(
+        model=replace(model, calls=outcome.calls, ops=outcome.ops),
+        run=outcome.run,
+        notes=(*notes, *outcome.notes),
+        lifetimes=outcome.lifetimes,
+        dataflow=outcome.dataflow,
+        optimizer=None if request.optimizer is None else factory(request.optimizer)[0],
+        untold=outcome.untold,
+        config=_config_of(native),
+        cache_dtype=_cache_dtype(model),
+    )
+
+
+def folded(native: nn.Module, request: Request, place: Any) -> Lifetimes | None:
+    """None: a run costs so little that equal blocks are not worked out from few of them."""
+    return None
+
+
+def varied(native: nn.Module, request: Request, sizes: Mapping[tuple[int, int], int]) -> Observation:
+    """What a forward pass shows with other sizes of the inputs; a failure of it is an answer, too.
+
+    `sizes` are by input, in the order of `Run.inputs`, and dimension. Memory and cost are not looked at.
+    """
+    inputs = resized_at(_inputs(native, request), sizes)
+    asked = replace(request, mode="fake", train=False, optimizer=None, calibrate=False, flow_only=True)
+    outcome = _run(native, inputs, asked, Model(name=type(native).__name__, source="mlx"))
+    model = Model(name=type(native).__name__, source="mlx", calls=outcome.calls, ops=outcome.ops)
+    return Observation(model=model, run=outcome.run, dataflow=outcome.dataflow)
+
+
+def sizes(native: nn.Module, request: Request) -> tuple[int | None, int | None]:
+    """The batch size and the sequence length that the inputs show, None for what they do not."""
+    return dimensions(_inputs(native, request))
+
+
+def values(native: nn.Module) -> Mapping[str, Values | str]:
+    """How to read the values of each array by name, or a few words on why that cannot be."""
+    return read_values(native)
+
+
+def in_training(native: nn.Module) -> AbstractContextManager[None]:
+    """The model in training mode inside; afterwards each module is in the mode it was in."""
+    return structure.in_training(native)
+
+
+def unsaved(native: nn.Module) -> frozenset[str]:
+    """The names of arrays that a checkpoint of the model does not have, by design."""
+    return structure.unsaved(native)
+
+
+def _inputs(native: nn.Module, request: Request) -> Inputs:
+    """The inputs, or such as the specs say, with the batch size and sequence length that are asked for."""
+    given = request.inputs
+    inputs = given if isinstance(given, Inputs) else make(native, given or ())
+    wanted = request.what_if.batch_size, request.what_if.seq_len
+    return inputs if wanted == (None, None) else resized(inputs, *wanted)
+
+
+def _run(native: nn.Module, inputs: Inputs, request: Request, model: Model) -> Outcome:
+    check(request)
+    tracing = Tracing(native, inputs, request)
+    with one_at_a_time, untouched_process(), without_gc():
+        graph = traced(tracing.trace, tracing.examples())
+        if graph.untold is not None and not request.train:  # gradients need the whole in one piece
+            graph = tracing.in_pieces()
+        if tracing.needs_values:
+            tracing.alone()
+            outcome = of_calls(tracing, model)
+        else:
+            outcome = of_graph(tracing, graph, model)
+        return with_measured_memory(tracing, outcome, model) if request.mode == "real" else outcome
+
+
+def _config_of(native: nn.Module) -> Mapping[str, Any] | None:
+    """What a model says of itself: most language models keep the settings they were built from."""
+    for key in ("args", "config"):
+        kept = vars(native).get(key, native.get(key))
+        if is_dataclass(kept) and not isinstance(kept, type):
+            return {item.name: getattr(kept, item.name, None) for item in fields(kept)}
+        if isinstance(kept, Mapping):
+            return kept
+    return None
+
+
+def _cache_dtype(model: Model) -> str | None:
+    """The type that most weights compute in, which keys and values have, too; None where no weight does."""
+    numels: Counter[str] = Counter()
+    for tensor in model.tensors:
+        if tensor.dtype in ("float16", "bfloat16", "float32"):
+            numels[tensor.dtype] += tensor.numel or 0
+    return max(numels, key=lambda name: numels[name]) if numels else None

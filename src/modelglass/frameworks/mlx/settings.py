@@ -1,0 +1,129 @@
+"""How a module of MLX was made: settings that it keeps, and those that only its arrays still tell.
+
+MLX's layers keep few of their arguments: a Linear has none, its sizes are those of its weight. Layers
+describe themselves for printing (`_extra_repr`), in the words of their constructors, and some have
+properties of the constructor's names. Both are asked with stand-ins in the place of arrays, which have
+shapes and types but no values, so that nothing is ever evaluated for a description.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
+
+from modelglass.frameworks import describing
+from modelglass.frameworks.describing import constructor_names, settings_of
+from modelglass.frameworks.mlx.describe import told
+from modelglass.report import Json
+
+_PLAIN = (mx.Dtype,)
+_PAIR = re.compile(r"(\w+)=(\([^()]*\)|\[[^\[\]]*\]|[^,()\[\]<>]+)")
+_DIGITS = 12  # significant ones of a number that a layer computed for its description (a Dropout's 1 - 0.9)
+
+
+def config_of(module: nn.Module) -> Mapping[str, Json]:
+    """Constructor-style settings of any module, as JSON: what its constructor names first, in that order."""
+    wanted = constructor_names(type(module))
+    config = settings_of(_attributes(module), wanted, _PLAIN, (mx.array, nn.Module), _told)
+    bare = _bare(module)
+    for key in wanted:
+        if key not in config and isinstance(getattr(type(module), key, None), property):
+            config.update(_asked(bare, key))
+    for key, value in _described(bare, wanted):
+        if key not in config or isinstance(dict.get(module, key), mx.array):
+            config[key] = value
+    for key in wanted:
+        if isinstance(dict.get(module, key), mx.array):  # an argument that became a parameter
+            config.setdefault(key, True)
+    return {key: config[key] for key in wanted if key in config} | config
+
+
+def _told(value: Any) -> str | None:
+    return type(value).__name__ if isinstance(value, nn.Module) else told(value)
+
+
+def _attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    for held in (vars(module), module):
+        for key, value in dict.items(held):
+            if isinstance(key, str) and not key.startswith("_") and not _has_parts(value, 0):
+                yield key, value
+
+
+def _has_parts(value: Any, depth: int) -> bool:
+    """Whether arrays or modules are in there: then it is a part of the model, not a setting."""
+    if isinstance(value, (mx.array, nn.Module)):
+        return True
+    if not isinstance(value, (list, tuple, dict)) or depth >= describing.DEPTH_LIMIT:
+        return False
+    return any(_has_parts(item, depth + 1) for item in (value.values() if isinstance(value, dict) else value))
+
+
+class _StandIn:
+    """An array without values: code that only looks at shapes and types can work with it."""
+
+    def __init__(self, array: mx.array) -> None:
+        self.shape = array.shape
+        self.dtype = array.dtype
+        self.ndim = len(array.shape)
+        self.size = prod(array.shape)
+        self.nbytes = array.nbytes
+        self.itemsize = array.itemsize
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+
+def _bare(module: nn.Module) -> nn.Module:
+    """The module as it is, in a copy that has stand-ins for its arrays."""
+    bare = type(module).__new__(type(module))
+    vars(bare).update(vars(module))
+    for key, value in dict.items(module):
+        dict.__setitem__(bare, key, _StandIn(value) if isinstance(value, mx.array) else value)
+    return bare
+
+
+def _asked(bare: nn.Module, key: str) -> dict[str, Json]:
+    try:
+        value = getattr(bare, key)
+    except Exception:  # a property of anybody's making may raise anything, most of all on a stand-in
+        return {}
+    return {key: describing.json_safe(value, _told)} if describing.is_plain(value, _PLAIN) else {}
+
+
+def _described(bare: nn.Module, wanted: tuple[str, ...]) -> Iterator[tuple[str, Json]]:
+    """What the module says of itself when printed; what has no name there is named by the constructor."""
+    try:
+        text = str(bare._extra_repr())
+    except Exception:  # as above
+        return
+    for place, (key, value) in enumerate(_arguments(text)):
+        if key is not None:
+            yield key, value
+        elif place < len(wanted):
+            yield wanted[place], value
+
+
+@lru_cache(maxsize=4096)  # models repeat themselves
+def _arguments(text: str) -> tuple[tuple[str | None, Json], ...]:
+    """The arguments in a description such as "3, 8, kernel_size=(3, 3)", each with its name if it has one."""
+    try:
+        call: Any = ast.parse(f"f({text})", mode="eval").body
+        named = [*((None, value) for value in call.args), *((word.arg, word.value) for word in call.keywords)]
+    except (SyntaxError, ValueError, AttributeError, RecursionError):  # not in the words of Python
+        return tuple((key, _literal(value.strip())) for key, value in _PAIR.findall(text))
+    return tuple((key, _literal(ast.unparse(value))) for key, value in named)
+
+
+def _literal(text: str) -> Json:
+    try:
+        value = ast.literal_eval(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return text
+    return describing.json_safe(float(f"{value:.{_DIGITS}g}") if type(value) is float else value, _told)

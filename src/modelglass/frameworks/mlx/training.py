@@ -1,0 +1,203 @@
+"""One training step inside a trace: loss, gradients and optimizers' steps, of which nothing is evaluated.
+
+As in a training loop, the loss and all gradients are held until the step ends; the model's output is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_flatten, tree_unflatten
+
+from modelglass.errors import UsageError
+from modelglass.frameworks.describing import instances_in
+from modelglass.frameworks.mlx.optimizers import Factory, fresh
+from modelglass.frameworks.request import Request
+
+Named = dict[str, mx.array]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What one optimizer's step made, by name: parameters, and state by the parameter it is of."""
+
+    parameters: Named
+    state: Sequence[tuple[str, mx.array]]
+
+
+@dataclass
+class Trained:
+    """A training step that was traced. `loss` is None when nothing in the model trains."""
+
+    output: Any = None
+    loss: mx.array | None = None
+    gradients: Named = field(default_factory=dict)
+    statistics: Named = field(default_factory=dict)  # arrays that the model itself replaced as it ran
+    taken: dict[str, Taken] = field(default_factory=dict)  # by the optimizer's name
+    problems: list[str] = field(default_factory=list)
+
+    def arrays(self) -> Iterator[mx.array]:
+        """All that a traced function must return, always in the same order."""
+        if self.loss is not None:
+            yield self.loss
+        yield from self.gradients.values()
+        yield from self.statistics.values()
+        for step in self.taken.values():
+            yield from step.parameters.values()
+            yield from (array for _, array in step.state)
+
+
+def trained(
+    native: nn.Module,
+    forward: Callable[[], Any],
+    loss: Callable[[Any], Any] | None,
+    factories: Mapping[str, Factory],
+    on_stand_ins: Callable[[Sequence[tuple[mx.array, mx.array]]], None] = lambda pairs: None,
+) -> Trained:
+    """A step of a model whose arrays are a trace's stand-ins; `forward` calls it, once.
+
+    Gradients are taken by stand-ins of the stand-ins, which the model holds while `forward` runs:
+    `on_stand_ins` is shown each array with its own before. An error of the model's, or of the user's loss,
+    passes through. The model is left with the arrays it had.
+    """
+    step = Trained()
+    parameters = trainable(native)
+    before = _held(native)
+
+    def run(given: Named) -> mx.array:
+        on_stand_ins([(parameters[name], given[name]) for name in parameters])
+        _put(native, parameters, given)
+        step.output = forward()
+        after = _held(native)
+        step.statistics = {
+            name: array
+            for name, array in after.items()
+            if name in before
+            and array is not before[name]
+            and not any(array is each for each in given.values())
+        }
+        return _loss(step.output, loss)
+
+    try:
+        if parameters:
+            # A dict that is given is filled with the stand-ins, so it is one of our own.
+            step.loss, step.gradients = mx.value_and_grad(run)(dict(parameters))
+        else:
+            run({})
+    except _NothingTrainsError:
+        step.loss, step.gradients = None, {}
+    finally:
+        nn.Module.update(native, tree_unflatten(list(before.items())), strict=False)
+    if step.loss is not None:
+        for name, make in factories.items():
+            _take(step, name, make, parameters)
+    return step
+
+
+def trainable(native: nn.Module) -> Named:
+    """The arrays that train, each once, by its first name."""
+    found: dict[int, tuple[str, mx.array]] = {}
+    for name, array in named_arrays(native.trainable_parameters()):
+        if mx.issubdtype(array.dtype, mx.inexact):
+            found.setdefault(id(array), (name, array))
+    return dict(found.values())
+
+
+def named_arrays(tree: Any) -> Iterator[tuple[str, mx.array]]:
+    """The arrays of one of MLX's trees, by their dotted paths."""
+    flat: Any = tree_flatten(tree)
+    return ((name, array) for name, array in flat if isinstance(array, mx.array))
+
+
+def check(request: Request) -> None:
+    """Refuse the changes of a run that MLX has no counterpart of."""
+    what_if = request.what_if
+    if what_if.weights is not None and request.mode == "real":
+        raise UsageError(
+            "a real run takes the weights as they are",
+            hint="leave weights= away, or leave the run a fake one",
+        )
+    if what_if.autocast is not None:
+        raise UsageError(
+            "MLX has no autocast: every operator computes in the type of its arrays",
+            hint=f"give the weights that type: weights={what_if.autocast!r}",
+        )
+    if what_if.checkpoint:
+        raise UsageError(
+            "checkpoint= cannot be worked out for MLX",
+            hint="wrap the blocks in mlx.nn.utils.checkpoint and measure a real run",
+        )
+    if what_if.master_weights:
+        raise UsageError(
+            "MLX's optimizers keep no float32 copies of the weights", hint="leave master_weights away"
+        )
+
+
+class _NothingTrainsError(Exception):
+    """There is nothing to minimise."""
+
+
+def _held(native: nn.Module) -> Named:
+    return dict(named_arrays(native.parameters()))
+
+
+def _put(native: nn.Module, parameters: Named, given: Named) -> None:
+    """Put arrays where the model holds these, under every name that it holds them by."""
+    new = {id(array): given[name] for name, array in parameters.items()}
+    places = [(name, new[id(array)]) for name, array in _held(native).items() if id(array) in new]
+    nn.Module.update(native, tree_unflatten(places), strict=False)
+
+
+def _loss(output: Any, loss: Callable[[Any], Any] | None) -> mx.array:
+    """What is minimised: what the user says, the model's own loss, or the sum of every output."""
+    if loss is not None:
+        try:
+            own = loss(output)
+        except Exception as error:
+            raise RuntimeError(
+                f"the function given as loss= raised {type(error).__name__}: {error}"
+            ) from error
+    else:
+        own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    if isinstance(own, mx.array):
+        return own.sum() if own.ndim else own
+    if loss is not None:
+        raise _NothingTrainsError
+    parts = [array.sum() for array in instances_in(output, mx.array) if _can_train(array)]
+    if not parts:
+        raise _NothingTrainsError
+    return sum(parts[1:], parts[0])
+
+
+def _can_train(array: mx.array) -> bool:
+    return mx.issubdtype(array.dtype, mx.floating)
+
+
+def _take(step: Trained, name: str, make: Factory, parameters: Named) -> None:
+    """The step of one optimizer, from the same point as every other's."""
+    try:
+        optimizer = make()
+        fresh(optimizer)
+        given = tree_unflatten(list(parameters.items()))
+        optimizer.init(given)
+        made = optimizer.apply_gradients(tree_unflatten(list(step.gradients.items())), given)
+        state = list(_state(optimizer.state, parameters))
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as error:  # an optimizer of the user's own may raise anything
+        step.problems.append(f"{name} cannot take a step: {type(error).__name__}: {error}")
+        return
+    step.taken[name] = Taken(dict(named_arrays(made)), state)
+
+
+def _state(state: Any, parameters: Named) -> Iterator[tuple[str, mx.array]]:
+    """Every array that an optimizer keeps from step to step, by the parameter's name."""
+    for path, array in named_arrays(state):
+        name = path
+        while name and name not in parameters:
+            name = name.rpartition(".")[0]
+        yield name, array
