@@ -16,13 +16,13 @@ from modelglass.formats import read
 from modelglass.formats.configs import config_of
 from modelglass.formats.kinds import doubtful, told_apart
 from modelglass.formats.limits import Limits
-from modelglass.formats.packing import packed
+from modelglass.formats.packing import ASSUMED, packed
 from modelglass.formats.reading import Reading
 from modelglass.formats.tree import modules
 from modelglass.report import Checkpoint, File, Model, Note, Report
 
 if TYPE_CHECKING:
-    from modelglass.report import Architecture, Counts, Finding, Json, Level, Scan, Severity
+    from modelglass.report import Architecture, Counts, Finding, Json, Level, Scan, Severity, Tensor
 
 LIMITS: Mapping[str, int] = {field.name: getattr(Limits(), field.name) for field in fields(Limits)}
 
@@ -88,7 +88,10 @@ def _refuse_invalid(reading: Reading) -> None:
 
 def _report(path: Path, reading: Reading) -> Report:
     config = config_of(reading)
-    tensors, guessed = told_apart(packed(reading.tensors, config, reading.metadata))
+    tensors, guessed = packed(reading.tensors, config, reading.metadata), list[str]()
+    has_buffers = reading.written_by != "mlx"  # there, every array that is saved is a parameter
+    if has_buffers:
+        tensors, guessed = told_apart(tensors)
     model = Model(
         name=path.name or str(path),
         source=reading.format or "file",
@@ -112,8 +115,9 @@ def _report(path: Path, reading: Reading) -> Report:
         architecture=found,
     )
     trained = {name for part in reading.parts for name in part.matched.values()}
-    unsure = [name for name in doubtful(tensors) if name not in trained]
-    notes = (*_notes(reading), *_remarks(counts, guessed, unsure), *_one_of_several(path))
+    unsure = [name for name in doubtful(tensors) if name not in trained] if has_buffers else []
+    remarks = (*_remarks(counts, guessed, unsure), *_assumptions(tensors))
+    notes = (*_notes(reading), *remarks, *_one_of_several(path))
     return Report(model=model, counts=counts, checkpoint=checkpoint, notes=notes)
 
 
@@ -158,6 +162,17 @@ def _remarks(counts: Counts, guessed: Sequence[str], unsure: Sequence[str]) -> I
             code="buffers-unknown",
             text="the file does not say what is trained; these are counted as parameters, and may be buffers",
             where=tuple(unsure[:MOST_GUESSED]),
+        )
+
+
+def _assumptions(tensors: Sequence[Tensor]) -> Iterator[Note]:
+    assumed = [t.name for t in tensors if t.packing is not None and t.packing.scheme.endswith(ASSUMED)]
+    if assumed:
+        yield Note(
+            code="packing-assumed",
+            text="nothing says how many weights have one scale: the usual 64 are assumed, and counts follow",
+            severity="warning",
+            where=tuple(assumed[:MOST_GUESSED]),
         )
 
 

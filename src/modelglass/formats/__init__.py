@@ -72,6 +72,8 @@ def read_file(source: OpenFile, reading: Reading) -> None:
     """Fill the reading from an open file, by the format that its first bytes show."""
     head = source.up_to(0, HEAD)
     odd = stranger(head)
+    if odd is not None and _asking("safetensors")(head, source.nbytes):
+        odd = None  # the length that it begins with can have the bytes of anything
     format = format_of(head, source) if odd is None else None
     if format is None and head and _is_pickle(source, reading):
         format = PICKLE

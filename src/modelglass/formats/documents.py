@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from modelglass.errors import NotAModelError
-from modelglass.formats import read_file, shards, sidecars
+from modelglass.formats import read_file, safetensors, shards, sidecars
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import OpenFile
 from modelglass.formats.strict_json import document
@@ -33,7 +33,8 @@ def read(source: OpenFile, reading: Reading) -> None:
 
 def _read_shard(shard: OpenFile, reading: Reading) -> None:
     """A shard holds weights: another index in its place could go round in circles."""
-    if shard.up_to(0, 64).lstrip()[:1] in (b"{", b"["):
+    head = shard.up_to(0, 64)
+    if head.lstrip()[:1] in (b"{", b"[") and not safetensors.looks_like(head, shard.nbytes):
         raise shard.corrupt("a document where a shard should be", code="index.shards", offset=0)
     read_file(shard, reading)
 

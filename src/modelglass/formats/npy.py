@@ -27,6 +27,8 @@ _MOST_NUMEL = 2**63 - 1
 _MOST_ITEMSIZE = 2**31 - 1  # as in numpy
 _OBJECT_NBYTES = 8  # of a pointer, which no file holds
 
+_BFLOAT16 = "<V2"  # as MLX and ml_dtypes have it; what numpy itself calls void is "|V2"
+_END_BY_MLX = ", )}"  # of a header: numpy has its comma after the bracket
 _NAMES = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex", "V": "void"}
 _TEXT_NAMES = {"S": "bytes", "a": "bytes", "U": "str", "M": "datetime64", "m": "timedelta64", "O": "object"}
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
@@ -79,6 +81,8 @@ def header(source: Source, reading: Reading) -> Header:
         said = literal(text)
         shape, fortran = _shape(said, reading.limits.dims), said["fortran_order"]
         kind = _kind(said["descr"])
+        if text.rstrip().endswith(_END_BY_MLX):
+            reading.written_by = "mlx"
     except _NotALiteralError as cause:
         at = text_at if cause.at is None else text_at + len(text[: cause.at].encode(encoding))
         raise source.corrupt(f"its header {cause}", code="npy.header", offset=at) from cause
@@ -270,6 +274,8 @@ def _simple(descr: str) -> tuple[str, int]:
     known = bool(kind) and (kind in _NAMES or kind in _TEXT_NAMES)
     if descr[:1] not in ("<", ">", "|", "=") or not known or number is None:
         raise _NotALiteralError(f"has a type in 'descr' that is not known: {descr[:200]!r}")
+    if descr == _BFLOAT16:
+        return "bfloat16", number
     if kind in _TEXT_NAMES:
         return _TEXT_NAMES[kind], number * 4 if kind == "U" else number
     return ("bool" if kind == "b" and number == 1 else f"{_NAMES[kind]}{8 * number}"), number

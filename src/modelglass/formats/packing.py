@@ -15,6 +15,8 @@ from modelglass.report import Json, Packing, Shape, Tensor
 
 Named = Mapping[str, Tensor]
 
+ASSUMED = ", if groups have 64"  # ends a scheme that neither configuration nor sizes settle
+
 
 def packed(
     tensors: Sequence[Tensor],
@@ -80,13 +82,19 @@ class _Hints:
 
     def of_layer(self, path: str) -> tuple[int | None, int | None]:
         """Bits and group size of the layer at that path, else of all layers."""
+        own = self.of_only(path)
+        return (self.number("bits"), self.number("group_size")) if own is None else own
+
+    def of_only(self, path: str) -> tuple[int | None, int | None] | None:
+        """Bits and group size, if there is a setting for that very layer; each may still be left out."""
         for setting in self.settings:
             own = setting.get(path)
             if isinstance(own, Mapping):
-                bits, group = own.get("bits"), own.get("group_size")
-                if type(bits) is int and type(group) is int:
-                    return bits, group
-        return self.number("bits"), self.number("group_size")
+                bits, group = (own.get(key) for key in ("bits", "group_size"))
+                found = bits if type(bits) is int else None, group if type(group) is int else None
+                if found != (None, None):
+                    return found
+        return None
 
     def weight_groups(self) -> Iterator[tuple[int, int | None]]:
         """Bits and group size of each group of weights, as compressed-tensors lists them."""
@@ -204,6 +212,7 @@ def _mlx(stem: str, named: Named, hints: _Hints) -> _Match | None:
         sides = (scales.name, biases.name)
     elif biases is None and scales.dtype == "uint8" and group_bits in _MLX_MODES:
         scheme, bits = _MLX_MODES[group_bits]
+        sides += _present(named, stem, ("global_scale",))
     else:
         return None
     inputs = _whole(32 * weight.shape[-1], bits) if bits else None
@@ -211,22 +220,37 @@ def _mlx(stem: str, named: Named, hints: _Hints) -> _Match | None:
 
 
 def _mlx_affine(stem: str, shape: Shape, group_bits: int, named: Named, hints: _Hints) -> tuple[str, int]:
-    """Bits of a weight: as configured, else as other tensors' sizes attest, else of the usual groups."""
-    bits, group = hints.of_layer(stem[:-1])
-    if group is not None and group_bits % group == 0 and group_bits // group in _MLX_BITS:
-        return f"mlx-{group_bits // group}bit", group_bits // group
-    if bits in _MLX_BITS and group_bits % bits == 0 and group_bits // bits in _MLX_GROUPS:
-        return f"mlx-{bits}bit", bits
+    """Bits of a weight: as configured, else as other tensors' sizes attest, else of the usual groups.
+
+    What is configured for all layers is believed of a layer only where it fits it: those that were quantized
+    in another way are not always listed.
+    """
+    own, (bits, group) = hints.of_only(stem[:-1]), (hints.number("bits"), hints.number("group_size"))
+    known = None if own is None else _mlx_bits(group_bits, *own)
     possible = [b for b in _MLX_BITS if group_bits % b == 0 and group_bits // b in _MLX_GROUPS]
-    if len(possible) == 1:
-        return f"mlx-{possible[0]}bit", possible[0]
+    if known is None and bits in possible and group_bits // bits == group:
+        known = bits
+    if known is None:
+        attested = possible if len(possible) == 1 else _mlx_attested(possible, shape, named, hints)
+        known = attested[0] if len(attested) == 1 else _mlx_bits(group_bits, bits, group)
+    if known is not None:
+        return f"mlx-{known}bit", known
+    usual = group_bits // 64  # a group has 64 weights unless the one who quantized chose otherwise
+    return (f"mlx-{usual}bit{ASSUMED}", usual) if usual in possible else ("", 0)
+
+
+def _mlx_bits(group_bits: int, bits: int | None, group: int | None) -> int | None:
+    """The bits that go with a group size, or the bits that were set; None: neither can be."""
+    if group is not None and group > 0 and (found := _whole(group_bits, group)) in _MLX_BITS:
+        return found
+    return bits if bits in _MLX_BITS and _whole(group_bits, bits) in _MLX_GROUPS else None
+
+
+def _mlx_attested(possible: list[int], shape: Shape, named: Named, hints: _Hints) -> list[int]:
+    """Those of the possible widths that give the layer as many inputs as something else has features."""
     if hints.dims is None:
         hints.dims = _attested_dims(named)
-    attested = [b for b in possible if 32 * shape[-1] // b in hints.dims]
-    if len(attested) == 1:
-        return f"mlx-{attested[0]}bit", attested[0]
-    usual = group_bits // 64  # a group has 64 weights unless the one who quantized chose otherwise
-    return (f"mlx-{usual}bit, if groups have 64", usual) if usual in possible else ("", 0)
+    return [bits for bits in possible if 32 * shape[-1] // bits in hints.dims]
 
 
 def _attested_dims(named: Named) -> frozenset[int]:
@@ -390,7 +414,7 @@ def _bits(numerator: int, denominator: int) -> int | None:
 Layout = Callable[[str, Named, _Hints], _Match | None]
 
 _PACKED_BITS = (1, 2, 3, 4, 5, 6, 7, 8)
-_MLX_BITS = (2, 3, 4, 5, 6, 8)
+_MLX_BITS = (1, 2, 3, 4, 5, 6, 8)
 _MLX_GROUPS = (32, 64, 128)
 _MLX_MODES = {4 * 32: ("mxfp4", 4), 4 * 16: ("nvfp4", 4), 8 * 32: ("mxfp8", 8)}  # by bits x group size
 _BITSANDBYTES_SIDES = (

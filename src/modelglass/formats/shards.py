@@ -130,6 +130,7 @@ def _merge(source: OpenFile, shard: str, part: Reading, reading: Reading) -> Non
     reading.absorb(part)
     for key, value in part.metadata.items():
         reading.metadata.setdefault(key, value)
+    reading.written_by = reading.written_by or part.written_by
     reading.modules |= part.modules
     reading.parts += (each for each in part.parts if each.kind != "model")
     if reading.weights_only != "refuses" and part.weights_only is not None:
