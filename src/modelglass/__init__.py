@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from modelglass.analyses.formulas import register_formula
     from modelglass.api import (
         ModelSummary,
+        compare_structure,
         fit,
         flow,
         inspect,
@@ -33,11 +34,12 @@ if TYPE_CHECKING:
     from modelglass.doors.unique_modules import extract_pytorch_ops, extract_unique_modules
     from modelglass.errors import InspectError
     from modelglass.frameworks.request import Inputs
-    from modelglass.report import Fit, Flow, Report, Scan, WhatIf
+    from modelglass.report import Comparison, Fit, Flow, Report, Scan, WhatIf
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Comparison": "modelglass.report",
     "Fit": "modelglass.report",
     "Flow": "modelglass.report",
     "Inputs": "modelglass.frameworks.request",
@@ -48,6 +50,7 @@ _HOMES = {
     "Report": "modelglass.report",
     "Scan": "modelglass.report",
     "WhatIf": "modelglass.report",
+    "compare_structure": "modelglass.api",
     "dump_model_info": "modelglass.doors.dump_model_info",
     "extract_pytorch_ops": "modelglass.doors.unique_modules",
     "extract_unique_modules": "modelglass.doors.unique_modules",
@@ -69,6 +72,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Comparison",
     "Fit",
     "Flow",
     "Inputs",
@@ -80,6 +84,7 @@ __all__ = [
     "Scan",
     "WhatIf",
     "__version__",
+    "compare_structure",
     "dump_model_info",
     "extract_pytorch_ops",
     "extract_unique_modules",
@@ -102,6 +107,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "mlx":  # modelglass.mlx without an import of its own
+        return import_module("modelglass.mlx")
     if name not in _HOMES:
         raise AttributeError(f"module 'modelglass' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)

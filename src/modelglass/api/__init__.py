@@ -6,11 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from modelglass.api.building import AUTOMATIC, is_built
+from modelglass.api.comparing import compare_structure
 from modelglass.api.distinct import reproduce, unique
 from modelglass.api.fitting import fit
 from modelglass.api.flowing import flow
 from modelglass.api.inspecting import completed, contained, held, inspect, inspect_calls, scan, seeded
 from modelglass.api.showing import (
+    COMPARISON_RENDERERS,
     FIT_RENDERERS,
     FLOW_RENDERERS,
     MEMORY_RENDERERS,
@@ -46,6 +48,7 @@ __all__ = [
     "AUTOCAST",
     "AUTOMATIC",
     "COLUMNS",
+    "COMPARISON_RENDERERS",
     "FINDINGS",
     "FIT_RENDERERS",
     "FLOW_RENDERERS",
@@ -64,6 +67,7 @@ __all__ = [
     "UniqueChoice",
     "WhatIf",
     "checked_limits",
+    "compare_structure",
     "completed",
     "contained",
     "fit",

@@ -48,6 +48,13 @@ def estimate(report: Report) -> Estimate | None:
     return estimate(report)
 
 
+def outputs_by_module(report: Report) -> Mapping[str, int | None]:
+    """Bytes that each module's calls returned, as far as no module inside them did; None: not known."""
+    from modelglass.analyses.outputs import outputs_by_module
+
+    return outputs_by_module(report.model)
+
+
 def weight_figures(report: Report) -> WeightFigures | None:
     """The values of a checkpoint's weights in a few figures; None: they were not read."""
     from modelglass.analyses.weight_figures import weight_figures

@@ -9,7 +9,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from modelglass.api.flowing import flow
 from modelglass.api.inspecting import inspect
@@ -19,7 +19,9 @@ from modelglass.files import write_whole
 from modelglass.report import Report
 
 if TYPE_CHECKING:
-    from modelglass.report import Fit, Flow, Scan
+    from modelglass.report import Comparison, Fit, Flow, Scan
+
+Loaded = TypeVar("Loaded")
 
 
 def _deferred(module: str, name: str) -> Callable[..., str]:
@@ -56,6 +58,11 @@ FIT_RENDERERS = {
     "json": _deferred("fit", "render_json"),
     "markdown": _deferred("fit", "render_markdown"),
 }
+COMPARISON_RENDERERS = {
+    "text": _deferred("comparison", "render"),
+    "json": _deferred("comparison", "render_json"),
+    "markdown": _deferred("comparison", "render_markdown"),
+}
 SCAN_RENDERERS = {
     "text": _deferred("scan", "render"),
     "json": _deferred("scan", "render_json"),
@@ -65,7 +72,7 @@ SCAN_RENDERERS = {
 }
 
 
-def render(report: Report | Flow | Scan | Fit, format: str = "text", **options: Any) -> str:
+def render(report: Report | Flow | Scan | Fit | Comparison, format: str = "text", **options: Any) -> str:
     """The report as "text", "json" or "markdown", or its "memory" as text; a scan as "csv" and "sarif", too.
 
     How data flows through a model that ran is drawn as "mermaid", "dot" or "svg"; `depth` says how deep.
@@ -90,10 +97,12 @@ def _drawn(renderer: Callable[..., str], report: Report, *, depth: int | None = 
 
 
 def _renderers_of(result: Any) -> Mapping[str, Callable[..., str]]:
-    from modelglass.report import Fit, Flow, Scan
+    from modelglass.report import Comparison, Fit, Flow, Scan
 
     if isinstance(result, Report):
         return RENDERERS
+    if isinstance(result, Comparison):
+        return COMPARISON_RENDERERS
     if isinstance(result, Flow):
         return FLOW_RENDERERS
     if isinstance(result, Fit):
@@ -102,11 +111,11 @@ def _renderers_of(result: Any) -> Mapping[str, Callable[..., str]]:
         return SCAN_RENDERERS
     raise UsageError(
         f"this is a {type(result).__name__}, not a report",
-        hint="render what mg.inspect, mg.flow, mg.fit or mg.scan returns",
+        hint="render what mg.inspect, mg.flow, mg.fit, mg.scan or mg.compare_structure returns",
     )
 
 
-def show(report: Report | Flow | Scan | Fit, **options: Any) -> None:
+def show(report: Report | Flow | Scan | Fit | Comparison, **options: Any) -> None:
     """Print the report as text, coloured and as wide as the terminal."""
     terminal = sys.stdout.isatty()
     defaults = {"width": _terminal_width() if terminal else 100, "color": terminal}
@@ -149,11 +158,12 @@ def _plotter(renderer: ModuleType, path: str | os.PathLike[str]) -> Callable[[Re
     return lambda report: write_whole(target, renderer.render(report, format=format))
 
 
-def save(report: Report, path: str | os.PathLike[str]) -> None:
-    """Write the report as JSON; the file is complete or not there."""
+def save(report: Report | Comparison, path: str | os.PathLike[str]) -> None:
+    """Write the report or comparison as JSON; the file is complete or not there."""
+    from modelglass.report import Comparison
     from modelglass.report.codec import dumps
 
-    if not isinstance(report, Report):
+    if not isinstance(report, (Report, Comparison)):
         raise _not_saved(report)
     write_whole(Path(path), dumps(report))
 
@@ -168,8 +178,12 @@ def _not_saved(result: Any) -> UsageError:
     return UsageError(f"this is a {kind}, not a report", hint=hint)
 
 
-def load(path: str | os.PathLike[str]) -> Report:
-    """Read a report that `save` wrote, equal to the one saved."""
+@overload
+def load(path: str | os.PathLike[str]) -> Report: ...
+@overload
+def load(path: str | os.PathLike[str], kind: type[Loaded]) -> Loaded: ...
+def load(path: str | os.PathLike[str], kind: type[Any] | None = None) -> Any:
+    """Read a report or comparison that `save` wrote, equal to the one saved; `kind` says which it must be."""
     try:
         content = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as cause:
@@ -178,7 +192,13 @@ def load(path: str | os.PathLike[str]) -> Report:
         ) from cause
     from modelglass.report.codec import loads
 
-    return loads(content)
+    found = loads(content)
+    if kind is not None and not isinstance(found, kind):
+        raise ReportFormatError(
+            f"{os.fspath(path)!r} holds a {type(found).__name__}, not a {kind.__name__}",
+            hint="leave the kind out, or pass another file",
+        )
+    return found
 
 
 class ModelSummary(str):
@@ -207,13 +227,36 @@ def summary(
     >>> "Total params: 55" in summary(torch.nn.Linear(10, 5))
     True
     """
-    from modelglass.analyses.outputs import layer_outputs_nbytes
-    from modelglass.frameworks.request import is_shape
     from modelglass.renderers.summary import render as classic
 
-    if input_shape is None or is_shape(input_shape):
-        report = inspect(model, input_shape=input_shape, batch_size=batch_size, device=device)
-    else:
-        report = inspect(model, input_shape)
-    outputs = layer_outputs_nbytes(report.model)
-    return ModelSummary(classic(report, outputs_nbytes=outputs, verbose=verbose), report)
+    report = summarised(model, input_shape, batch_size=batch_size, device=device)
+    return ModelSummary(classic(report, **_sizes(report), verbose=verbose), report)
+
+
+def short_summary(report: Report, *, verbose: int = 1) -> str:
+    """The layer table in three columns: layer, parameters, trainable."""
+    from modelglass.renderers.summary import render_short
+
+    return render_short(report, **_sizes(report), verbose=verbose)
+
+
+def summarised(
+    model: Any, input_shape: Any, *, batch_size: int = 1, dtype: Any = None, device: Any = None
+) -> Report:
+    """The report that a summary is made from; without a shape or a sample input, of the structure alone."""
+    from modelglass.frameworks.request import is_shape
+
+    if input_shape is not None and not is_shape(input_shape):
+        return inspect(model, input_shape)
+    return inspect(model, input_shape=input_shape, batch_size=batch_size, dtype=dtype, device=device)
+
+
+def _sizes(report: Report) -> Mapping[str, Any]:
+    """What a summary says about memory, as its renderers take it."""
+    from modelglass.analyses.outputs import layer_outputs_nbytes
+    from modelglass.analyses.parameter_size import parameters_nbytes
+
+    return {
+        "outputs_nbytes": layer_outputs_nbytes(report.model),
+        "params_nbytes": parameters_nbytes(report),
+    }

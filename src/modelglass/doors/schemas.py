@@ -1,4 +1,4 @@
-"""The JSON Schemas that docs/schema publishes: of report, scan and flow, and of what the doors write."""
+"""The JSON Schemas that docs/schema publishes: of our own documents, and of those that the doors write."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from modelglass.doors.model_info import ModelInfoDocument
 from modelglass.doors.unique_modules import PytorchOpsDocument, UniqueModulesDocument
 from modelglass.renderers import scan
 from modelglass.renderers.flow import json as flow
-from modelglass.report import Flow, Scan
-from modelglass.report.codec import document_schema, noun_schema, schema
+from modelglass.report import Comparison, Flow, Scan
+from modelglass.report.codec import COMPARISON, VERSION, document_schema, noun_schema, schema
 
 
 def published() -> dict[str, dict[str, Any]]:
@@ -21,6 +21,9 @@ def published() -> dict[str, dict[str, Any]]:
         ),
         "flow-1.json": noun_schema(
             Flow, f"modelglass flow, version {flow.VERSION}", format=flow.FORMAT, version=flow.VERSION
+        ),
+        "comparison-1.json": noun_schema(
+            Comparison, f"modelglass comparison, version {VERSION}", format=COMPARISON, version=VERSION
         ),
         "model-info-1.json": document_schema(ModelInfoDocument, "model_info.json, version 1"),
         "unique-modules-1.json": document_schema(UniqueModulesDocument, "unique_modules.json, version 1"),

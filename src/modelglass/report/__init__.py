@@ -9,6 +9,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from modelglass.report.architecture import Architecture
     from modelglass.report.checkpoint import Checkpoint, File
+    from modelglass.report.comparison import (
+        Compared,
+        Comparison,
+        Deviation,
+        Matched,
+        Pair,
+        Standing,
+        TensorPair,
+    )
     from modelglass.report.cost import Cost, ModuleCost
     from modelglass.report.dataflow import Dataflow, Dims, Symbol, Symbols
     from modelglass.report.execution import Call, Failure, Kernel, Op, Phase, Value
@@ -38,6 +47,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "architecture": ("Architecture",),
     "checkpoint": ("Checkpoint", "File"),
+    "comparison": ("Compared", "Comparison", "Deviation", "Matched", "Pair", "Standing", "TensorPair"),
     "cost": ("Cost", "ModuleCost"),
     "dataflow": ("Dataflow", "Dims", "Symbol", "Symbols"),
     "execution": ("Call", "Failure", "Kernel", "Op", "Phase", "Value"),
@@ -68,10 +78,13 @@ __all__ = [
     "Call",
     "Category",
     "Checkpoint",
+    "Compared",
+    "Comparison",
     "Cost",
     "Counts",
     "Dataflow",
     "Described",
+    "Deviation",
     "Difference",
     "Dims",
     "Estimate",
@@ -92,6 +105,7 @@ __all__ = [
     "Level",
     "Lifetimes",
     "LiveTensor",
+    "Matched",
     "Matching",
     "Memory",
     "MemoryPhase",
@@ -106,6 +120,7 @@ __all__ = [
     "Op",
     "Option",
     "Packing",
+    "Pair",
     "Part",
     "PartKind",
     "Phase",
@@ -120,6 +135,7 @@ __all__ = [
     "Sharding",
     "Side",
     "Stage",
+    "Standing",
     "Step",
     "Storage",
     "Symbol",
@@ -128,6 +144,7 @@ __all__ = [
     "Tally",
     "Tensor",
     "TensorKind",
+    "TensorPair",
     "TensorStats",
     "TypeCount",
     "Unique",

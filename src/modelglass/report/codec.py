@@ -12,25 +12,31 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from modelglass import report
 from modelglass.errors import ReportFormatError
+from modelglass.report.comparison import Comparison
 from modelglass.report.report import Report
 
 VERSION = 1
 FORMAT = "modelglass-report"
+COMPARISON = "modelglass-comparison"
+
+Document: TypeAlias = Report | Comparison
+_FORMATS: dict[str, type[Document]] = {FORMAT: Report, COMPARISON: Comparison}
 
 _SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
 
 
-def dumps(report: Report, *, indent: int | None = 2) -> str:
+def dumps(report: Document, *, indent: int | None = 2) -> str:
     """The report as JSON text, the same for the same report."""
-    document = {"format": FORMAT, "version": VERSION, **_encode(report)}
+    format = next(name for name, noun in _FORMATS.items() if isinstance(report, noun))
+    document = {"format": format, "version": VERSION, **_encode(report)}
     return json.dumps(document, indent=indent, ensure_ascii=True, allow_nan=False) + "\n"
 
 
-def loads(text: str) -> Report:
+def loads(text: str) -> Any:
     """The report that `dumps` wrote, equal to it."""
     try:
         document = json.loads(text)
@@ -38,7 +44,8 @@ def loads(text: str) -> Report:
         raise ReportFormatError(
             f"this is not JSON: {cause}", hint="pass a file that mg.save wrote"
         ) from cause
-    if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
+    noun = _FORMATS.get(str(document.pop("format", None))) if isinstance(document, dict) else None
+    if noun is None:
         raise ReportFormatError("this JSON is not a modelglass report", hint="pass a file that mg.save wrote")
     version = document.pop("version", None)
     if version != VERSION:
@@ -47,7 +54,7 @@ def loads(text: str) -> Report:
             hint="write it again, or install the modelglass that wrote it",
         )
     try:
-        report: Report = _decode(Report, document)
+        report: Document = _decode(noun, document)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as cause:
         raise ReportFormatError(
             f"this report cannot be read: {cause}", hint="write it again with mg.save"

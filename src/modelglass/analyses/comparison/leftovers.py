@@ -1,0 +1,152 @@
+"""What has no counterpart, or the wrong one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from typing import TYPE_CHECKING
+
+from modelglass.report import Note
+from modelglass.report.comparison import Deviation, Pair
+
+if TYPE_CHECKING:
+    from modelglass.analyses.comparison.judging import Sides
+    from modelglass.analyses.comparison.parts import Match, Part, Slot
+
+# Layers that do nothing to what an inspected model computes.
+_IDLE = ("Dropout", "Identity", "DropPath")
+
+
+def lone(
+    root: Part, met: Set[str], *, of_a: bool, unsaved: Collection[str] | None
+) -> Iterator[tuple[Part, Pair]]:
+    """The largest parts nothing of which has a counterpart: a missing block is one, not all its layers."""
+    state = _states(root, met)
+    waiting = [root]
+    while waiting:
+        part = waiting.pop()
+        some, missing = state[id(part)]
+        constants = [slot for slot in part.slots.values() if slot.constant]
+        if constants:
+            if not met >= set(constants[0].names):
+                yield part, _constant_pair(constants[0], of_a, unsaved)
+        elif missing and not some and part is not root:
+            yield part, _lone_pair(part, of_a)
+            continue
+        elif missing and any(not met >= set(names) for names in _own_names(part)):
+            yield part, _lone_pair(part, of_a, alone=True)
+        waiting.extend(reversed(part.children.values()))
+
+
+def _own_names(part: Part) -> Iterator[tuple[str, ...]]:
+    return (slot.names for slot in part.slots.values() if slot.tensor.kind != "buffer")
+
+
+def _states(root: Part, met: Set[str]) -> dict[int, tuple[bool, bool]]:
+    """Of each part, whether any weight in or below it has a counterpart, and whether any has none."""
+    found: dict[int, tuple[bool, bool]] = {}
+    for part in reversed(list(root.below())):
+        below = [found[id(child)] for child in part.children.values()]
+        own = [name in met for names in _own_names(part) for name in names]
+        some = any(own) or any(each for each, _ in below)
+        missing = not all(own) or any(each for _, each in below)
+        found[id(part)] = some, missing
+    return found
+
+
+def _constant_pair(slot: Slot, of_a: bool, unsaved: Collection[str] | None) -> Pair:
+    """A buffer without a counterpart: the other may compute it, unless it is stored with the weights."""
+    name = slot.names[0]
+    stored = unsaved is not None and name not in unsaved
+    code = "buffer" if not stored else "missing-in-b" if of_a else "extra-in-b"
+    text = "a stored buffer without a counterpart" if stored else "a constant that the other may compute"
+    deviation = Deviation(
+        code=code,
+        standing="different" if stored else "framework",
+        text=text,
+        tensor_a=name if of_a else None,
+        tensor_b=None if of_a else name,
+    )
+    return Pair(a=name if of_a else None, b=None if of_a else name, deviations=(deviation,))
+
+
+def _lone_pair(part: Part, of_a: bool, *, alone: bool = False) -> Pair:
+    held = [part] if alone else part.below()
+    slots = [slot for each in held for slot in each.slots.values() if slot.tensor.kind != "buffer"]
+    tied = next((slot.tied for slot in slots if slot.tied is not None), None)
+    names = [name for slot in slots for name in slot.names]
+    if tied is not None and all(slot.tied is not None for slot in slots):
+        text = f"the same memory as {tied}: the other uses that twice"
+        deviation = Deviation(code="tied", standing="framework", text=text)
+    else:
+        numel = sum(slot.numel for slot in slots if slot.tied is None)
+        count = "1 tensor" if len(names) == 1 else f"{len(names):,} tensors"
+        code = "missing-in-b" if of_a else "extra-in-b"
+        text = f"{count}, {numel:,} parameters"
+        shape = "x".join(map(str, slots[0].own_shape or ())) if len(slots) == 1 else ""
+        deviation = Deviation(
+            code=code,
+            standing="different",
+            text=text,
+            a=shape if of_a else "",
+            b="" if of_a else shape,
+            tensor_a=names[0] if of_a and len(names) == 1 else None,
+            tensor_b=names[0] if not of_a and len(names) == 1 else None,
+        )
+    path = _full_path(part)
+    return Pair(
+        a=path if of_a else None,
+        b=None if of_a else path,
+        type_a=part.type if of_a else "",
+        type_b="" if of_a else part.type,
+        deviations=(deviation,),
+    )
+
+
+def _full_path(part: Part) -> str:
+    """Where it is: a parameter that a module holds beside others is called by its own name."""
+    name = next((slot.names[0] for slot in part.slots.values()), "")
+    return part.path if part.type or not name or part.children else name.removesuffix(".weight")
+
+
+def exchanged(matches: Sequence[Match]) -> Mapping[int, tuple[Deviation, ...]]:
+    """By the index of a match: namesakes that fit each other's counterparts rather than their own."""
+    named = [
+        (place, match)
+        for place, match in enumerate(matches)
+        if match.how == "name" and match.a.sort != match.b.sort and match.a.weighs and match.b.weighs
+    ]
+    homes = {(_parent(match.a), match.a.sort, match.b.sort): match for _, match in named}
+    found = {}
+    for place, match in named:
+        other = homes.get((_parent(match.a), match.b.sort, match.a.sort))
+        if other is not None and other is not match:
+            text = f"it fits {other.b.path}, and {other.a.path} fits {match.b.path}: they are exchanged"
+            deviation = Deviation(
+                code="order", standing="different", text=text, a=match.a.path, b=match.b.path
+            )
+            found[place] = (deviation,)
+    return found
+
+
+def _parent(part: Part) -> str:
+    return part.path.rpartition(".")[0]
+
+
+def weightless(root_a: Part, root_b: Part, matches: Sequence[Match], sides: Sides) -> Iterator[Note]:
+    """Layers without weights that only one has as modules; the other may use functions."""
+    if not sides.live:
+        return
+    met = {id(part) for match in matches for part in (match.a, match.b)}
+    for root, name in ((root_a, "a"), (root_b, "b")):
+        found = [part for part in root.below() if _is_layer(part) and id(part) not in met]
+        if found:
+            yield Note(
+                code="without-weights",
+                text=f"layers without weights that only {name} has as modules; the other may use functions",
+                where=tuple(part.path for part in found),
+                details=tuple(part.type for part in found),
+            )
+
+
+def _is_layer(part: Part) -> bool:
+    return part.kind is not None and not part.slots and not part.children and not part.type.startswith(_IDLE)
