@@ -15,6 +15,10 @@ demo: $(VENV)/.core
 	@echo
 	$(BIN)/modelglass flow examples/models.py::unet --input 2x3x64x64
 	@echo
+	$(BIN)/modelglass examples/mlx_models.py::llama_70b --input 1x2048:int32 --depth 3
+	@echo
+	$(BIN)/modelglass compare examples/ports.py::original examples/ports.py::wrong_port || test $$? -eq 1
+	@echo
 	$(BIN)/model-inspector --config examples/diffusion.yaml --inputs examples/diffusion.py::batch
 	@echo
 	$(BIN)/modelglass memory examples/models.py::unet --input 4x3x64x64 --train
@@ -86,7 +90,7 @@ $(VENV)/.torch:
 	@touch $@
 
 $(VENV)/.core: $(VENV)/.torch pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[torch,config]'
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[torch,mlx,config]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core

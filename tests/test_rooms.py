@@ -18,7 +18,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "report": ({"errors", "report"}, set()),
     "formats": ({"errors", "report", "formats"}, {"numpy"}),
     "collector": (set(), set()),
-    "frameworks": ({"collector", "errors", "report", "frameworks"}, {"torch", "numpy"}),
+    "frameworks": ({"collector", "errors", "report", "frameworks"}, {"torch", "mlx", "numpy"}),
     "analyses": ({"errors", "report", "analyses"}, {"numpy", "numba"}),
     "renderers": ({"errors", "report", "renderers"}, {"matplotlib"}),
     "files": ({"errors"}, set()),
@@ -32,6 +32,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "symbols": ({"errors", "report", "analyses", "symbols"}, set()),
     "api": (
         {
+            "collector",
             "errors",
             "report",
             "formats",
@@ -49,6 +50,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
         set(),
     ),
     "doors": ({"api", "doors", "errors", "files", "report", "renderers"}, set()),
+    "mlx": ({"api", "errors", "report", "renderers"}, {"mlx"}),
     "cli": ({"api", "doors", "errors", "files", "cli", "__init__"}, {"click"}),
     "__init__": ({"api", "doors", "errors", "report", "frameworks", "analyses"}, set()),
     "__main__": ({"cli"}, set()),

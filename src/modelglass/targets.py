@@ -16,7 +16,7 @@ from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from modelglass.errors import TargetError, UsageError
+from modelglass.errors import MissingPackageError, TargetError, UsageError
 
 FORMS = "file.py::function or package.module:function"
 
@@ -32,6 +32,7 @@ _WEIGHTS = (
     *(".safetensors", ".gguf", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".pt2", ".npz", ".npy", ".pkl"),
     *(".index.json", ".metadata"),
 )
+_FRAMEWORKS = ("torch", "mlx")  # each with an extra of its name, that installs it
 _MOST_TOLD = 300  # characters of a message
 _MOST_LISTED = 8  # names of files
 _HEAD = 1 << 16  # bytes that tell an index or a report from a configuration
@@ -208,15 +209,30 @@ def telling(what: str, *, whole: bool = False) -> Iterator[None]:
     """Whatever the user's code raises, told in one line; of a message of several lines, the first or all."""
     try:
         yield
-    except TargetError:
+    except (TargetError, MissingPackageError):
         raise
     except (Exception, SystemExit) as cause:
+        framework = _missing_framework(cause)
+        if framework is not None:
+            raise MissingPackageError(framework, wanted_by=what, extra=framework) from cause
         lines = str(cause).strip().splitlines() or [""]
         text = " ".join(" ".join(lines).split())[:_MOST_TOLD] if whole else lines[0]
         raise TargetError(
             f"{what} raised {type(cause).__name__}: {text}",
             hint=f"it came from {_place_of(cause)}; --debug shows the whole traceback",
         ) from cause
+
+
+def _missing_framework(cause: BaseException) -> str | None:
+    """The framework that is not installed, if that is what an error is about."""
+    name = (cause.name or "").partition(".")[0] if isinstance(cause, ModuleNotFoundError) else ""
+    if name not in _FRAMEWORKS:
+        return None
+    try:
+        import_module(name)
+    except ModuleNotFoundError:
+        return name
+    return None
 
 
 def _place_of(cause: BaseException) -> str:

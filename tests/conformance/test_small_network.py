@@ -25,7 +25,16 @@ def torch_network() -> tuple[Any, Any]:
     return model, torch.zeros(8, 10)
 
 
-SOURCES: dict[str, Callable[[], tuple[Any, Any]]] = {"torch": torch_network}
+def mlx_network() -> tuple[Any, Any]:
+    import mlx.core as mx
+    from mlx import nn
+
+    model = nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 5))
+    model.layers[0].freeze()
+    return model, mx.zeros((8, 10))
+
+
+SOURCES: dict[str, Callable[[], tuple[Any, Any]]] = {"torch": torch_network, "mlx": mlx_network}
 
 
 @pytest.fixture(params=SOURCES)

@@ -230,7 +230,10 @@ def _with_memory(question: Question, found: Inspection, subject: making.Subject)
         largest=describing.largest_at_peak(trained),
         mixed_dtype=AUTOCAST[0],
     )
-    mixed, problem = _tried(lambda: step(replace(change, autocast=AUTOCAST[0])))
+    try:
+        mixed, problem = _tried(lambda: step(replace(change, autocast=AUTOCAST[0])))
+    except UsageError as error:  # the framework has no such thing
+        mixed, problem = None, error.problem
     if mixed is None:
         return _without(found, problem.partition("\n")[0], "mixed")
     return replace(found, mixed=describing.estimate(mixed))

@@ -143,7 +143,7 @@ def _maker(function: Any, name: str) -> Any:
     """A function of whatever kind, in a form that is known to be one."""
     if isinstance(function, str):
         return function
-    is_model = hasattr(function, "forward") and not isinstance(function, type)
+    is_model = hasattr(function, "parameters") and not isinstance(function, type)
     if not callable(function) or is_model:
         raise UsageError(
             f"{name} is a {type(function).__name__}, not a function",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from modelglass.renderers._file import file_rows, more_rows
@@ -16,6 +16,11 @@ _RUNS = {
     "fake": "fake tensors, nothing computed",
     "real": "real, on copies of every tensor",
     "none": "structure only (no inputs given)",
+}
+# Arrays of MLX are lazy, and never changed in place.
+_MLX_RUNS = {
+    "fake": "lazy arrays, nothing evaluated",
+    "real": "real, on the model's own arrays",
 }
 SHOWN_VALUES = 6
 
@@ -34,7 +39,7 @@ def totals(report: Report) -> list[tuple[str, str]]:
         rows.extend(_cost(report.cost, report.run))
     if report.memory is not None:
         rows.extend(_memory(report.memory))
-    rows.extend(_run(report.run))
+    rows.extend(_run(report.run, {**_RUNS, **(_MLX_RUNS if report.model.source == "mlx" else {})}))
     return rows
 
 
@@ -89,12 +94,12 @@ def _counted(number: int, unit: str) -> str:
     return f"{number:,}" + (f" ({short(number)}{unit})" if number >= 1000 else "")
 
 
-def _run(run: Run) -> Iterator[tuple[str, str]]:
+def _run(run: Run, texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     if run.mode != "none":
         yield "input", _values(run.inputs)
         yield "output", _values(run.outputs) if run.outputs else "–"
     train = ", forward and backward" if run.train else ""
-    yield "run", _RUNS[run.mode] + train
+    yield "run", texts[run.mode] + train
 
 
 def _values(values: tuple[Value, ...]) -> str:

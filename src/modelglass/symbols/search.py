@@ -12,6 +12,7 @@ from modelglass.symbols.trials import Seen, Sizes, Vary, varied
 RUNS = 19  # that look for sizes that can change
 RUNS_OF_A_GROUP = 4
 MANY = 6  # places of one size: of more, not every choice is tried
+_CHANNELS_LAST = frozenset({"mlx"})  # frameworks whose layers take pictures so
 SMALL = 4  # sizes below it have no half to try; one more of a larger one may get lost in rounding
 
 
@@ -25,13 +26,17 @@ class Place:
     name: str  # "x.0"
     rank: int
     floating: bool
+    channels_last: bool = False
 
     @property
     def letter(self) -> str | None:
         """What it is called in a picture or volume; None: it is in none."""
         if not self.floating or self.rank < 4 or self.dim == 0:
             return None
-        return "CDHW"[self.dim - self.rank] if self.dim > 1 else "C"
+        if self.dim == (self.rank - 1 if self.channels_last else 1):
+            return "C"
+        from_the_end = self.dim - self.rank + self.channels_last
+        return "CDHW"[max(from_the_end, -4)]
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,8 @@ class Group:
 
 def places_of(first: Seen) -> tuple[Place, ...]:
     """Every dimension of every tensor that is given, one given twice once."""
-    _, run, flow = first
+    model, run, flow = first
+    channels_last = model.source in _CHANNELS_LAST
     places: list[Place] = []
     numbers: set[int] = set()
     for index, (value, number, name) in enumerate(zip(run.inputs, flow.inputs, flow.names, strict=True)):
@@ -65,7 +71,7 @@ def places_of(first: Seen) -> tuple[Place, ...]:
         floating = str(value.dtype).startswith(("float", "bfloat", "complex"))
         rank = len(value.shape)
         places.extend(
-            Place(index, dim, size, f"{name}.{dim}", rank, floating)
+            Place(index, dim, size, f"{name}.{dim}", rank, floating, channels_last)
             for dim, size in enumerate(value.shape)
             if size > 0
         )

@@ -13,6 +13,7 @@ from modelglass.analyses.flow.relevance import relevance
 from modelglass.analyses.flow.sameness import sameness
 from modelglass.analyses.flow.stages import repeated_blocks, staged
 from modelglass.analyses.flow.trace import traced
+from modelglass.analyses.flow.words import is_unseen
 from modelglass.report import Counts, Dataflow, Flow, FlowNode, Model, Note, Run, Stage, Symbols
 
 UNREAD = "In this run nothing read these inputs; a mask that hides nothing, for one, need not be read."
@@ -98,9 +99,20 @@ def _notes(sheet: Sheet, picture: Picture, loose: bool) -> Iterator[Note]:
 def _left_out(picture: Picture) -> Iterator[str]:
     left_out = [at for looked in picture.open.values() for at in looked.level.left_out]
     fed, held, writes = picture.relevance.fed, picture.relevance.held, picture.trace.writes
-    constant = sum(not fed[at] and writes[at][0] not in held for at in left_out)
+    plain = _plain(picture, left_out)
+    constant = sum(not fed[at] and writes[at][0] not in held and at not in plain for at in left_out)
     unused = sum(fed[at] for at in left_out)
     if constant:
         yield f"{constant:,} that depend on no input"
     if unused:
         yield f"{unused:,} that lead to no output"
+
+
+def _plain(picture: Picture, left_out: list[int]) -> set[int]:
+    """Operators that only hand on a constant, as when a number is added to a tensor."""
+    trace = picture.trace
+    found: set[int] = set()
+    for at in sorted(left_out):
+        if is_unseen(trace.ops[at]) and all(trace.made_by.get(number) in found for number in trace.reads[at]):
+            found.add(at)
+    return found

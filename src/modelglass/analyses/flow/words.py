@@ -12,10 +12,11 @@ LONGEST = 4  # operators named in a label
 # These change neither values nor their order, or next to nothing: nobody draws them.
 _UNSEEN = {"alias", "clone", "contiguous", "detach", "expand", "expand_as", "lift_fresh", "squeeze", "to"}
 _UNSEEN |= {"type_as", "unsqueeze", "view_as"}
+_UNSEEN |= {"astype", "broadcast_arrays", "broadcast_to", "depends", "expand_dims", "stop_gradient"}
 # These keep the order of the values, and do nothing when the shape stays what it was.
 _RESHAPING = _UNSEEN | {"flatten", "reshape", "unflatten", "view"}
 # So do these, which hand on some of the values.
-_CUTTING = {"narrow", "slice", "split"}
+_CUTTING = {"getitem", "narrow", "slice", "split"}
 # All that hand on the same values in another arrangement, or some of them.
 _VIEWS = (
     _RESHAPING | _CUTTING | {"chunk", "movedim", "permute", "select", "split_with_sizes", "swapaxes", "t"}
@@ -35,6 +36,9 @@ _VIEWS |= {
 _COMMON = {"abs", "add", "and", "clamp", "copy", "div", "eq", "floor_divide", "full_like", "ge", "gt", "le"}
 _COMMON |= {"lt", "masked_fill", "mean", "mul", "ne", "neg", "not", "ones_like", "or", "pow", "rsqrt", "sub"}
 _COMMON |= {"sum", "where", "zeros_like"}
+_COMMON |= {"divide", "equal", "greater", "greater_equal", "less", "less_equal", "logical_and", "logical_not"}
+_COMMON |= {"logical_or", "maximum", "minimum", "multiply", "negative", "not_equal", "power", "square"}
+_COMMON |= {"subtract"}
 
 
 def word(op: Op) -> str:

@@ -40,7 +40,10 @@ class Facts:
     def of(cls, native: Any, probe: Probe) -> Facts | None:
         """The facts of a model of transformers; None of any other."""
         library = sys.modules.get("transformers")  # whoever made the model has loaded it
-        if library is None or not isinstance(native, library.PreTrainedModel):
+        packages = {base.__module__.partition(".")[0] for base in type(native).__mro__}
+        if library is None or "transformers" not in packages:
+            return None
+        if not isinstance(native, library.PreTrainedModel):
             return None
         return cls(native, native.config, probe)
 
