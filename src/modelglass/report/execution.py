@@ -93,6 +93,22 @@ class Op:
     kernels: tuple[Kernel, ...] = ()
     macs: int | None = None
 
+    def costing(self, macs: int | None) -> Op:
+        """The same operator with its multiply-accumulates; there are many, so written out."""
+        return Op(
+            index=self.index,
+            name=self.name,
+            overload=self.overload,
+            module=self.module,
+            call=self.call,
+            phase=self.phase,
+            attributes=self.attributes,
+            inputs=self.inputs,
+            outputs=self.outputs,
+            kernels=self.kernels,
+            macs=macs,
+        )
+
     @property
     def nbytes(self) -> int | None:
         """Bytes of the tensors it read and wrote, or None when one has an unknown size."""

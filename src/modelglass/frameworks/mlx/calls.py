@@ -141,7 +141,7 @@ def watching(
                 shown[own] = _watched(own, paths, watcher)
             object.__setattr__(module, "__class__", shown[own])
         with ExitStack() as stack:
-            for path, holder, place, function in list(functions):
+            for path, holder, place, function in functions:
                 holder[place] = _seen(path, function, watcher)
                 stack.callback(list.__setitem__, holder, place, function)
             yield

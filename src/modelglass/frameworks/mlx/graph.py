@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 
@@ -95,15 +95,29 @@ class _Drawn:
     outputs: list[str] = field(default_factory=list)
 
 
+class _Told(NamedTuple):
+    """A node of the export: arrays by the names they have there."""
+
+    primitive: str
+    arguments: tuple[Any, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+_Spec = tuple[Shape, str]  # shape and type of an array
+
+
 class _Telling:
     """What MLX tells of one function."""
 
     def __init__(self) -> None:
-        self._told: dict[str, Any] = {"inputs": (), "outputs": (), "constants": ()}
-        self._makers: dict[str, dict[str, Any]] = {}  # by exported array, the node that makes it
-        self._drawing = ""
-        self._returned: list[tuple[Shape, str]] = []
         self.told: Sequence[bool] = ()  # of what the function returned, whether it is exported
+        self._ends: dict[str, tuple[str, ...]] = {"inputs": (), "outputs": ()}  # of the export
+        self._makers: dict[str, _Told] = {}  # by exported array
+        self._specs: dict[str, _Spec] = {}
+        self._equal: dict[_Spec, _Spec] = {}  # equal ones are one object: there are few
+        self._drawing = ""
+        self._returned: list[_Spec] = []
 
     def draw(self, returned: Arrays, given: Arrays) -> None:
         """Draw what the function returned and was given, all as inputs of one last node: it keeps order."""
@@ -118,10 +132,22 @@ class _Telling:
         """Keep one piece of the export."""
         kind = record["type"]
         if kind == "primitive":
-            for made in record["outputs"]:
-                self._makers[made[0]] = record
-        else:
-            self._told[kind] = record.get(kind)
+            inputs, outputs = self._named(record["inputs"]), self._named(record["outputs"])
+            told = _Told(record["name"], tuple(record["arguments"]), inputs, outputs)
+            for name in outputs:
+                self._makers[name] = told
+        elif kind in self._ends:
+            self._ends[kind] = self._named(record[kind])
+
+    def _named(self, arrays: Iterable[tuple[str, Sequence[int], mx.Dtype]]) -> tuple[str, ...]:
+        """The names of exported arrays; what they are is kept."""
+        names = []
+        for name, shape, dtype in arrays:
+            names.append(name)
+            if name not in self._specs:
+                spec = tuple(shape), dtype_name(dtype)
+                self._specs[name] = self._equal.setdefault(spec, spec)
+        return tuple(names)
 
     def graph(self, untold: str | None) -> Graph:
         """Both as one."""
@@ -138,18 +164,15 @@ class _Telling:
 
     def _exported(self, nodes: Sequence[_Drawn], ends: Sequence[str]) -> dict[str, str]:
         """What each array of the drawing is called in the export."""
-        told_ends = (*self._told["outputs"], *self._told["inputs"])
-        names = {drawn: told[0] for drawn, told in zip(ends, told_ends, strict=True)}
+        names = dict(zip(ends, (*self._ends["outputs"], *self._ends["inputs"]), strict=True))
         for node in reversed(nodes):
-            record = self._record(node, names)
-            if record is not None:
-                for drawn, told in zip(node.outputs, record["outputs"], strict=True):
-                    names[drawn] = told[0]
-                for drawn, told in zip(node.inputs, record["inputs"], strict=True):
-                    names[drawn] = told[0]
+            told = self._told_of(node, names)
+            if told is not None:
+                names.update(zip(node.outputs, told.outputs, strict=True))
+                names.update(zip(node.inputs, told.inputs, strict=True))
         return names
 
-    def _record(self, node: _Drawn, names: Mapping[str, str]) -> dict[str, Any] | None:
+    def _told_of(self, node: _Drawn, names: Mapping[str, str]) -> _Told | None:
         """The exported node that the drawn one is, or is equal to; None where the export does not have it."""
         for drawn in node.outputs:
             if drawn in names:
@@ -163,54 +186,63 @@ class _Telling:
         exported: Mapping[str, str],
         untold: str | None,
     ) -> Graph:
-        counter = count(len(self._told["inputs"]))
-        given = {told[0]: number for number, told in enumerate(self._told["inputs"])}
-        numbers: dict[str, int] = {}
         made = {name for node in nodes for name in node.outputs}
-        specs = self._specs()
-        shapes = {given[name]: specs[name][0] for name in given}
-        dtypes = {given[name]: specs[name][1] for name in given}
-
-        def number(drawn: str) -> int:
-            if drawn not in numbers:
-                name = exported.get(drawn, "")
-                numbers[drawn] = given[name] if name in given and drawn not in made else next(counter)
-                if name in specs:
-                    shapes[numbers[drawn]], dtypes[numbers[drawn]] = specs[name]
-            return numbers[drawn]
-
-        def listed(node: _Drawn) -> Node:
-            record = self._record(node, exported)
-            primitive = exported_name(node.primitive) if record is None else record["name"]
-            arguments = None if record is None else tuple(record["arguments"])
-            return Node(
-                primitive, arguments, tuple(map(number, node.inputs)), tuple(map(number, node.outputs))
-            )
-
-        every = tuple(map(listed, nodes))
-        outputs = tuple(map(number, returned))
-        for each, (shape, dtype) in zip(outputs, self._returned, strict=True):
-            shapes[each], dtypes[each] = shape, dtype
+        numbering = _Numbering(self._ends["inputs"], self._specs, exported, made)
+        listed = []
+        for node in nodes:
+            told = self._told_of(node, exported)
+            primitive = exported_name(node.primitive) if told is None else told.primitive
+            arguments = None if told is None else told.arguments
+            inputs = tuple(map(numbering.number, node.inputs))
+            listed.append(Node(primitive, arguments, inputs, tuple(map(numbering.number, node.outputs))))
+        outputs = tuple(map(numbering.number, returned))
+        for number, spec in zip(outputs, self._returned, strict=True):
+            numbering.shapes[number], numbering.dtypes[number] = spec
         return Graph(
-            shapes=shapes,
-            dtypes=dtypes,
-            nodes=every,
-            inputs=tuple(range(len(given))),
-            constants=frozenset(
-                each for name, each in numbers.items() if name not in made and each >= len(given)
-            ),
+            shapes=numbering.shapes,
+            dtypes=numbering.dtypes,
+            nodes=tuple(listed),
+            inputs=tuple(numbering.given.values()),
+            constants=frozenset(numbering.constants()),
             outputs=outputs,
             untold=untold,
         )
 
-    def _specs(self) -> dict[str, tuple[Shape, str]]:
-        """Shape and type of every exported array."""
-        found: dict[str, tuple[Shape, str]] = {}
-        for record in (self._told, *self._makers.values()):
-            for name, shape, dtype in (*record["inputs"], *record["outputs"]):
-                if name not in found:
-                    found[name] = tuple(shape), dtype_name(dtype)
-        return found
+
+class _Numbering:
+    """Numbers of drawn arrays: those of what the function was given first, then as they come."""
+
+    def __init__(
+        self,
+        given: Sequence[str],
+        specs: Mapping[str, _Spec],
+        exported: Mapping[str, str],
+        made: Collection[str],
+    ) -> None:
+        self.given = {name: number for number, name in enumerate(given)}
+        self.shapes = {number: specs[name][0] for name, number in self.given.items()}
+        self.dtypes = {number: specs[name][1] for name, number in self.given.items()}
+        self._specs = specs
+        self._exported = exported
+        self._made = made
+        self._numbers: dict[str, int] = {}
+        self._counter = count(len(given))
+
+    def number(self, drawn: str) -> int:
+        """The number of an array by its name in the drawing."""
+        if drawn not in self._numbers:
+            name = self._exported.get(drawn, "")
+            known = None if drawn in self._made else self.given.get(name)
+            number = self._numbers[drawn] = next(self._counter) if known is None else known
+            if name in self._specs:
+                self.shapes[number], self.dtypes[number] = self._specs[name]
+        return self._numbers[drawn]
+
+    def constants(self) -> Iterator[int]:
+        """Of what was numbered, that which nothing makes and nobody gave."""
+        for drawn, number in self._numbers.items():
+            if drawn not in self._made and number >= len(self.given):
+                yield number
 
 
 def _passed_on(nodes: Sequence[_Drawn]) -> dict[str, str]:

@@ -6,7 +6,7 @@ Whether a reshape copies, and whether a result may be written over an input, fol
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import accumulate
 from math import prod
@@ -45,6 +45,10 @@ class Layout:
     def by_columns(self) -> bool:
         return self._is_dense(range(len(self.shape)))
 
+    def seen_as(self, shape: Shape, strides: tuple[int, ...]) -> Layout:
+        """The same memory in other steps."""
+        return Layout(shape, strides, self.filled, self.gapless)
+
     def _is_dense(self, dims: Any) -> bool:
         step = 1
         for dim in dims:
@@ -67,15 +71,15 @@ def view(node: Node, layout: Layout, shape: Shape) -> Layout | None:
     arguments: Sequence[Any] = node.arguments or ()
     match node.primitive:
         case "Transpose":
-            return replace(layout, shape=shape, strides=tuple(strides[axis] for axis in arguments[0]))
+            return layout.seen_as(shape, tuple(strides[axis] for axis in arguments[0]))
         case "Broadcast" | "BroadcastAxes":
             return _broadcast(layout, shape)
         case "ExpandDims":
-            return replace(layout, shape=shape, strides=tuple(_with_ones(strides, arguments[0])))
+            return layout.seen_as(shape, tuple(_with_ones(strides, arguments[0])))
         case "Squeeze":
             gone = set(arguments[0])
             kept = tuple(step for dim, step in enumerate(strides) if dim not in gone)
-            return replace(layout, shape=shape, strides=kept)
+            return layout.seen_as(shape, kept)
         case "Slice":
             steps = tuple(step * by for step, by in zip(strides, arguments[2], strict=True))
             return _part(layout, shape, steps)
@@ -95,7 +99,7 @@ def view(node: Node, layout: Layout, shape: Shape) -> Layout | None:
 def _broadcast(layout: Layout, shape: Shape) -> Layout:
     fewer = len(shape) - len(layout.shape)
     steps = (0 if size == 1 else step for size, step in zip(layout.shape, layout.strides, strict=True))
-    return replace(layout, shape=shape, strides=(*(0,) * fewer, *steps))
+    return layout.seen_as(shape, (*(0,) * fewer, *steps))
 
 
 def _with_ones(strides: Sequence[int], axes: Sequence[int]) -> list[int]:
@@ -108,16 +112,17 @@ def _with_ones(strides: Sequence[int], axes: Sequence[int]) -> list[int]:
 def _part(layout: Layout, shape: Shape, strides: tuple[int, ...]) -> Layout:
     """Some of the elements: what lies between them stays there."""
     span = 1 + sum(abs(step) * (size - 1) for size, step in zip(shape, strides, strict=True))
-    part = Layout(shape, strides, span if prod(shape) else 0)
+    filled = span if prod(shape) else 0
+    part = Layout(shape, strides, filled)
     distinct = prod(size for size, step in zip(shape, strides, strict=True) if step > 0)
     gapless = part.by_rows or part.by_columns or (layout.gapless and distinct == span)
-    return replace(part, gapless=gapless)
+    return part if gapless else Layout(shape, strides, filled, gapless=False)
 
 
 def _reshaped(layout: Layout, shape: Shape) -> Layout | None:
     """Without a copy when each new dimension lies within a run of old ones that follow each other."""
     if layout.by_rows or not prod(shape):
-        return replace(in_rows(shape), filled=layout.filled)
+        return Layout(shape, in_rows(shape).strides, layout.filled)
     runs = list(_runs(layout))
     strides: list[int] = []
     at = 0
@@ -131,7 +136,7 @@ def _reshaped(layout: Layout, shape: Shape) -> Layout | None:
             strides.append(strides[-1] if strides else 1)
         else:
             return None
-    return replace(layout, shape=shape, strides=tuple(strides))
+    return layout.seen_as(shape, tuple(strides))
 
 
 def _runs(layout: Layout) -> Iterator[tuple[int, int]]:

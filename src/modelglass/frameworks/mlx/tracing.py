@@ -46,6 +46,8 @@ class Tracing:
         self.step: Trained | None = None
         self._stand_ins: Sequence[mx.array] = ()
         self._stand_in_names: Mapping[int, str] = {}  # by the stand-in's id
+        self._modules = dict(structure.walk(native))
+        self._functions = list(structure.functions(native))
         self._factories = factories(request)
         self._told: dict[int, str] = {}  # names by the id of whatever stands in for an array
 
@@ -114,9 +116,8 @@ class Tracing:
         parameters = positional(native)
         self.names = tuple(input_name(way, parameters) for way, _ in entering)
         self.entered = [value if is_array(value) else None for _, value in entering]
-        modules = dict(structure.walk(native))
         try:
-            with watching(modules, structure.functions(native), self.watcher):
+            with watching(self._modules, self._functions, self.watcher):
                 output = self._called(native, lambda: native(*args, **kwargs))
         except (Exception, SystemExit) as error:
             # Whatever the user's call raises is an answer: it belongs in the report.
