@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import Counter
-from typing import Any, ClassVar
+from contextlib import suppress
+from typing import Any, ClassVar, get_args
 
 import mlx.core as mx
 import pytest
 from mlx import nn
 
 import modelglass as mg
+from modelglass.report import Phase
 
 X = mx.zeros((2, 4))
 
@@ -279,3 +284,84 @@ def test_the_product_of_a_layer_that_quantizes_its_input_is_counted() -> None:
     plain = mg.inspect(layer, mx.zeros((2, 32)))
     assert plain.cost is not None
     assert plain.cost.macs == 2 * 32 * 64
+
+
+def test_an_error_that_was_caught_takes_no_blame_for_a_later_one() -> None:
+    class Catches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wrong = nn.Linear(5, 4)
+
+        def __call__(self, x: mx.array) -> mx.array:
+            for _ in range(3):
+                with suppress(ValueError):
+                    self.wrong(x)
+            raise ValueError("the model's own")
+
+    failure = mg.inspect(Catches(), X).run.failure
+    assert failure is not None
+    assert (failure.module, failure.message) == ("", "the model's own")
+
+
+def test_a_model_that_wraps_the_want_of_values_runs_on_its_own_arrays() -> None:
+    class Wraps(nn.Module):
+        def __call__(self, x: mx.array) -> mx.array:
+            try:
+                return x * float(x.sum())
+            except ValueError as error:
+                raise RuntimeError("no number") from error
+
+    report = mg.inspect(Wraps(), mx.ones((2, 4)))
+    assert report.run.failure is None
+    assert report.run.mode == "real"
+
+
+def test_a_checkpointed_block_is_called_again_for_its_gradient() -> None:
+    class Saves(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = nn.Sequential(nn.Linear(4, 8), nn.Tanh())
+            self.last = nn.Linear(8, 4)
+
+        def __call__(self, x: mx.array) -> mx.array:
+            return self.last(nn.utils.checkpoint(self.block)(x))
+
+    report = mg.inspect(Saves(), X, train=True)
+    called = {phase: [c.module for c in report.model.calls if c.phase == phase] for phase in get_args(Phase)}
+    block = ["block", "block.layers.0", "block.layers.1"]
+    assert called == {"forward": ["", *block, "last"], "backward": [], "recompute": block}
+    recomputed = {(op.module, op.name) for op in report.model.ops if op.phase == "recompute"}
+    assert ("block.layers.0", "mx.addmm") in recomputed
+    assert "unneeded-work" not in {note.code for note in report.notes}
+
+
+def test_more_token_ids_than_a_size_may_count() -> None:
+    report = mg.inspect(nn.Embedding(10, 4), input_shape=(2**20, 2**4), batch_size=2**9)
+    assert report.run.failure is None
+    assert report.run.outputs[0].shape == (2**9, 2**20, 2**4, 4)
+
+
+def test_arrays_whose_names_read_alike_are_two() -> None:
+    class Alike(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = {"b.c": mx.zeros(2), "b": {"c": mx.zeros(3)}}
+
+    report = mg.inspect(Alike())
+    assert report.counts is not None
+    assert report.counts.params == 5
+    assert [tensor.name for tensor in report.model.tensors] == ["a.b.c", "a.b.c'"]
+
+
+def test_functions_that_mlx_compiles_are_seen_through_in_a_process_that_compiles() -> None:
+    code = (
+        "import mlx.core as mx, modelglass as mg; from mlx import nn;"
+        "report = mg.inspect(nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.SiLU()), mx.zeros((2, 4)));"
+        "print(report.cost.macs, sorted({op.name for op in report.model.ops if op.module == 'layers.1'}))"
+    )
+    settings = {key: value for key, value in os.environ.items() if key != "MLX_DISABLE_COMPILE"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=settings, check=True
+    )
+    assert done.stdout.startswith("32 ")
+    assert "mx.erf" in done.stdout

@@ -118,6 +118,9 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], mx.array]] = {
 }
 
 
+UNTOLD = ("mixtral", "training")  # sums over experts have gradients that MLX cannot export
+
+
 def looked_at(model: nn.Module, x: mx.array, **request: Any) -> Memory:
     observation = observe(model, Request(inputs=Inputs(args=(x,)), **request))
     assert observation.lifetimes is not None, observation.notes
@@ -134,12 +137,12 @@ def little_memory() -> Iterator[None]:
         mx.set_memory_limit(limit)
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("step", ["forward", "training"])
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [(name, step) for name in MODELS for step in ("forward", "training") if (name, step) != UNTOLD],
+)
 def test_worked_out_is_at_most_what_mlx_takes_and_near_it_with_little_memory(name: str, step: str) -> None:
     build, x = MODELS[name]
-    if (name, step) == ("mixtral", "training"):
-        pytest.skip("MLX does not tell the shapes of its backward pass")
     model = build()
     asked: dict[str, Any] = {} if step == "forward" else {"train": True, "optimizer": "adamw"}
     estimate = looked_at(model, x, **asked)
@@ -151,6 +154,13 @@ def test_worked_out_is_at_most_what_mlx_takes_and_near_it_with_little_memory(nam
     assert estimate.peak_nbytes >= 0.5 * tight
     assert estimate.peak_nbytes <= free.peak_nbytes
     assert estimate.base_nbytes == free.base_nbytes
+
+
+def test_a_step_whose_shapes_mlx_does_not_tell_has_no_memory_and_says_so() -> None:
+    build, x = MODELS[UNTOLD[0]]
+    found = observe(build(), Request(inputs=Inputs(args=(x,)), train=True, optimizer="adamw"))
+    assert found.lifetimes is None
+    assert "shapes-unknown" in {note.code for note in found.notes}
 
 
 def worked_out(function: Callable[..., Any], *given: mx.array) -> tuple[Lifetimes, Graph]:

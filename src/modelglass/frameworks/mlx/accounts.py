@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import mlx.core as mx
@@ -30,10 +30,21 @@ class Phases:
     loss: frozenset[int] = frozenset()
     backward: Mapping[int, int | None] = field(default_factory=dict)
 
-    def placed(self, graph: Graph) -> list[Placed]:
-        """The nodes that are the model's own work: no loss, no optimizer."""
+    def placed(
+        self, graph: Graph, owner: Mapping[int, int | None], recomputing: Collection[int]
+    ) -> list[Placed]:
+        """The nodes that are the model's own work: no loss, no optimizer.
+
+        Those of the calls in `recomputing` belong to them, as `owner` says.
+        """
         before = [Placed(graph.nodes[at], call) for at, call in sorted(self.forward.items())]
-        after = [Placed(graph.nodes[at], call, "backward") for at, call in sorted(self.backward.items())]
+        after = []
+        for at, call in sorted(self.backward.items()):
+            again = owner.get(at)
+            if again in recomputing:
+                after.append(Placed(graph.nodes[at], again, "recompute"))
+            else:
+                after.append(Placed(graph.nodes[at], call, "backward"))
         return before + after
 
     def phase(self, place: int) -> MemoryPhase:
@@ -89,10 +100,10 @@ def given_roles(
     """What the arrays are that were there before; `names` are of the model's, `entered` came as inputs."""
     kinds = {tensor.name: tensor.kind for tensor in model.tensors}
     came = set(entered)
-    return {number: _given_role(number, names.get(number), kinds, inputs=number in came) for number in given}
+    return {number: _given_role(names.get(number), kinds, inputs=number in came) for number in given}
 
 
-def _given_role(number: int, name: str | None, kinds: Mapping[str, str], *, inputs: bool) -> Role:
+def _given_role(name: str | None, kinds: Mapping[str, str], *, inputs: bool) -> Role:
     if name is None:
         return Role("inputs" if inputs else "buffers")
     return Role("parameters" if kinds.get(name, "parameter") == "parameter" else "buffers", name)

@@ -165,7 +165,8 @@ class Buffers:
     def _is_free(self, number: int, result: int) -> bool:
         """Whether the result may be written over that input."""
         piece = self.pieces[self.places[number]]
-        alone = self._uses[number] == 1 and piece.living == 1
+        # A constant may be somebody's who is not in the graph.
+        alone = self._uses[number] == 1 and piece.living == 1 and number not in self._graph.constants
         alike = self._itemsize(number) == self._itemsize(result)
         return alone and alike and piece.nbytes <= self._nbytes(result) + SPARE
 

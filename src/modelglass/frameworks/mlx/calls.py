@@ -18,7 +18,7 @@ from mlx import nn
 from modelglass.frameworks.mlx.describe import Describer, arrays_in
 from modelglass.frameworks.mlx.pieces import Cuts
 from modelglass.frameworks.request import Progress
-from modelglass.report import Call, Failure, Value
+from modelglass.report import Call, Failure, Phase, Value
 
 PROGRESS_EVERY = 500  # calls
 
@@ -30,6 +30,7 @@ class _Frame:
     index: int
     path: str
     parent: int | None
+    phase: Phase
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...] = ()
     completed: bool = False
@@ -54,8 +55,6 @@ class Watcher:
     outputs: list[Any] = field(default_factory=list)  # of all calls that came to their end
     _frames: list[_Frame] = field(default_factory=list)
     _stack: list[_Frame] = field(default_factory=list)
-    # By the error's id: keeping an error would keep alive all that its traceback reaches.
-    _failed: tuple[int, _Frame] | None = None
 
     def run(self, path: str, call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Make a call of the module at that path, and write it down."""
@@ -64,14 +63,9 @@ class Watcher:
             output = call(*args, **kwargs)
             frame.outputs = self.describer.flatten(output)
             frame.completed = True
-            self._failed = None  # whatever was raised inside was caught
             self.crossings.append(Crossing(frame.index, arrays_in(output)))
             self.outputs.append(output)
             return output if self.cuts is None else self.cuts.made(output)
-        except BaseException as error:
-            if self._failed is None or self._failed[0] != id(error):
-                self._failed = id(error), frame  # the innermost call it passed through
-            raise
         finally:
             self._stack.pop()
 
@@ -79,12 +73,21 @@ class Watcher:
         parent = self._stack[-1].index if self._stack else None
         given = arrays_in((args, kwargs))
         self.crossings.append(Crossing(parent, given))
-        frame = _Frame(len(self._frames), path, parent, self.describer.arguments(args, kwargs))
+        # A call after the model's own has ended is made by the backward pass of a checkpoint.
+        first = self._frames[0] if self._frames else None
+        phase: Phase = "recompute" if first is not None and first.completed else "forward"
+        inputs = self.describer.arguments(args, kwargs)
+        frame = _Frame(len(self._frames), path, parent, phase, inputs)
         self._frames.append(frame)
         self._stack.append(frame)
         if self.progress is not None and len(self._frames) % PROGRESS_EVERY == 0:
             self.progress(f"{len(self._frames):,} calls")
         return frame
+
+    @property
+    def recomputing(self) -> set[int]:
+        """The calls that were made again to compute gradients."""
+        return {frame.index for frame in self._frames if frame.phase == "recompute"}
 
     @property
     def paths(self) -> list[str]:
@@ -98,7 +101,7 @@ class Watcher:
                 index=frame.index,
                 module=frame.path,
                 parent=frame.parent,
-                phase="forward",
+                phase=frame.phase,
                 inputs=frame.inputs,
                 outputs=frame.outputs,
                 completed=frame.completed,
@@ -109,8 +112,7 @@ class Watcher:
 
     def failure(self, error: BaseException, types: Mapping[str, str]) -> Failure:
         """Where the run ended, and the shapes that met there."""
-        known = self._failed is not None and self._failed[0] == id(error)
-        frame = self._failed[1] if known and self._failed is not None else None
+        frame = _innermost_call(error)
         path = "" if frame is None else frame.path
         return Failure(
             module=path,
@@ -120,6 +122,17 @@ class Watcher:
             op=None,
             inputs=() if frame is None else frame.inputs,
         )
+
+
+def _innermost_call(error: BaseException) -> _Frame | None:
+    """The innermost call that the error passed through, by its traceback."""
+    found: _Frame | None = None
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code is Watcher.run.__code__:
+            found = trace.tb_frame.f_locals.get("frame", found)
+        trace = trace.tb_next
+    return found
 
 
 @contextmanager

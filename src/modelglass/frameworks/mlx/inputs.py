@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
 
 import mlx.core as mx
 from mlx import nn
@@ -51,14 +50,14 @@ def _array(native: nn.Module, spec: TensorSpec) -> mx.array:
         return mx.random.normal(spec.shape, key=mx.random.key(_SEED)).astype(dtype)
     if dtype == mx.bool_ or "mask" in (spec.name or ""):  # that hides nothing
         return mx.ones(spec.shape, dtype=dtype)
-    numbers = mx.arange(prod(spec.shape)) % _id_bound(native)
-    return numbers.reshape(spec.shape).astype(dtype)
+    # One row for all: MLX has no range of more numbers than a size may have.
+    numbers = mx.arange(spec.shape[-1] if spec.shape else 1) % _id_bound(native)
+    return mx.broadcast_to(numbers if spec.shape else numbers[0], spec.shape).astype(dtype)
 
 
 def _natural_dtype(native: nn.Module) -> mx.Dtype:
     """What the model most likely eats: ids when it begins with an embedding, else its weights' type."""
-    own = (_own_arrays(module) for _, module in walk(native))
-    weighted = [(module, arrays) for (_, module), arrays in zip(walk(native), own, strict=True) if arrays]
+    weighted = [(module, arrays) for _, module in walk(native) if (arrays := _own_arrays(module))]
     if weighted and _is_embedding(weighted[0][0]):
         return _ID_TYPE
     floats = (

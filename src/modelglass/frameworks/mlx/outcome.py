@@ -42,7 +42,7 @@ def of_graph(tracing: Tracing, graph: Graph, model: Model) -> Outcome:
     known = {name: number for number, name in names.items()}
     kept = _kept(tracing, graph, numbers)
     found = phases(graph, owner, kept, tracing.step, lambda array: numbers[id(array)], known)
-    placed = found.placed(graph)
+    placed = found.placed(graph, owner, watcher.recomputing)
     ops = operators(graph, placed, watcher.paths, names, request.is_free)
     return Outcome(
         run=_run(tracing, model, "fake"),
@@ -53,7 +53,7 @@ def of_graph(tracing: Tracing, graph: Graph, model: Model) -> Outcome:
         notes=(
             *_failure_notes(tracing, model),
             *_training_notes(tracing),
-            *_notes(graph, owner, found.forward, watcher.paths, request),
+            *_notes(graph, owner, {*found.forward, *found.backward}, watcher.paths, request),
         ),
     )
 

@@ -195,6 +195,6 @@ def _nbytes(arrays: list[mx.array]) -> int:
 def _reset_note(before: int) -> Note:
     return Note(
         code="peak-counter-reset",
-        text=f"mx.get_peak_memory() starts anew: it said {before:,} bytes before, above what the run took, "
-        "and had to be reset to measure the run",
+        text="MLX's peak counter was reset to measure the run; mx.get_peak_memory() gave "
+        f"{before:,} bytes before",
     )

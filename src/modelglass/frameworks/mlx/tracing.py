@@ -103,7 +103,12 @@ class Tracing:
     @property
     def needs_values(self) -> bool:
         """Whether the run ended because the model asked for a value, which stand-ins do not have."""
-        return isinstance(self.error, ValueError) and str(self.error).startswith(_NO_VALUES)
+        error = self.error
+        while error is not None:  # a model may raise an error of its own for it
+            if isinstance(error, ValueError) and str(error).startswith(_NO_VALUES):
+                return True
+            error = error.__cause__ or error.__context__
+        return False
 
     def _traced(self) -> list[mx.array]:
         """The arrays that the traced function returns, always in the same order."""

@@ -72,14 +72,7 @@ def trained(
         on_stand_ins([(parameters[name], given[name]) for name in parameters])
         _put(native, parameters, given)
         step.output = forward()
-        after = _held(native)
-        step.statistics = {
-            name: array
-            for name, array in after.items()
-            if name in before
-            and array is not before[name]
-            and not any(array is each for each in given.values())
-        }
+        step.statistics = _replaced(_held(native), {**before, **given})
         return _loss(step.output, loss)
 
     try:
@@ -143,6 +136,12 @@ class _NothingTrainsError(Exception):
 
 def _held(native: nn.Module) -> Named:
     return dict(named_arrays(native.parameters()))
+
+
+def _replaced(after: Named, before: Named) -> Named:
+    """The arrays that the model has put in the place of others itself."""
+    known = set(map(id, before.values()))
+    return {name: array for name, array in after.items() if name in before and id(array) not in known}
 
 
 def _put(native: nn.Module, parameters: Named, given: Named) -> None:
