@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, ClassVar, get_args
 
@@ -14,7 +16,7 @@ import pytest
 from mlx import nn
 
 import modelglass as mg
-from modelglass.report import Phase
+from modelglass.report import Phase, RunMode
 
 X = mx.zeros((2, 4))
 
@@ -365,3 +367,132 @@ def test_functions_that_mlx_compiles_are_seen_through_in_a_process_that_compiles
     )
     assert done.stdout.startswith("32 ")
     assert "mx.erf" in done.stdout
+
+
+def with_layers(call: Callable[..., Any], **layers: Any) -> nn.Module:
+    """A model with these layers that does that."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for name, layer in layers.items():
+                setattr(self, name, layer)
+
+        __call__ = call
+
+    return Model()
+
+
+def test_a_model_that_looks_at_classes_goes_its_own_way() -> None:
+    def call(self: Any, x: mx.array) -> mx.array:
+        return self.a(x) if type(self.a) is nn.Linear else self.b(x)
+
+    report = mg.inspect(with_layers(call, a=nn.Linear(4, 8), b=nn.Linear(4, 2)), X)
+    assert report.run.outputs[0].shape == (2, 8)
+    assert report.cost is not None
+    assert report.cost.macs == 2 * 4 * 8
+    assert "unwatched" in {note.code for note in report.notes}
+
+    def checks(self: Any, x: mx.array) -> mx.array:
+        assert type(self.a) is nn.Linear
+        return self.a(x)
+
+    checked = mg.inspect(with_layers(checks, a=nn.Linear(4, 8)), X)
+    assert checked.run.failure is None
+    assert checked.cost is not None
+    assert checked.cost.macs == 2 * 4 * 8
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy], ids=["shallow", "deep"])
+def test_a_layer_that_the_model_copies_is_of_the_users_class_and_works(duplicate: Callable[..., Any]) -> None:
+    made: list[nn.Module] = []
+
+    def call(self: Any, x: mx.array) -> mx.array:
+        made.append(duplicate(self.a))
+        return made[-1](x)
+
+    report = mg.inspect(with_layers(call, a=nn.Linear(4, 8)), X)
+    assert report.run.failure is None
+    assert report.cost is not None
+    assert report.cost.macs == 2 * 4 * 8
+    assert {type(each) for each in made} == {nn.Linear}
+
+
+def test_work_whose_result_stays_in_the_model_or_a_cache_is_counted_where_it_ran() -> None:
+    class Cache:
+        def __init__(self) -> None:
+            self.state = mx.zeros((4, 4))
+
+    class Inner(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = mx.zeros((4, 4))
+
+        def __call__(self, x: mx.array, cache: Cache) -> mx.array:
+            cache.state = cache.state @ self.weight
+            return x
+
+    def call(self: Any, x: mx.array, cache: Cache) -> mx.array:
+        self.seen = self.a(x)
+        return self.inner(x, cache) + 1
+
+    model, cache = with_layers(call, a=nn.Linear(4, 8), inner=Inner()), Cache()
+    before = cache.state
+    report = mg.inspect(model, (X, cache))
+    assert report.cost is not None
+    own = {path: each.own_macs for path, each in report.cost.by_module.items()}
+    assert own == {"": 0, "a": 2 * 4 * 8, "inner": 4 * 4 * 4}
+    assert "unneeded-work" not in {note.code for note in report.notes}
+    assert cache.state is before
+    assert "seen" not in model
+
+
+def test_under_vmap_nothing_is_called_unneeded() -> None:
+    def call(self: Any, x: mx.array) -> mx.array:
+        return mx.vmap(self.a)(x)
+
+    report = mg.inspect(with_layers(call, a=nn.Linear(4, 8)), X)
+    assert report.cost is not None
+    assert report.cost.macs == 2 * 4 * 8
+    assert "unneeded-work" not in {note.code for note in report.notes}
+
+
+@pytest.mark.parametrize("run", ["fake", "real"])
+def test_objects_that_a_model_writes_into_keep_their_values(run: RunMode) -> None:
+    def call(self: Any, x: mx.array) -> mx.array:
+        x[:, 0] = 5.0
+        self.w[0] = 3.0
+        self.w += 1
+        if float(self.w.sum()) > 0:  # which no stand-in can tell
+            return x @ self.w
+        return x
+
+    model, x = with_layers(call, w=mx.ones((4, 4))), mx.ones((2, 4))
+    report = mg.inspect(model, x, run=run)
+    assert report.run.failure is None
+    assert model.w.tolist() == [[1.0] * 4] * 4
+    assert x.tolist() == [[1.0] * 4] * 2
+
+
+def test_an_input_that_is_written_into_stays_the_input() -> None:
+    def call(self: Any, x: mx.array) -> mx.array:
+        x[:, 0] = 5.0
+        return self.a(x)
+
+    report = mg.inspect(with_layers(call, a=nn.Linear(4, 8)), X)
+    assert report.memory is not None
+    assert report.memory.by_category["inputs"] == X.nbytes
+    assert mg.flow(report).nodes[0].label == "x"
+    written = [op for op in report.model.ops if op.name in ("mx.slice_update", "mx.array.at")]
+    assert all(op.module == "" for op in written)
+
+
+def test_an_asynchronous_evaluation_is_a_want_of_values() -> None:
+    def call(self: Any, x: mx.array) -> mx.array:
+        y = self.a(x)
+        mx.async_eval(y)
+        return y
+
+    report = mg.inspect(with_layers(call, a=nn.Linear(4, 8)), X)
+    assert report.run.failure is None
+    assert report.run.mode == "real"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from mlx import nn
+from mlx_lm.models.bitlinear_layers import BitLinear
+from mlx_lm.models.switch_layers import SwitchLinear
 
 import modelglass as mg
 from modelglass.analyses.stats.engine import describe
@@ -72,14 +76,155 @@ def test_what_is_read_cannot_be_written() -> None:
         piece[0] = 1
 
 
-def test_packed_weights_are_described_as_stored() -> None:
-    found = values_of(nn.QuantizedLinear(64, 64))
-    assert {name: each.described for name, each in found.items()} == {
-        "weight": "stored",
-        "scales": "values",
-        "biases": "values",
-        "bias": "values",
+def as_mlx_has_it(layer: nn.Module) -> Any:
+    """The weights of a quantized layer, in 32-bit floats."""
+    settings = {"group_size": layer.group_size, "bits": layer.bits, "mode": layer.mode}
+    weight, scales, whole = layer.weight, layer.scales, layer.get("global_scale")
+    if layer.mode == "affine":
+        biases = layer.biases.astype(mx.float32)
+        return np.array(mx.dequantize(weight, scales.astype(mx.float32), biases, **settings))
+    settings["dtype"] = mx.float32
+    if whole is None:
+        return np.array(mx.dequantize(weight, scales, **settings))
+    each = zip(weight, scales, whole, strict=True)
+    return np.array(mx.stack([mx.dequantize(w, s, global_scale=one, **settings) for w, s, one in each]))
+
+
+def linear(dtype: mx.Dtype = mx.float32) -> nn.Linear:
+    native = nn.Linear(256, 24)
+    native.set_dtype(dtype)
+    return native
+
+
+PACKED: dict[str, Callable[[], nn.Module]] = {
+    **{f"{bits} bits": lambda bits=bits: linear().to_quantized(64, bits) for bits in (1, 2, 3, 4, 5, 6, 8)},  # type: ignore[misc]
+    "half": lambda: linear(mx.float16).to_quantized(32, 3),
+    "bfloat16": lambda: linear(mx.bfloat16).to_quantized(128, 4),
+    "mxfp4": lambda: linear().to_quantized(mode="mxfp4"),
+    "nvfp4": lambda: linear().to_quantized(mode="nvfp4"),
+    "mxfp8": lambda: linear(mx.bfloat16).to_quantized(mode="mxfp8"),
+    "embedding": lambda: nn.Embedding(50, 128).to_quantized(64, 4),
+    "experts": lambda: SwitchLinear(128, 24, 4).to_quantized(64, 5),
+    "experts, nvfp4": lambda: SwitchLinear(128, 24, 4).to_quantized(16, 4, "nvfp4"),
+    "experts with a scale each": lambda: SwitchLinear(64, 32, 4, bias=False).to_quantized(
+        16, 4, "nvfp4", global_scale=True
+    ),
+}
+
+
+@pytest.mark.parametrize("build", PACKED.values(), ids=PACKED)
+def test_packed_weights_are_read_as_what_they_stand_for(build: Callable[[], nn.Module]) -> None:
+    native = build()
+    found = values_of(native)
+    source, truth = found["weight"], as_mlx_has_it(native)
+    assert (source.dtype, source.shape, source.described) == ("float32", truth.shape, "dequantized")
+    assert np.array_equal(source.read(0, source.numel).view("u4"), truth.reshape(-1).view("u4"))
+    with source.holding():
+        assert np.array_equal(source.read(100, 777), truth.reshape(-1)[100:777])
+    assert {each.described for name, each in found.items() if name != "weight"} == {"values"}
+    assert found["scales"].shape == tuple(native.scales.shape)
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["waiting", "computed"])
+def test_packed_weights_are_read_in_bounded_memory(waits: bool) -> None:
+    native = nn.QuantizedEmbedding(4096, 1024)
+    if not waits:
+        mx.eval(native.parameters())
+    before = mx.get_active_memory()
+    found = describe(values_of(native), workers=2)
+    assert mx.get_active_memory() - before < 64 << 10
+    truth = as_mlx_has_it(native)
+    stats = found["weight"]
+    assert (stats.count, stats.min, stats.max) == (truth.size, truth.min(), truth.max())
+    assert stats.mean == pytest.approx(truth.astype(np.float64).mean(), abs=1e-9)
+    assert stats.zeros == np.count_nonzero(truth == 0)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads are counted as Linux lists them")
+def test_reading_leaves_no_threads_of_mlx_behind() -> None:
+    """It keeps one for every thread that ever computed something with it."""
+    native = nn.QuantizedLinear(512, 512)
+    mx.eval(native.parameters())
+    before = len(os.listdir("/proc/self/task"))
+    for _ in range(5):
+        describe(values_of(native), workers=2)
+    assert len(os.listdir("/proc/self/task")) <= before + 2  # of ours, which have not quite ended
+
+
+def test_scales_that_wait_beside_words_that_do_not_are_computed_apart() -> None:
+    native = nn.QuantizedLinear(2048, 2048, bias=False)
+    mx.eval(native.parameters())
+    native.set_dtype(mx.bfloat16)  # converts scales and biases only, and later
+    before = mx.get_active_memory()
+    source = values_of(native)["weight"]
+    with source.holding():
+        piece = source.read(5, 3000)
+    assert mx.get_active_memory() - before < 1 << 10
+    assert np.array_equal(piece, as_mlx_has_it(native).reshape(-1)[5:3000])
+
+
+def test_packed_weights_that_are_not_certain_are_described_as_stored() -> None:
+    weight, scales, biases = mx.quantize(mx.zeros((32, 256)), 64, 4)
+    assumed = module_with(q={"weight": weight, "scales": scales, "biases": biases})
+    ternary = BitLinear(64, 32, bias=False)
+    for native, name in ((assumed, "q.weight"), (ternary, "weight")):
+        assert values_of(native)[name].described == "stored"
+
+
+def quantized_pair(change: Callable[[mx.array], mx.array]) -> nn.Sequential:
+    """A changed layer of 8 bits beside a healthy one."""
+    mx.random.seed(0)
+    layers = [nn.Linear(128, 96, bias=False) for _ in range(2)]
+    layers[0].weight = change(layers[0].weight)
+    return nn.Sequential(*(layer.to_quantized(64, 8) for layer in layers))
+
+
+def at(index: Any, value: float) -> Callable[[mx.array], mx.array]:
+    def change(weight: mx.array) -> mx.array:
+        weight[index] = value
+        return weight
+
+    return change
+
+
+FOUND: dict[str, tuple[Callable[[mx.array], mx.array], str]] = {
+    "zero": (mx.zeros_like, ""),
+    "dead-rows": (at(slice(3, 6), 0.0), "has 3, the first is 3"),
+    "dead-columns": (at((slice(None), slice(0, 64)), 0.0), "has 64, the first is 0"),
+    "outlier": (at((7, 9), 50.0), "times as far as usual"),
+    "scale": (lambda weight: weight * 1e6, "is around 5."),
+}
+
+
+@pytest.mark.parametrize("code", FOUND)
+def test_findings_are_about_the_numbers_of_packed_weights(code: str) -> None:
+    change, detail = FOUND[code]
+    notes = {note.code: note for note in mg.inspect(quantized_pair(change), stats=True).notes}
+    assert notes[code].where[0] == "layers.0.weight"
+    assert detail in notes[code].details[0]
+    assert "layers.1.weight" not in notes[code].where
+    assert "stored-values" not in notes
+
+
+def test_a_scale_that_is_no_number_is_found_where_it_tells() -> None:
+    native = quantized_pair(mx.array)
+    native.layers[1].scales[2, 1] = float("nan")
+    (note,) = [note for note in mg.inspect(native, stats=True).notes if note.code == "nan"]
+    assert dict(zip(note.where, note.details, strict=True)) == {
+        "layers.1.weight": "has 64, the first at [2, 64]",
+        "layers.1.scales": "has 1, the first at [2, 1]",
     }
+
+
+def test_packed_weights_that_are_equal_are_found() -> None:
+    native = quantized_pair(mx.array)
+    for name in ("weight", "scales", "biases"):
+        native.layers[1][name] = native.layers[0][name] + 0
+    (note,) = [note for note in mg.inspect(native, stats=True).notes if note.code == "duplicate"]
+    assert note.where == ("layers.1.weight", "layers.1.scales", "layers.1.biases")
+    native.layers[1].scales *= 2  # the same words, and other weights
+    notes = mg.inspect(native, stats=True).notes
+    assert [note.where for note in notes if note.code == "duplicate"] == [("layers.1.biases",)]
 
 
 def test_statistics_of_a_model_that_nobody_computed_keep_no_memory() -> None:

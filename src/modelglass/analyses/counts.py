@@ -20,9 +20,10 @@ EXPERTS = (
     "moe_num_experts",
     "n_experts",
 )
-CHOOSERS_ABOVE = 2  # modules above a bank: each matrix of a gated bank may be a module of its own
+CHOOSERS_ABOVE = 3  # modules above a bank: each matrix may be a module of its own, in an adapter
 CHOSEN = (
     "num_experts_per_tok",
+    "moe_k",
     "num_experts_per_token",
     "experts_per_token",
     "num_selected_experts",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from modelglass.analyses.formulas import has_formula
 from modelglass.report import Note
 
 if TYPE_CHECKING:
@@ -17,17 +18,24 @@ def remarks(counts: Counts, cost: Cost | None) -> Iterator[Note]:
     if cost is None:
         return
     if cost.unknown_ops:
-        yield Note(
-            code="unknown-ops",
-            severity="warning",
-            text=f"no formula for {_listed(cost.unknown_ops)}; totals are lower bounds "
-            "(mg.register_formula adds one)",
-        )
+        yield Note(code="unknown-ops", severity="warning", text=_unknown(cost.unknown_ops))
     if cost.other_ops:
         yield Note(
             code="other-arithmetic",
             text=f"not counted as multiply-accumulates: {_listed(cost.other_ops)}",
         )
+
+
+def _unknown(ops: Mapping[str, int]) -> str:
+    """Why operators have no cost: nobody wrote a formula, or its sizes are not known."""
+    sizeless = {name: times for name, times in ops.items() if has_formula(name.replace("::", "."))}
+    strange = {name: times for name, times in ops.items() if name not in sizeless}
+    reasons = []
+    if strange:
+        reasons.append(f"no formula for {_listed(strange)} (mg.register_formula adds one)")
+    if sizeless:
+        reasons.append(f"sizes that decide the cost of {_listed(sizeless)} are not known")
+    return f"{'; '.join(reasons)}; totals are lower bounds"
 
 
 def remarks_on_memory(lifetimes: Lifetimes) -> Iterator[Note]:

@@ -157,8 +157,9 @@ def _complete(observation: Observation) -> Observation:
 
 def _lifetimes(observation: Observation) -> Lifetimes:
     if observation.lifetimes is None:
-        codes = ("shapes-unknown", "real-run")
-        reasons = [f": {note.text}" for note in observation.notes if note.code in codes]
+        from modelglass.report.memory import UNKNOWN_MEMORY
+
+        reasons = [f": {note.text}" for note in observation.notes if note.code in UNKNOWN_MEMORY]
         raise UsageError(
             f"the memory of this run cannot be worked out{''.join(reasons[:1])}",
             hint='measure it: mg.inspect(model, inputs, run="real")',

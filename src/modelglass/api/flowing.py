@@ -48,6 +48,11 @@ def flow(report: Report, *, depth: int | None = None) -> Flow:
     if depth is not None and (type(depth) is not int or depth < 1):
         raise UsageError(f"depth={depth!r} is no depth", hint="give 1 or more, or None")
     check_completed(report.run)
+    if report.dataflow is None and report.run.mode == "real":
+        raise UsageError(
+            f"what runs in {report.model.name!r} depends on values, so its operators were not seen",
+            hint="modelglass inspect shows its calls",
+        )
     if report.dataflow is None:
         raise UsageError(
             f"{report.model.name!r} did not run, and data flows only in a run",

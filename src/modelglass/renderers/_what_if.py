@@ -18,7 +18,7 @@ _SHARDING = {
 # How sure a figure of memory is.
 SURE = {
     "exact": "exact for live tensors",
-    "measured": "live tensors exact, kernels' own scratch measured",
+    "measured": "measured, kernels' own scratch included",
     "estimate": "an estimate",
 }
 

@@ -27,7 +27,7 @@ from modelglass.renderers._terminal import (
 from modelglass.renderers._totals import failure_lines
 from modelglass.renderers._units import exactly, shape_text, share, size
 from modelglass.renderers._what_if import SURE, what_if_text
-from modelglass.report.memory import CATEGORIES
+from modelglass.report.memory import CATEGORIES, UNKNOWN_MEMORY
 
 if TYPE_CHECKING:
     from modelglass.report import Note, Report
@@ -111,6 +111,12 @@ def render_csv(report: Report) -> str:
 def known_memory(report: Report) -> Memory:
     """The memory in the report; that there is none is an error."""
     if report.memory is None:
+        reasons = [note.text for note in report.notes if note.code in UNKNOWN_MEMORY]
+        if reasons:
+            raise UsageError(
+                f"the memory of this run is not known: {reasons[0]}",
+                hint="measure it: modelglass inspect --run real",
+            )
         raise UsageError(
             "this report knows nothing of memory", hint="inspect the model with inputs that it can run with"
         )

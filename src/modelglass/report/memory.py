@@ -23,6 +23,9 @@ CATEGORIES = (
     "scratch",  # what a kernel takes for itself while it runs
 )
 
+# Notes on runs that came to their end and have no memory figures all the same.
+UNKNOWN_MEMORY = frozenset({"shapes-unknown", "real-run"})
+
 Method: TypeAlias = Literal["exact", "measured", "estimate"]
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
 import mlx.core as mx
 from mlx import nn
 
-from modelglass.frameworks.mlx.describe import Describer, arrays_in
+from modelglass.frameworks.mlx.describe import Describer, arrays_in, ways_in
 from modelglass.frameworks.mlx.pieces import Cuts
 from modelglass.frameworks.request import Progress
 from modelglass.report import Call, Failure, Phase, Value
@@ -38,7 +39,10 @@ class _Frame:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """Arrays that crossed the border of a call, and the call they came from: what made them ran there."""
+    """Arrays that crossed the border of a call, and the call they came from: what made them ran there.
+
+    They are copies, which share their values: objects may be written into later on.
+    """
 
     call: int | None
     arrays: tuple[mx.array, ...]
@@ -53,26 +57,41 @@ class Watcher:
     cuts: Cuts | None = None  # what calls return is replaced
     crossings: list[Crossing] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)  # of all calls that came to their end
+    left: tuple[mx.array, ...] = ()  # what the first call, which is the model's, returned
     _frames: list[_Frame] = field(default_factory=list)
     _stack: list[_Frame] = field(default_factory=list)
 
-    def run(self, path: str, call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def run(
+        self,
+        path: str,
+        call: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        module: nn.Module | None = None,
+    ) -> Any:
         """Make a call of the module at that path, and write it down."""
         frame = self._enter(path, args, kwargs)
         try:
             output = call(*args, **kwargs)
             frame.outputs = self.describer.flatten(output)
             frame.completed = True
-            self.crossings.append(Crossing(frame.index, arrays_in(output)))
-            self.outputs.append(output)
-            return output if self.cuts is None else self.cuts.made(output)
+            return self._leave(frame, output, (module, args, kwargs))
         finally:
             self._stack.pop()
 
+    def _leave(self, frame: _Frame, output: Any, around: tuple[Any, ...]) -> Any:
+        """Take down what a call returned, and what it left in its module and in objects it was given."""
+        copies = {id(array): copy(array) for array in arrays_in(output)}
+        left = tuple(copies[id(array)] for array in arrays_in(output))
+        if frame.index == 0:
+            self.left = left
+        self.crossings.append(Crossing(frame.index, (*left, *map(copy, _kept_in(*around)))))
+        self.outputs.append(output)
+        return output if self.cuts is None else self.cuts.made(output, copies)
+
     def _enter(self, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Frame:
         parent = self._stack[-1].index if self._stack else None
-        given = arrays_in((args, kwargs))
-        self.crossings.append(Crossing(parent, given))
+        self.crossings.append(Crossing(parent, tuple(map(copy, arrays_in((args, kwargs))))))
         # A call after the model's own has ended is made by the backward pass of a checkpoint.
         first = self._frames[0] if self._frames else None
         phase: Phase = "recompute" if first is not None and first.completed else "forward"
@@ -122,6 +141,15 @@ class Watcher:
             op=None,
             inputs=() if frame is None else frame.inputs,
         )
+
+
+def _kept_in(module: nn.Module | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[mx.array]:
+    """Arrays that a module has as items, and that objects among its arguments (caches) have as attributes."""
+    if module is not None:
+        yield from (value for value in dict.values(module) if isinstance(value, mx.array))
+    for _, value in ways_in((args, kwargs)):
+        if not isinstance(value, (mx.array, nn.Module)) and hasattr(value, "__dict__"):
+            yield from arrays_in(vars(value))
 
 
 def _innermost_call(error: BaseException) -> _Frame | None:
@@ -182,11 +210,21 @@ def _watched(own: type, paths: Mapping[int, str], watcher: Watcher) -> type:
     """A class like the user's whose instances' calls are written down."""
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return watcher.run(paths[id(self)], super(shown, self).__call__, args, kwargs)  # type: ignore[arg-type, misc]
+        run = super(shown, self).__call__  # type: ignore[arg-type, misc]
+        path = paths.get(id(self))
+        if path is None:  # made in the run itself
+            return run(*args, **kwargs)
+        return watcher.run(path, run, args, kwargs, self)
 
-    names = {"__module__": own.__module__, "__qualname__": own.__qualname__, "__doc__": own.__doc__}
+    def reduced(self: Any, protocol: Any) -> Any:
+        # A copy is of the user's class.
+        make, given, *rest = super(shown, self).__reduce_ex__(protocol)  # type: ignore[arg-type, misc]
+        return make, tuple(own if each is shown else each for each in given), *rest
+
+    names: dict[str, Any] = {"__module__": own.__module__, "__qualname__": own.__qualname__}
+    names |= {"__doc__": own.__doc__, "__reduce_ex__": reduced}
     if any("__call__" in vars(cls) for cls in own.__mro__):
-        names["__call__"] = call  # type: ignore[assignment]
+        names["__call__"] = call
     # Made below a class of ours and then moved, past the metaclass: nobody's __init_subclass__ hears of it.
     shown = type.__new__(type(own), own.__name__, (_Parked,), {**names, "__slots__": ()})
     if not _move(shown, own):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from modelglass.report import Failure, Note
+from modelglass.report import Failure, Note, Value
+
+_FOREIGN = frozenset({"ndarray", "Tensor"})  # what others call their arrays
 
 
-def failure_notes(failure: Failure) -> Iterator[Note]:
+def failure_notes(failure: Failure, given: Iterable[Value]) -> Iterator[Note]:
     """Where the run ended and why, and what is usually wrong where that is known."""
     lines = failure.message.strip().splitlines()
     yield Note(
@@ -17,6 +19,13 @@ def failure_notes(failure: Failure) -> Iterator[Note]:
         text=f"{failure.error} in {failure.module or '(root)'}: {lines[0][:300] if lines else failure.error}",
         where=(failure.module,),
     )
+    foreign = tuple(value.name for value in given if value.text in _FOREIGN)
+    if foreign:
+        yield Note(
+            code="foreign-input",
+            text="inputs that are arrays of another framework; MLX's layers take mx.array(...)",
+            where=foreign,
+        )
     if _is_channels_first(failure):
         yield Note(
             code="channels-last",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -54,6 +54,7 @@ class Graph:
     constants: frozenset[int]  # what was there before, and was not given
     outputs: tuple[int, ...]  # of what it returned, in order
     untold: str | None = None
+    behind: frozenset[int] = frozenset()  # places of the outputs that need such a primitive
 
 
 def traced(function: Callable[[Arrays], Arrays], arrays: Arrays, *, left_out: Collection[int] = ()) -> Graph:
@@ -152,6 +153,7 @@ class _Telling:
     def graph(self, untold: str | None) -> Graph:
         """Both as one."""
         *nodes, last = _drawn(self._drawing) or [_Drawn("Depends")]
+        behind = _behind(nodes, last.inputs[1:], untold)
         same = _passed_on(nodes)
         kept = [node for node in nodes if node.primitive not in _PASSED_ON]
         for node in (*kept, last):
@@ -160,7 +162,8 @@ class _Telling:
         returned, given = ends[: len(self._returned)], ends[len(self._returned) :]
         told = [name for name, is_told in zip(returned, self.told, strict=True) if is_told]
         exported = self._exported(kept, (*told, *given))
-        return self._numbered(kept, returned, exported, untold)
+        graph = self._numbered(kept, returned, exported)
+        return replace(graph, untold=untold, behind=frozenset(behind & set(range(len(returned)))))
 
     def _exported(self, nodes: Sequence[_Drawn], ends: Sequence[str]) -> dict[str, str]:
         """What each array of the drawing is called in the export."""
@@ -184,7 +187,6 @@ class _Telling:
         nodes: Sequence[_Drawn],
         returned: Sequence[str],
         exported: Mapping[str, str],
-        untold: str | None,
     ) -> Graph:
         made = {name for node in nodes for name in node.outputs}
         numbering = _Numbering(self._ends["inputs"], self._specs, exported, made)
@@ -205,7 +207,6 @@ class _Telling:
             inputs=tuple(numbering.given.values()),
             constants=frozenset(numbering.constants()),
             outputs=outputs,
-            untold=untold,
         )
 
 
@@ -253,6 +254,15 @@ def _passed_on(nodes: Sequence[_Drawn]) -> dict[str, str]:
             sources = [same.get(name, name) for name in node.inputs[-len(node.outputs) :]]
             same.update(zip(node.outputs, sources, strict=True))
     return same
+
+
+def _behind(nodes: Sequence[_Drawn], ends: Sequence[str], untold: str | None) -> set[int]:
+    """The places of the ends that need a primitive of that name."""
+    found: set[str] = set()
+    for node in nodes:
+        if exported_name(node.primitive) == untold or not found.isdisjoint(node.inputs):
+            found.update(node.outputs)
+    return {place for place, name in enumerate(ends) if name in found}
 
 
 def _drawn(drawing: str) -> list[_Drawn]:

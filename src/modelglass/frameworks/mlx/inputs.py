@@ -67,7 +67,7 @@ def _natural_dtype(native: nn.Module) -> mx.Dtype:
 
 
 def _own_arrays(module: nn.Module) -> Mapping[str, mx.array]:
-    return {key: value for key, value in module.items() if isinstance(value, mx.array)}
+    return {key: value for key, value in dict.items(module) if isinstance(value, mx.array)}
 
 
 def _is_embedding(module: nn.Module) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import mlx.core as mx
@@ -14,7 +14,6 @@ from modelglass.frameworks.mlx.loan import arrays_of
 from modelglass.frameworks.mlx.ops import Placed, digests, makers, needed, operators, owners
 from modelglass.frameworks.mlx.real import measured
 from modelglass.frameworks.mlx.tracing import Tracing
-from modelglass.frameworks.request import Request
 from modelglass.frameworks.training_notes import training_notes
 from modelglass.report import Call, Dataflow, Lifetimes, Model, Note, Op, Run, RunMode
 
@@ -38,7 +37,7 @@ def of_graph(tracing: Tracing, graph: Graph, model: Model) -> Outcome:
     numbers = tracing.numbers(graph)
     crossings = [(each.call, [numbers[id(array)] for array in each.arrays]) for each in watcher.crossings]
     owner = owners(graph, crossings)
-    names = tracing.tensor_names(numbers)
+    names = tracing.tensor_names(graph)
     known = {name: number for number, name in names.items()}
     kept = _kept(tracing, graph, numbers)
     found = phases(graph, owner, kept, tracing.step, lambda array: numbers[id(array)], known)
@@ -53,7 +52,7 @@ def of_graph(tracing: Tracing, graph: Graph, model: Model) -> Outcome:
         notes=(
             *_failure_notes(tracing, model),
             *_training_notes(tracing),
-            *_notes(graph, owner, {*found.forward, *found.backward}, watcher.paths, request),
+            *_notes(tracing, graph, _idle(tracing, graph, owner, found, model)),
         ),
     )
 
@@ -99,14 +98,21 @@ def _run(tracing: Tracing, model: Model, mode: RunMode) -> Run:
 
 
 def _kept(tracing: Tracing, graph: Graph, numbers: Mapping[int, int]) -> set[int]:
-    """The places of the nodes that run: those which the model's outputs need.
+    """The places of the nodes that run: those which outputs need, and what the model leaves behind.
 
     All of them up to a failure, and where outputs are in objects that nobody can look into.
     """
     if tracing.error is not None or tracing.is_opaque:
         return set(range(len(graph.nodes)))
-    wanted = [numbers[id(array)] for array in tracing.left if array is not None]
-    return needed(graph, makers(graph), wanted)
+    return needed(graph, makers(graph), _ends(tracing, graph, numbers))
+
+
+def _ends(tracing: Tracing, graph: Graph, numbers: Mapping[int, int]) -> list[int]:
+    """What is evaluated: the outputs, and what the model and its inputs (caches) hold that they did not."""
+    given = set(graph.inputs)
+    outputs = [numbers[id(array)] for array in tracing.left if array is not None]
+    kept = [number for array in tracing.kept if (number := numbers[id(array)]) not in given]
+    return list(dict.fromkeys((*outputs, *kept)))
 
 
 def _dataflow(
@@ -143,7 +149,7 @@ def _lifetimes(
     return memory_of(
         graph,
         found,
-        given_roles(model, tracing.tensor_names(numbers), entered, graph.inputs),
+        given_roles(model, tracing.tensor_names(graph), entered, graph.inputs),
         _outputs(tracing, graph, found, numbers),
         tracing.step,
         lambda array: numbers[id(array)],
@@ -155,7 +161,7 @@ def _lifetimes(
 def _outputs(tracing: Tracing, graph: Graph, found: Phases, numbers: Mapping[int, int]) -> list[int]:
     """The arrays that are evaluated: what comes out, or all that nothing reads where that is hidden."""
     if not tracing.is_opaque:
-        return [numbers[id(array)] for array in tracing.left if array is not None]
+        return _ends(tracing, graph, numbers)
     read = {number for at in found.forward for number in graph.nodes[at].inputs}
     made = [number for at in sorted(found.forward) for number in graph.nodes[at].outputs]
     return [number for number in made if number not in read]
@@ -173,27 +179,46 @@ def _training_notes(tracing: Tracing) -> Iterator[Note]:
 
 def _failure_notes(tracing: Tracing, model: Model) -> tuple[Note, ...]:
     failure = _run(tracing, model, "fake").failure
-    return () if failure is None else tuple(failure_notes(failure))
+    return () if failure is None else tuple(failure_notes(failure, tracing.given))
 
 
-def _notes(
-    graph: Graph,
-    owner: Mapping[int, int | None],
-    kept: Collection[int],
-    paths: Sequence[str],
-    request: Request,
-) -> Iterator[Note]:
-    idle = [
-        owner.get(at)
+def _idle(
+    tracing: Tracing, graph: Graph, owner: Mapping[int, int | None], found: Phases, model: Model
+) -> tuple[str, ...]:
+    """The modules that compute what nothing needs.
+
+    Under `mx.vmap` a module is called on single elements; what runs then is made from that, and reads the
+    module's arrays in its place.
+    """
+    runs = {*found.forward, *found.backward}
+    is_free, paths = tracing.request.is_free, tracing.watcher.paths
+    calls = dict.fromkeys(
+        owner[at]
         for at, node in enumerate(graph.nodes)
-        if at in owner and at not in kept and not request.is_free(f"mlx.{node.primitive}")
-    ]
+        if at in owner and at not in runs and not is_free(f"mlx.{node.primitive}")
+    )
+    names = tracing.tensor_names(graph)
+    read = {names[number] for at in runs for number in graph.nodes[at].inputs if number in names}
+    tensors = {module.path: module.tensors for module in model.modules}
+    idle = dict.fromkeys("" if call is None else paths[call] for call in calls)
+    return tuple(path for path in idle if read.isdisjoint(tensors.get(path, ())))
+
+
+def _notes(tracing: Tracing, graph: Graph, idle: tuple[str, ...]) -> Iterator[Note]:
+    request = tracing.request
     if idle:
         yield Note(
             code="unneeded-work",
             text="no output of the model needs what these modules compute, so MLX never evaluates it; "
             "it is not counted",
-            where=tuple(dict.fromkeys("" if call is None else paths[call] for call in idle)),
+            where=idle,
+        )
+    if not tracing.is_watched:
+        yield Note(
+            code="unwatched",
+            severity="warning",
+            text="the model takes another way when its layers are watched, as one does that looks at their "
+            "classes; so its calls are not observed, and all operators belong to the model itself",
         )
     if request.calibrate and request.mode != "real":
         yield Note(
@@ -204,6 +229,6 @@ def _notes(
         yield Note(
             code="shapes-unknown",
             severity="warning",
-            text=f"MLX cannot write down {graph.untold}: inside the calls that use it shapes are not known, "
+            text=f"MLX cannot export {graph.untold}: inside the calls that use it shapes are not known, "
             "and so neither is memory",
         )

@@ -13,30 +13,44 @@ import mlx.core as mx
 from mlx import nn
 
 from modelglass.frameworks.mlx.places import Slot, slots
+from modelglass.quantized import SIDES
 from modelglass.report import Packing
 
 _BITS = (2, 3, 4, 5, 6, 8)  # that are guessed; a layer may say 1, too
 _GROUPS = (32, 64, 128)
 _USUAL_GROUP = 64  # weights in a group unless the one who quantized chose otherwise
 _MODES = {4 * 32: ("mxfp4", 4), 4 * 16: ("nvfp4", 4), 8 * 32: ("mxfp8", 8)}  # by bits x group size
-_SIDES = ("scales", "biases", "global_scale")
 
 
-def packed_slots(module: nn.Module) -> Iterator[tuple[Slot, Packing | None, bool]]:
-    """The module's own arrays, each with how it is packed, and whether it only serves a packed one."""
+class PackedSlot(NamedTuple):
+    """An array of a module, how it is packed, and whether it only serves a packed one.
+
+    `sides` are the arrays that serve it, by what they are called: "scales", "biases".
+    """
+
+    slot: Slot
+    packing: Packing | None
+    serves: bool
+    sides: Mapping[str, mx.array]
+
+
+def packed_slots(module: nn.Module) -> Iterator[PackedSlot]:
+    """The module's own arrays, each with how it is packed."""
     found = list(slots(module))
     beside: dict[int, dict[Any, mx.array]] = {}
     for slot in found:
         beside.setdefault(id(slot.container), {})[slot.key] = slot.array
-    packings: dict[tuple[int, Any], Packing] = {}
-    sides: set[tuple[int, Any]] = set()
+    packed: dict[tuple[int, Any], _Packed] = {}
+    serving: set[tuple[int, Any]] = set()
     for at, arrays in beside.items():
         for weight in _packed_among(arrays, module):
-            packings[at, weight.key] = weight.packing
-            sides.update((at, key) for key in weight.sides)
+            packed[at, weight.key] = weight
+            serving.update((at, key) for key in weight.sides.values())
     for slot in found:
         place = id(slot.container), slot.key
-        yield slot, packings.get(place), place in sides
+        known, arrays = packed.get(place), beside[place[0]]
+        sides = {} if known is None else {role: arrays[key] for role, key in known.sides.items()}
+        yield PackedSlot(slot, None if known is None else known.packing, place in serving, sides)
 
 
 class _Packed(NamedTuple):
@@ -44,7 +58,7 @@ class _Packed(NamedTuple):
 
     key: Any
     packing: Packing
-    sides: tuple[Any, ...]
+    sides: Mapping[str, Any]
 
 
 def _packed_among(arrays: Mapping[Any, mx.array], module: nn.Module) -> Iterator[_Packed]:
@@ -68,16 +82,16 @@ def _words(key: str, weight: mx.array, arrays: Mapping[Any, mx.array], module: n
     *outer, words = weight.shape
     if tuple(outer) != tuple(scales.shape[:-1]) or not scales.shape[-1] or (32 * words) % scales.shape[-1]:
         return None
-    sides = tuple(name for side in _SIDES if (name := stem + side) in arrays)
+    sides = {side: name for side in SIDES if (name := stem + side) in arrays}
     group_bits = 32 * words // scales.shape[-1]
-    scheme, bits = _scheme(group_bits, scales.dtype == mx.uint8 and stem + "biases" not in sides, module)
+    scheme, bits = _scheme(group_bits, scales.dtype == mx.uint8 and "biases" not in sides, module)
     if not bits or (32 * words) % bits:
         return None
     packing = Packing(
         scheme=scheme,
         logical_shape=(*outer, 32 * words // bits),
         nbytes=weight.nbytes,
-        side_nbytes=sum({id(arrays[name]): arrays[name].nbytes for name in sides}.values()),
+        side_nbytes=sum({id(arrays[name]): arrays[name].nbytes for name in sides.values()}.values()),
     )
     return _Packed(key, packing, sides)
 
@@ -118,4 +132,4 @@ def _ternary(key: str, weight: mx.array, arrays: Mapping[Any, mx.array], module:
         nbytes=weight.nbytes,
         side_nbytes=scale.nbytes,
     )
-    return _Packed(key, packing, (f"{key}_scale",))
+    return _Packed(key, packing, {"weight_scale": f"{key}_scale"})

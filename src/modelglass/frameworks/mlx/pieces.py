@@ -14,7 +14,6 @@ from typing import Any
 import mlx.core as mx
 
 from modelglass.frameworks.mlx.graph import Arrays, Graph, traced
-from modelglass.frameworks.mlx.ops import makers, needed
 
 ATTEMPTS = 8  # different primitives that cannot be written down
 
@@ -27,14 +26,17 @@ class Cuts:
     pairs: list[tuple[mx.array, mx.array]] = field(default_factory=list)  # what was returned, its stand-in
     _next: int = 0
 
-    def made(self, output: Any) -> Any:
-        """The output with fresh arrays; one in an object that nobody can put together again stays."""
+    def made(self, output: Any, known: Mapping[int, mx.array]) -> Any:
+        """The output with fresh arrays; one in an object that nobody can put together again stays.
+
+        `known` are the arrays of the output as they are remembered, by id.
+        """
         if isinstance(output, mx.array):
-            return self._stand_in(output)
+            return self._stand_in(known[id(output)])
         if type(output) in (tuple, list):
-            return type(output)(map(self.made, output))
+            return type(output)(self.made(each, known) for each in output)
         if type(output) is dict:
-            return {key: self.made(value) for key, value in output.items()}
+            return {key: self.made(value, known) for key, value in output.items()}
         return output
 
     def _stand_in(self, array: mx.array) -> mx.array:
@@ -66,23 +68,8 @@ def traced_in_pieces(function: Callable[[Arrays], Arrays], arrays: Arrays) -> Gr
         if graph.untold is None:
             break
         untold = graph.untold
-        left_out |= _in_need_of(graph, untold)
+        left_out |= graph.behind
     return replace(graph, untold=untold)
-
-
-def _in_need_of(graph: Graph, primitive: str) -> set[int]:
-    """The places of the outputs that need such a primitive."""
-    made_by = makers(graph)
-    return {
-        place
-        for place, number in enumerate(graph.outputs)
-        if any(_is_one(graph, at, primitive) for at in needed(graph, made_by, [number]))
-    }
-
-
-def _is_one(graph: Graph, at: int, primitive: str) -> bool:
-    node = graph.nodes[at]
-    return node.arguments is None and node.primitive == primitive
 
 
 def put_together(graph: Graph, stands_for: Mapping[int, int]) -> Graph:

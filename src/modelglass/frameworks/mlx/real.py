@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,11 +44,11 @@ def measured(native: nn.Module, inputs: Inputs, request: Request, roles: Mapping
     """
     roots = native, inputs.args, dict(inputs.kwargs)
     given = list(arrays_of(*roots))
-    mx.eval(given)
-    mx.synchronize()
-    before = mx.get_peak_memory()
     notes: tuple[Note, ...] = ()
     try:
+        mx.eval(given)
+        mx.synchronize()
+        before = mx.get_peak_memory()
         taken = _run(roots, request)
         if taken.peak <= before:  # it was higher before: this run's own peak is not known
             mx.reset_peak_memory()
@@ -71,18 +72,20 @@ class _Taken:
 
 
 def _run(roots: tuple[Any, ...], request: Request) -> _Taken:
-    with borrowed(loan(lambda array: array), *roots) as (native, args, kwargs), _uncached():
+    # Lent are copies, which share their values: a model may write into the objects that it is given.
+    with borrowed(loan(copy), *roots) as (native, args, kwargs), _uncached():
 
         def call() -> Any:
             return native(*args, **kwargs)
 
-        return _trained(native, call, request) if request.train else _passed(call)
+        return _trained(native, call, request) if request.train else _passed(call, native, args, kwargs)
 
 
-def _passed(call: Callable[[], Any]) -> _Taken:
+def _passed(call: Callable[[], Any], *around: Any) -> _Taken:
+    """One pass: what it returns is evaluated, and what it leaves in the model and in what it was given."""
     active = mx.get_active_memory()
     outputs = list(arrays_of(call()))  # in whatever object they are
-    mx.eval(outputs)
+    mx.eval(outputs, list(arrays_of(*around)))
     return _Taken(_peak(active), active, outputs=_nbytes(outputs))
 
 

@@ -18,7 +18,7 @@ from modelglass.frameworks.mlx.optimizers import factory
 from modelglass.frameworks.mlx.outcome import Outcome, of_calls, of_graph, with_measured_memory
 from modelglass.frameworks.mlx.process import one_at_a_time, untouched_process
 from modelglass.frameworks.mlx.resize import dimensions, resized, resized_at
-from modelglass.frameworks.mlx.tracing import Tracing
+from modelglass.frameworks.mlx.tracing import Tracing, forms
 from modelglass.frameworks.mlx.training import check
 from modelglass.frameworks.mlx.values import values as read_values
 from modelglass.frameworks.request import Inputs, Observation, Request
@@ -100,6 +100,9 @@ def _run(native: nn.Module, inputs: Inputs, request: Request, model: Model) -> O
     tracing = Tracing(native, inputs, request)
     with one_at_a_time, untouched_process(), without_gc():
         graph = traced(tracing.trace, tracing.examples())
+        if _is_changed_by_watching(tracing):
+            tracing.is_watched = False
+            graph = traced(tracing.trace, tracing.examples())
         if graph.untold is not None and not request.train:  # gradients need the whole in one piece
             graph = tracing.in_pieces()
         if tracing.needs_values:
@@ -108,6 +111,20 @@ def _run(native: nn.Module, inputs: Inputs, request: Request, model: Model) -> O
         else:
             outcome = of_graph(tracing, graph, model)
         return with_measured_memory(tracing, outcome, model) if request.mode == "real" else outcome
+
+
+def _is_changed_by_watching(tracing: Tracing) -> bool:
+    """Whether the model gives something else when nobody watches it.
+
+    It is called once more, lazily, to find out: where it failed, and where its code looks at classes.
+    """
+    request = tracing.request
+    if tracing.needs_values or request.train or request.flow_only or request.what_if.weights is not None:
+        return False
+    if tracing.error is None and not tracing.looks_at_classes():
+        return False
+    plain = tracing.unwatched_outputs()
+    return plain is not None and (tracing.error is not None or plain != forms(tracing.returned))
 
 
 def _config_of(native: nn.Module) -> Mapping[str, Any] | None:

@@ -69,9 +69,18 @@ def named_arrays(native: nn.Module) -> Iterator[tuple[str, mx.array]]:
 
 def named_slots(native: nn.Module) -> Iterator[tuple[str, Slot]]:
     """Every place where an array stands, by its name."""
+    taken: set[str] = set()
     for name, module in walk_names(native):
         for slot in slots(module):
-            yield joined(name, slot.name), slot
+            yield unused(joined(name, slot.name), taken), slot
+
+
+def unused(name: str, taken: set[str]) -> str:
+    """The name, marked where keys with dots make two arrays read alike; now it is taken."""
+    while name in taken:
+        name += "'"
+    taken.add(name)
+    return name
 
 
 def walk_names(native: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -146,6 +155,7 @@ class _Tree:
     tensors: list[Tensor] = field(default_factory=list)
     aliases: dict[str, list[str]] = field(default_factory=dict)
     first_name: dict[int, str] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
     hidden: set[str] = field(default_factory=set)
     private: list[str] = field(default_factory=list)
     unregistered: list[str] = field(default_factory=list)
@@ -200,8 +210,8 @@ class _Tree:
             )
 
     def _add_arrays(self, node: Node) -> None:
-        for slot, packing, serves in packed_slots(node.native):
-            name = joined(node.name, slot.name)
+        for slot, packing, serves, _ in packed_slots(node.native):
+            name = unused(joined(node.name, slot.name), self.names)
             kind: TensorKind = "parameter"
             if id(slot.array) not in self.registered or serves:
                 kind = "buffer"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from types import FunctionType
 from typing import Any
 
 import mlx.core as mx
@@ -20,10 +24,18 @@ from modelglass.frameworks.mlx.pieces import Cuts, fresh_arrays, put_together, t
 from modelglass.frameworks.mlx.training import Trained, trained
 from modelglass.frameworks.request import Inputs, Request
 from modelglass.frameworks.signatures import input_name, positional
-from modelglass.report import Value
+from modelglass.report import Shape, Value
 
 _TRANSPARENT = (mx.array, bool, int, float, complex, str, bytes, type(None))
-_NO_VALUES = "[eval] Attempting to eval an array during function transformations"
+_NO_VALUES = re.compile(r"\[eval\] Attempting to eval an array|\[async_eval\] Not allowed inside")
+
+
+Forms = list[tuple[str, Shape | None, str | None]]
+
+
+def forms(values: Sequence[Value]) -> Forms:
+    """Names, shapes and types of values."""
+    return [(value.name, value.shape, value.dtype) for value in values]
 
 
 class Tracing:
@@ -42,10 +54,11 @@ class Tracing:
         self.names: tuple[str, ...] = ()  # what the model's signature calls each input
         self.entered: list[mx.array | None] = []
         self.left: list[mx.array | None] = []
+        self.kept: list[mx.array] = []  # what the model and its inputs hold when the run has ended
         self.is_opaque = False  # outputs are in objects that nobody can look into
         self.step: Trained | None = None
+        self.is_watched = True  # calls of the modules inside the model are seen
         self._stand_ins: Sequence[mx.array] = ()
-        self._stand_in_names: Mapping[int, str] = {}  # by the stand-in's id
         self._modules = dict(structure.walk(native))
         self._functions = list(structure.functions(native))
         self._factories = factories(request)
@@ -62,25 +75,39 @@ class Tracing:
     def trace(self, stand_ins: Sequence[mx.array]) -> Sequence[mx.array]:
         """Run the model on stand-ins for its arrays; what crossed the border of a call is the result."""
         self._stand_ins = stand_ins
-        stand_ins, fresh = stand_ins[: len(self.arrays)], stand_ins[len(self.arrays) :]
-        by_id = {id(array): each for array, each in zip(self.arrays, stand_ins, strict=True)}
-        names = {id(by_id[key]): name for key, name in self.tensors.items() if key in by_id}
-        self._stand_in_names = names
-        roots = self.native, self.inputs.args, dict(self.inputs.kwargs)
-        with borrowed(loan(lambda array: by_id.get(id(array), array)), *roots) as (native, args, kwargs):
-            self._told = dict(names)
+        own, fresh = stand_ins[: len(self.arrays)], stand_ins[len(self.arrays) :]
+        # Lent are copies, which share their values: a model may write into the object that it is given.
+        lent = {id(array): copy(each) for array, each in zip(self.arrays, own, strict=True)}
+        origins = {id(lent[id(array)]): each for array, each in zip(self.arrays, own, strict=True)}
+        self._told = {id(lent[key]): name for key, name in self.tensors.items() if key in lent}
+        with self._lent(lambda array: lent.get(id(array), array)) as (native, args, kwargs):
             cuts = Cuts(fresh) if fresh else None
             self.watcher = Watcher(Describer(self._told), self.request.progress, cuts)
+            entering = [value for _, value in ways_in((args, kwargs))]
+            self.entered = [origins.get(id(value)) for value in entering]
             self._take(native, args, kwargs)
+            self.kept = [] if self.step is not None else list(map(copy, arrays_of(native, args, kwargs)))
         return self._traced()
 
     def alone(self) -> None:
         """Run the model on its own arrays, which are evaluated where it asks for values."""
         self.error = None
-        roots = self.native, self.inputs.args, dict(self.inputs.kwargs)
-        with borrowed(loan(lambda array: array), *roots) as (native, args, kwargs):
+        with self._lent(copy) as (native, args, kwargs):
             self.watcher = Watcher(Describer(self.tensors), self.request.progress)
             self._take(native, args, kwargs)
+
+    def looks_at_classes(self) -> bool:
+        """Whether the code of a layer asks for the class of something; ours stand in for some."""
+        classes = {cls for module in self._modules.values() for cls in type(module).__mro__}
+        return any(map(_asks_for_class, classes - set(nn.Module.__mro__)))
+
+    def unwatched_outputs(self) -> Forms | None:
+        """What the model gives back when nobody watches it; None: it raises."""
+        with self._lent(copy) as (native, args, kwargs):
+            try:
+                return forms(Describer().flatten(native(*args, **kwargs)))
+            except (Exception, SystemExit):  # the watched run tells what there is to tell
+                return None
 
     def in_pieces(self) -> Graph:
         """The graph of a run once more, with calls cut apart, put together again."""
@@ -96,42 +123,55 @@ class Tracing:
         found.update(zip(map(id, self._traced()), graph.outputs, strict=True))
         return found
 
-    def tensor_names(self, numbers: Mapping[int, int]) -> dict[int, str]:
+    def tensor_names(self, graph: Graph) -> dict[int, str]:
         """What the model's own arrays are called, by number."""
-        return {numbers[key]: name for key, name in self._stand_in_names.items()}
+        pairs = zip(self.arrays, graph.inputs, strict=False)  # what stands for cuts comes after
+        return {number: self.tensors[id(array)] for array, number in pairs if id(array) in self.tensors}
 
     @property
     def needs_values(self) -> bool:
         """Whether the run ended because the model asked for a value, which stand-ins do not have."""
         error = self.error
         while error is not None:  # a model may raise an error of its own for it
-            if isinstance(error, ValueError) and str(error).startswith(_NO_VALUES):
+            if isinstance(error, ValueError) and _NO_VALUES.match(str(error)):
                 return True
             error = error.__cause__ or error.__context__
         return False
 
+    @contextmanager
+    def _lent(self, substitute: Callable[[mx.array], mx.array]) -> Iterator[tuple[Any, ...]]:
+        roots = self.native, self.inputs.args, dict(self.inputs.kwargs)
+        with borrowed(loan(substitute), *roots) as lent:
+            yield lent
+
     def _traced(self) -> list[mx.array]:
         """The arrays that the traced function returns, always in the same order."""
         crossed = [array for crossing in self.watcher.crossings for array in crossing.arrays]
-        return crossed if self.step is None else [*crossed, *self.step.arrays()]
+        return [*crossed, *self.kept, *(() if self.step is None else self.step.arrays())]
 
     def _take(self, native: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.error = None
         self.given = Describer().arguments(args, kwargs)
-        entering = list(ways_in((args, kwargs)))
         parameters = positional(native)
-        self.names = tuple(input_name(way, parameters) for way, _ in entering)
-        self.entered = [value if is_array(value) else None for _, value in entering]
+        self.names = tuple(input_name(way, parameters) for way, _ in ways_in((args, kwargs)))
+        inside = (self._modules, self._functions) if self.is_watched else ({}, [])
         try:
-            with watching(self._modules, self._functions, self.watcher):
-                output = self._called(native, lambda: native(*args, **kwargs))
+            with watching(*inside, self.watcher):
+                output = self._called(native, self._call(native, args, kwargs))
         except (Exception, SystemExit) as error:
             # Whatever the user's call raises is an answer: it belongs in the report.
             self.error = error
             return
         self.returned = Describer().flatten(output)
         leaving = [value for _, value in ways_in(output)]
-        self.left = [value if is_array(value) else None for value in leaving]
+        arrays = iter(self.watcher.left)
+        self.left = [next(arrays) if is_array(value) else None for value in leaving]
         self.is_opaque = not all(isinstance(value, _TRANSPARENT) for value in leaving)
+
+    def _call(self, native: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any]:
+        if self.is_watched:
+            return lambda: native(*args, **kwargs)
+        return lambda: self.watcher.run("", native, args, kwargs)
 
     def _called(self, native: nn.Module, call: Callable[[], Any]) -> Any:
         """The model's output; in training, a step is taken on the way."""
@@ -144,6 +184,11 @@ class Tracing:
         for known, new in pairs:
             if id(known) in self._told:
                 self._told[id(new)] = self._told[id(known)]
+
+
+def _asks_for_class(cls: type) -> bool:
+    functions = (value for value in vars(cls).values() if isinstance(value, FunctionType))
+    return any({"type", "__class__"} & set(function.__code__.co_names) for function in functions)
 
 
 def _first_names(native: nn.Module) -> Iterator[tuple[int, str]]:
