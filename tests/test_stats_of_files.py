@@ -135,6 +135,24 @@ def test_gguf(tmp_path: Path) -> None:
         check(stats[name], values)
 
 
+def test_findings_are_about_what_gguf_blocks_stand_for(tmp_path: Path) -> None:
+    kind = gguf.GGMLQuantizationType.Q8_0
+    weights = np.random.default_rng(1).normal(size=(64, 256)).astype(np.float32)
+    weights[[9, 30]], weights[5, 7] = 0, 900
+    writer = gguf.GGUFWriter(tmp_path / "x.gguf", "llama")
+    for name in ("a.weight", "b.weight"):
+        writer.add_tensor(name, gguf.quantize(weights, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    notes = {note.code: note for note in mg.inspect(tmp_path / "x.gguf", stats=True).notes}
+    assert notes["dead-rows"].details[0] == "has 2, the first is 9"
+    assert "reaches 899.9" in notes["outlier"].details[0]
+    assert notes["duplicate"].where == ("b.weight",)
+    assert notes["dequantized-values"].where == ("a.weight", "b.weight")
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_exported_programs(tmp_path: Path) -> None:
     native = network().eval()

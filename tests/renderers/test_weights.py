@@ -13,7 +13,8 @@ import modelglass as mg
 from modelglass.renderers import weights
 from modelglass.renderers._escape import cell_width
 from modelglass.renderers._units import pace
-from modelglass.report import Histogram, Report, codec
+from modelglass.report import Histogram, Packing, Report, codec
+from modelglass.report.stats import Described
 from models import SAMPLES
 
 Golden = Callable[[str, str], None]
@@ -120,6 +121,17 @@ def test_no_findings_is_said() -> None:
     healthy = mg.inspect(nn.Linear(30, 30), stats=True)
     assert "no findings" in weights.render(healthy)
     assert "no findings" not in weights.render(report())
+
+
+@pytest.mark.parametrize(("described", "shape"), [("dequantized", "40x128"), ("stored", "40x16")])
+def test_the_shape_is_that_of_what_is_described(described: Described, shape: str) -> None:
+    found = report()
+    packing = Packing(scheme="mlx-4bit", logical_shape=(40, 128), nbytes=2560)
+    tensor = replace(found.model.tensors[0], kind="packed", dtype="uint32", packing=packing)
+    stats = {tensor.name: replace(found.stats[tensor.name], described=described)}
+    model = replace(found.model, modules=(), tensors=(tensor,))
+    shown = weights.render(replace(found, model=model, stats=stats), columns="name,shape,described")
+    assert shown.splitlines()[2].split() == ["embed.weight", shape, described]
 
 
 def test_names_cannot_write_to_the_terminal() -> None:

@@ -21,6 +21,7 @@ from modelglass.renderers._escape import printable
 from modelglass.renderers._units import shape_text
 from modelglass.renderers.weights import Row, chosen
 from modelglass.report import FINDINGS, Histogram, Report, Severity
+from modelglass.report.stats import described_shape
 
 PANELS = 40  # more than these on one sheet cannot be read
 _PANEL = 3.3, 2.05  # inches
@@ -140,7 +141,7 @@ def _panel(axes: Axes, row: Row, color: str) -> None:
     kind = _DESCRIBED[stats.described]
     std = "–" if stats.std is None else f"{stats.std:.3g}"
     _write(axes, 0, 1.2, _shortened(_plain(tensor.name)), size=7.5, fontweight="bold")
-    _write(axes, 0, 1.05, f"{shape_text(tensor.shape)} {tensor.dtype}{kind}", color=_GREY)
+    _write(axes, 0, 1.05, f"{shape_text(described_shape(tensor, stats))} {tensor.dtype}{kind}", color=_GREY)
     _write(axes, 1, 1.05, f"mean {stats.mean:.3g}  std {std}", ha="right")
     if stats.nan or stats.inf:
         _write(axes, 1, 1.2, f"{stats.nan:,} NaN, {stats.inf:,} Inf", color=_COLORS["error"], ha="right")

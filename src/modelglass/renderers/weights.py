@@ -12,6 +12,7 @@ from modelglass.renderers._terminal import CYAN, DIM, RED, Paint, Table, note_li
 from modelglass.renderers._units import shape_text, share
 from modelglass.renderers.columns import known_columns
 from modelglass.report import FINDINGS, Histogram, Report, Tensor, TensorStats
+from modelglass.report.stats import described_shape
 
 _QUANTILES = {"q01": 0.01, "median": 0.5, "q99": 0.99}
 _FIGURES = ("mean", "std", "min", "max", "l2", "rms", "absmax", *_QUANTILES)
@@ -161,7 +162,7 @@ def _cell(row: Row, column: str) -> str:
     if column in ("name", "kind", "dtype"):
         return str(getattr(tensor, column))
     if column == "shape":
-        return shape_text(tensor.shape)
+        return shape_text(described_shape(tensor, stats))
     if stats is None:
         return "no values" if column == "histogram" else "–"
     if column == "described":

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from modelglass.report.model import Shape, Tensor
+
 # "stored": what is kept in memory or in the file is described, not what it stands for (packed, quantized,
-# sparse). "magnitudes": absolute values of complex numbers. "dequantized": what blocks of a file stand for.
+# sparse). "magnitudes": absolute values of complex numbers. "dequantized": what packed weights stand for.
 Described: TypeAlias = Literal["values", "stored", "magnitudes", "dequantized"]
 
 ENOUGH_TO_REACH = 100  # values below which their outermost ones mean nothing
@@ -112,3 +114,10 @@ class TensorStats:
     def constant(self) -> bool:
         """Whether all values are finite and the same."""
         return self.min is not None and self.min == self.max and self.finite == self.count
+
+
+def described_shape(tensor: Tensor, stats: TensorStats | None) -> Shape | None:
+    """The shape of what is described: for weights that were dequantized, the one that they stand for."""
+    if tensor.packing is not None and stats is not None and stats.described == "dequantized":
+        return tensor.packing.logical_shape
+    return tensor.shape

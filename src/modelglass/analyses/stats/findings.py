@@ -10,6 +10,7 @@ import numpy as np
 
 from modelglass.analyses.stats.duplicates import duplicates
 from modelglass.report import FINDINGS, Json, Model, Note, Severity, Tensor, TensorStats, Values
+from modelglass.report.stats import Described, described_shape
 
 OUTLIER_REACH = 20  # times half the range of the middle 98 %: some 47 standard deviations of a normal one
 SMALL_SCALE, LARGE_SCALE = 1e-6, 100.0
@@ -75,7 +76,7 @@ def _of_one(tensor: Tensor, stats: TensorStats, padding: Json) -> Iterator[_Find
 
 def _of_weights(tensor: Tensor, stats: TensorStats, padding: Json) -> Iterator[_Finding]:
     # Biases start as zeros and the scales of norms as ones; a matrix should not.
-    matrix = _is_matrix(tensor)
+    matrix = _is_matrix(tensor, stats)
     severity: Severity = "warning" if matrix else "info"
     if stats.constant and stats.count > 1:
         if stats.max == 0:
@@ -90,7 +91,7 @@ def _of_weights(tensor: Tensor, stats: TensorStats, padding: Json) -> Iterator[_
     if stats.dead_columns and matrix:
         detail = f"has {stats.dead_columns:,}, the first is {stats.first_dead_column}"
         yield _Finding("dead-columns", "warning", detail)
-    if not tensor.dtype.startswith(("float", "bfloat", "complex")):
+    if not tensor.dtype.startswith(("float", "bfloat", "complex")) and stats.described != "dequantized":
         return
     if stats.reach is not None and stats.reach > OUTLIER_REACH:
         detail = f"reaches {stats.absmax:g}, {stats.reach:,.0f} times as far as usual"
@@ -102,17 +103,18 @@ def _of_weights(tensor: Tensor, stats: TensorStats, padding: Json) -> Iterator[_
         yield _Finding("denormal", "info", f"has {stats.denormals:,} of {stats.count:,}")
 
 
-def _is_matrix(tensor: Tensor) -> bool:
+def _is_matrix(tensor: Tensor, stats: TensorStats) -> bool:
     """More than a vector, whatever sides of one it has, and no bias."""
-    sides = [side for side in tensor.shape or () if side > 1]
+    sides = [side for side in described_shape(tensor, stats) or () if side > 1]
     return len(sides) > 1 and "bias" not in tensor.name.rpartition(".")[2]
 
 
 def _place(tensor: Tensor, stats: TensorStats, flat: int | None) -> str:
     """An index as one would write it in Python; of stored values, how far into them."""
-    if flat is None or tensor.shape is None or stats.described == "stored":
+    shape = described_shape(tensor, stats)
+    if flat is None or shape is None or stats.described == "stored":
         return f"stored value {flat}"
-    indices = np.unravel_index(flat, tensor.shape) if tensor.shape else ()
+    indices = np.unravel_index(flat, shape) if shape else ()
     return f"[{', '.join(str(int(i)) for i in indices)}]"
 
 
@@ -153,10 +155,19 @@ def _absent(
             text=f"no statistics for {len(names):,} tensors without values to read: {reason}",
             where=tuple(names),
         )
-    stored = [name for name, known in stats.items() if known is not None and known.described == "stored"]
-    if stored:
-        yield Note(
-            code="stored-values",
-            text="packed, quantized or sparse: described as stored, not as what it stands for",
-            where=tuple(stored),
-        )
+    for described, (code, text) in _OTHERWISE.items():
+        names = [name for name, known in stats.items() if known is not None and known.described == described]
+        if names:
+            yield Note(code=code, text=text, where=tuple(names))
+
+
+_OTHERWISE: dict[Described, tuple[str, str]] = {
+    "dequantized": (
+        "dequantized-values",
+        "quantized: described as the numbers it stands for, in 32-bit floats",
+    ),
+    "stored": (
+        "stored-values",
+        "packed, quantized or sparse: described as stored, not as what it stands for",
+    ),
+}

@@ -114,7 +114,7 @@ class _Reader:
         step = min(CHUNK_VALUES // layout.per_element, CHUNK_NBYTES // nbytes)
         self._range = range(start, stop, max(1, step))
         self._place = start * layout.per_element
-        self._alive = Alive.of(shape) if values.described == "values" else None
+        self._alive = None if values.described == "stored" else Alive.of(shape)
         self._first_nan: int | None = None
         self._first_inf: int | None = None
         self._integers: tuple[int, int] | None = None
