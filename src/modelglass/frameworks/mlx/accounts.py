@@ -7,15 +7,12 @@ from dataclasses import dataclass, field, replace
 
 import mlx.core as mx
 
-from modelglass.errors import UsageError
 from modelglass.frameworks.mlx.backward import backward_calls
 from modelglass.frameworks.mlx.graph import Graph, Node
 from modelglass.frameworks.mlx.lifetimes import Evaluated, Role, Update, lifetimes
 from modelglass.frameworks.mlx.ops import Placed, makers, needed
-from modelglass.frameworks.mlx.optimizers import Factory, factory
 from modelglass.frameworks.mlx.primitives import public_name
 from modelglass.frameworks.mlx.training import Trained
-from modelglass.frameworks.request import Request
 from modelglass.report import Lifetimes, Model
 from modelglass.report.lifetimes import MemoryPhase
 
@@ -79,19 +76,6 @@ def phases(
     backward = sorted(needed(graph, made_by, gradients.values(), known=before))
     of = {parameters[name]: [each] for name, each in gradients.items() if name in parameters}
     return Phases(forward, frozenset(loss), backward_calls(graph, before, backward, of))
-
-
-def factories(request: Request) -> dict[str, Factory]:
-    """The optimizers whose steps are looked at; of the others, those that MLX has."""
-    if not request.train or request.optimizer is None:
-        return {}
-    found = dict([factory(request.optimizer)])
-    for name in request.other_optimizers:
-        try:
-            found.update([factory(name)])
-        except UsageError:
-            continue  # nobody asked for it by name
-    return found
 
 
 def given_roles(

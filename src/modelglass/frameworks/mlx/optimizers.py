@@ -11,11 +11,25 @@ import mlx.core as mx
 from mlx import optimizers
 
 from modelglass.errors import UsageError
+from modelglass.frameworks.request import Request
 from modelglass.report.fit import IMITATED
 
 Factory: TypeAlias = Callable[[], optimizers.Optimizer]
 
 _RATE = 1e-3  # how fast it learns changes no memory
+
+
+def factories(request: Request) -> dict[str, Factory]:
+    """The optimizers whose steps are looked at: the one that is asked for first; of others, those MLX has."""
+    if not request.train or request.optimizer is None:
+        return {}
+    found = dict([factory(request.optimizer)])
+    for name in request.other_optimizers:
+        try:
+            found.update([factory(name)])
+        except UsageError:
+            continue  # nobody asked for it by name
+    return found
 
 
 def factory(given: Any) -> tuple[str, Factory]:

@@ -28,6 +28,7 @@ class Outcome:
     dataflow: Dataflow | None = None
     lifetimes: Lifetimes | None = None
     notes: tuple[Note, ...] = ()
+    optimizer: str | None = None  # that was asked for
     untold: bool = False
 
 
@@ -49,6 +50,7 @@ def of_graph(tracing: Tracing, graph: Graph, model: Model) -> Outcome:
         ops=() if request.calls_only else ops,
         dataflow=None if tracing.error is not None else _dataflow(tracing, placed, numbers, names),
         lifetimes=_lifetimes(tracing, graph, found, numbers, model),
+        optimizer=next(iter(tracing.factories), None),
         notes=(
             *_failure_notes(tracing, model),
             *_training_notes(tracing),
@@ -69,6 +71,7 @@ def of_calls(tracing: Tracing, model: Model) -> Outcome:
         run=_run(tracing, model, "real"),
         calls=tracing.watcher.calls({}),
         notes=(note,) if tracing.error is None else _failure_notes(tracing, model),
+        optimizer=next(iter(tracing.factories), None),
         untold=True,
     )
 
@@ -79,7 +82,7 @@ def with_measured_memory(tracing: Tracing, outcome: Outcome, model: Model) -> Ou
         return replace(outcome, run=_run(tracing, model, "real"))
     entered = map(id, arrays_of(tracing.inputs.args, dict(tracing.inputs.kwargs)))
     roles = given_roles(model, tracing.tensors, entered, map(id, tracing.arrays))
-    took = measured(tracing.native, tracing.inputs, tracing.request, roles)
+    took = measured(tracing.native, tracing.inputs, tracing.request, roles, tracing.factories)
     tracing.error = took.error
     notes = (*outcome.notes, *took.notes, *_failure_notes(tracing, model))
     return replace(outcome, run=_run(tracing, model, "real"), lifetimes=took.lifetimes, notes=notes)

@@ -16,7 +16,7 @@ from modelglass.frameworks.borrow import borrowed
 from modelglass.frameworks.mlx.describe import dtype_name
 from modelglass.frameworks.mlx.lifetimes import Role
 from modelglass.frameworks.mlx.loan import arrays_of, loan
-from modelglass.frameworks.mlx.optimizers import factory
+from modelglass.frameworks.mlx.optimizers import Factory
 from modelglass.frameworks.mlx.training import named_arrays, trainable, trained
 from modelglass.frameworks.request import Inputs, Request
 from modelglass.report import Lifetimes, Note, Step, Storage, Tail
@@ -34,7 +34,13 @@ class Measured:
     error: BaseException | None = None
 
 
-def measured(native: nn.Module, inputs: Inputs, request: Request, roles: Mapping[int, Role]) -> Measured:
+def measured(
+    native: nn.Module,
+    inputs: Inputs,
+    request: Request,
+    roles: Mapping[int, Role],
+    factories: Mapping[str, Factory],
+) -> Measured:
     """Evaluate the model, or a training step of it, on its own arrays; `roles` are what they are, by id.
 
     The model's arrays and its inputs are evaluated first, so that making them does not count. The step works
@@ -44,20 +50,21 @@ def measured(native: nn.Module, inputs: Inputs, request: Request, roles: Mapping
     """
     roots = native, inputs.args, dict(inputs.kwargs)
     given = list(arrays_of(*roots))
+    asked = dict(list(factories.items())[:1])  # not what others would take
     notes: tuple[Note, ...] = ()
     try:
         mx.eval(given)
         mx.synchronize()
         before = mx.get_peak_memory()
-        taken = _run(roots, request)
+        taken = _run(roots, request, asked)
         if taken.peak <= before:  # it was higher before: this run's own peak is not known
             mx.reset_peak_memory()
-            taken = _run(roots, request)
+            taken = _run(roots, request, asked)
             notes = (_reset_note(before),)
     except (Exception, SystemExit) as error:  # whatever the user's call raises is an answer
         return Measured(None, error=error)
     base = [_given(array, roles[id(array)]) for array in given]
-    return Measured(_lifetimes(base, taken, request), notes)
+    return Measured(_lifetimes(base, taken, next(iter(asked), "")), notes)
 
 
 @dataclass(frozen=True)
@@ -71,14 +78,16 @@ class _Taken:
     state: Mapping[str, int] | None = None
 
 
-def _run(roots: tuple[Any, ...], request: Request) -> _Taken:
+def _run(roots: tuple[Any, ...], request: Request, factories: Mapping[str, Factory]) -> _Taken:
     # Lent are copies, which share their values: a model may write into the objects that it is given.
     with borrowed(loan(copy), *roots) as (native, args, kwargs), _uncached():
 
         def call() -> Any:
             return native(*args, **kwargs)
 
-        return _trained(native, call, request) if request.train else _passed(call, native, args, kwargs)
+        if not request.train:
+            return _passed(call, native, args, kwargs)
+        return _trained(native, call, request.loss, factories)
 
 
 def _passed(call: Callable[[], Any], *around: Any) -> _Taken:
@@ -89,12 +98,16 @@ def _passed(call: Callable[[], Any], *around: Any) -> _Taken:
     return _Taken(_peak(active), active, outputs=_nbytes(outputs))
 
 
-def _trained(native: nn.Module, call: Callable[[], Any], request: Request) -> _Taken:
+def _trained(
+    native: nn.Module,
+    call: Callable[[], Any],
+    loss: Callable[[Any], Any] | None,
+    factories: Mapping[str, Factory],
+) -> _Taken:
     """One step as a training loop has it: gradients are held, new weights take the place of old ones."""
     _copy_trainable(native)
     active = mx.get_active_memory()
-    factories = {} if request.optimizer is None else dict([factory(request.optimizer)])
-    step = trained(native, call, request.loss, factories)
+    step = trained(native, call, loss, factories)
     step.output = None
     state: list[tuple[str, mx.array]] = []
     for each in step.taken.values():
@@ -144,7 +157,7 @@ def _given(array: mx.array, role: Role) -> Storage:
     )
 
 
-def _lifetimes(base: list[Storage], taken: _Taken, request: Request) -> Lifetimes:
+def _lifetimes(base: list[Storage], taken: _Taken, optimizer: str) -> Lifetimes:
     """All of the run as one step: the counter does not tell what happened in between."""
     phase: MemoryPhase = "forward" if taken.gradients is None else "backward"
     made = [*_made("gradients", taken.gradients), *_made("optimizer_state", taken.state)]
@@ -160,7 +173,7 @@ def _lifetimes(base: list[Storage], taken: _Taken, request: Request) -> Lifetime
         forward = 1 if taken.gradients is None else 0
         return _as_measured((step,), (*base, *made), forward)
     tail = Tail(steps=(Step(op=_OP, module="", phase="optimizer"),), storages=tuple(made))
-    return _as_measured((), tuple(base), 0, {factory(request.optimizer)[0]: tail})
+    return _as_measured((), tuple(base), 0, {optimizer: tail})
 
 
 def _as_measured(

@@ -14,7 +14,6 @@ from modelglass.collector import without_gc
 from modelglass.frameworks.mlx import structure
 from modelglass.frameworks.mlx.graph import traced
 from modelglass.frameworks.mlx.inputs import make
-from modelglass.frameworks.mlx.optimizers import factory
 from modelglass.frameworks.mlx.outcome import Outcome, of_calls, of_graph, with_measured_memory
 from modelglass.frameworks.mlx.process import one_at_a_time, untouched_process
 from modelglass.frameworks.mlx.resize import dimensions, resized, resized_at
@@ -43,7 +42,7 @@ def observe(native: nn.Module, request: Request) -> Observation:
         notes=(*notes, *outcome.notes),
         lifetimes=outcome.lifetimes,
         dataflow=outcome.dataflow,
-        optimizer=None if request.optimizer is None else factory(request.optimizer)[0],
+        optimizer=outcome.optimizer,
         untold=outcome.untold,
         config=_config_of(native),
         cache_dtype=_cache_dtype(model),

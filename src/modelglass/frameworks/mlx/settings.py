@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -39,6 +39,7 @@ def config_of(module: nn.Module) -> Mapping[str, Json]:
     for key, value in _described(bare, wanted):
         if key not in config or isinstance(dict.get(module, key), mx.array):
             config[key] = value
+    config.update(_hidden(module, [key for key in wanted if key not in config]))
     for key in wanted:
         if isinstance(dict.get(module, key), mx.array):  # an argument that became a parameter
             config.setdefault(key, True)
@@ -54,6 +55,14 @@ def _attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
         for key, value in dict.items(held):
             if isinstance(key, str) and not key.startswith("_") and not _has_parts(value, 0):
                 yield key, value
+
+
+def _hidden(module: nn.Module, missing: Sequence[str]) -> dict[str, Json]:
+    """Arguments that a layer keeps under their names with an underscore in front: `_negative_slope`."""
+    held = {**module, **vars(module)}
+    kept = [(key, held[f"_{key}"]) for key in missing if f"_{key}" in held]
+    plain = [(key, value) for key, value in kept if not _has_parts(value, 0)]
+    return settings_of(plain, missing, _PLAIN, (mx.array, nn.Module), _told)
 
 
 def _has_parts(value: Any, depth: int) -> bool:

@@ -14,12 +14,12 @@ from mlx import nn
 
 from modelglass.frameworks.borrow import borrowed
 from modelglass.frameworks.mlx import structure
-from modelglass.frameworks.mlx.accounts import factories
 from modelglass.frameworks.mlx.calls import Watcher, watching
 from modelglass.frameworks.mlx.describe import Describer, is_array, ways_in
 from modelglass.frameworks.mlx.graph import Graph
 from modelglass.frameworks.mlx.inputs import dtype_named
 from modelglass.frameworks.mlx.loan import arrays_of, loan
+from modelglass.frameworks.mlx.optimizers import factories
 from modelglass.frameworks.mlx.pieces import Cuts, fresh_arrays, put_together, traced_in_pieces
 from modelglass.frameworks.mlx.training import Trained, trained
 from modelglass.frameworks.request import Inputs, Request
@@ -61,7 +61,7 @@ class Tracing:
         self._stand_ins: Sequence[mx.array] = ()
         self._modules = dict(structure.walk(native))
         self._functions = list(structure.functions(native))
-        self._factories = factories(request)
+        self.factories = factories(request)
         self._told: dict[int, str] = {}  # names by the id of whatever stands in for an array
 
     def examples(self) -> list[mx.array]:
@@ -177,7 +177,7 @@ class Tracing:
         """The model's output; in training, a step is taken on the way."""
         if not self.request.train:
             return call()
-        self.step = trained(native, call, self.request.loss, self._factories, self._renamed)
+        self.step = trained(native, call, self.request.loss, self.factories, self._renamed)
         return self.step.output
 
     def _renamed(self, pairs: Sequence[tuple[mx.array, mx.array]]) -> None:
