@@ -342,7 +342,9 @@ def test_inputs_of_different_sizes_are_not_compared() -> None:
 
 
 def test_layers_without_weights_that_only_one_has_are_noted() -> None:
-    comparison = mg.compare_structure(seq(nn.Linear(4, 4), nn.ReLU(), nn.Dropout()), port(mnn.Linear(4, 4)))
+    comparison = mg.compare_structure(
+        seq(nn.Linear(4, 4), nn.ReLU(), nn.Dropout()), Several(mnn.Linear(4, 4))
+    )
     assert comparison.same
     (note,) = comparison.notes
     assert (note.code, note.where, note.details) == ("without-weights", ("1",), ("ReLU",))

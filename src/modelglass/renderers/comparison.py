@@ -37,6 +37,7 @@ _EXPLAINED: tuple[tuple[Standing, str], ...] = (
     ("storage", "stored in another way"),
 )
 _NONE = "–"
+_USUAL = ("weight", "bias", "running_", "scales")  # in the names of tensors that most layers have
 _DIGITS = re.compile(r"(?<![^.\s])\d+(?![^.\s])")
 
 
@@ -120,7 +121,9 @@ def _facts(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
 
 
 def _macs(side: Compared) -> str:
-    return "did not run" if side.macs is None else f"{side.macs:,}"
+    if side.macs is None:
+        return "did not run"
+    return f"{side.macs:,}" if side.macs_complete else f"≥ {side.macs:,}"
 
 
 def _facts_text(comparison: Comparison, width: int, paint: Paint) -> str:
@@ -154,10 +157,18 @@ def _cells(row: _Row) -> list[str]:
     tensor = each.tensor_a or each.tensor_b
     name = "" if tensor is None or len(pair.tensors) < 2 else tensor.rpartition(".")[2]
     what = f"{each.code}: {each.text}" + (f" ({name})" if name and name not in each.text else "")
-    places = [_path(pair.a), _path(pair.b)]
+    places = [_place(pair.a, each.tensor_a), _place(pair.b, each.tensor_b)]
     if times > 1:  # the same in each member of a list
         places = [_template(place) for place in places]
     return [*places, what, each.a or _NONE, each.b or _NONE, f"{times:,}"]
+
+
+def _place(path: str | None, tensor: str | None) -> str:
+    """A module, or one of the parameters that it holds beside others, which is called by its own name."""
+    name = "" if tensor is None else tensor.rpartition(".")[2]
+    if path is None or not name or any(usual in name for usual in _USUAL):
+        return _path(path)
+    return tensor or ""
 
 
 def _path(path: str | None) -> str:

@@ -36,7 +36,7 @@ def dumps(report: Document, *, indent: int | None = 2) -> str:
     return json.dumps(document, indent=indent, ensure_ascii=True, allow_nan=False) + "\n"
 
 
-def loads(text: str) -> Any:
+def loads(text: str) -> Document:
     """The report that `dumps` wrote, equal to it."""
     try:
         document = json.loads(text)

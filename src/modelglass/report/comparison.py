@@ -77,7 +77,8 @@ class Compared:
     tensors: int
     matched: int
     params: int | None = None  # weights, each memory once, packed ones as many as they stand for
-    macs: int | None = None  # None: it did not run
+    macs: int | None = None  # of the forward pass; None: it did not run
+    macs_complete: bool = True  # False: it takes more, for which there is no formula
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

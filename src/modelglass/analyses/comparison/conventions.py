@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from modelglass.report import Json, Module, Shape
@@ -17,7 +17,10 @@ LIVE = frozenset({"torch", "mlx"})  # sources that know which tensors train and 
 # Where members of a Sequential are kept, when that is not in itself.
 MEMBERS = {("mlx", "Sequential"): "layers"}
 
-_OWN = {"torch": ("torch.nn.", "torch.ao.nn."), "mlx": ("mlx.nn.",)}
+_OWN = {"torch": ("torch.nn.", "torch.ao.nn."), "mlx": ("mlx.nn.", "mlx.core.")}
+_HELPERS = "torch.nn.utils."  # parametrizations: what makes a weight is no layer
+SEQUENTIAL = frozenset({"torch.nn.modules.container.Sequential", "mlx.nn.layers.containers.Sequential"})
+IDLE = frozenset({"dropout", "identity"})  # kinds of layers that do nothing in inference
 _KINDS = {
     "Linear": "linear",
     "NonDynamicallyQuantizableLinear": "linear",
@@ -47,6 +50,10 @@ _KINDS = {
     "HardTanh": "hardtanh",
     "HardShrink": "hardshrink",
     "Hardshrink": "hardshrink",
+    "Identity": "identity",
+    "Upsample": "upsample",
+    "UpsamplingNearest2d": "upsample",
+    "UpsamplingBilinear2d": "upsample",
 }
 _ACTIVATIONS = (
     *("ReLU", "ReLU6", "LeakyReLU", "PReLU", "ELU", "CELU", "SELU", "GELU", "SiLU", "Mish", "GLU"),
@@ -56,8 +63,16 @@ _ACTIVATIONS = (
 _KINDS |= {name: name for name in _ACTIVATIONS}
 _KINDS |= {name.lower(): name for name in _ACTIVATIONS}  # functions among the steps of a Sequential
 _KINDS |= {"leaky_relu": "LeakyReLU", "log_softmax": "LogSoftmax", "log_sigmoid": "LogSigmoid"}
+_KINDS |= {"gelu_approx": "GELU", "gelu_fast_approx": "GELU", "hard_tanh": "hardtanh"}
+_KINDS |= {"hard_shrink": "hardshrink"}
 _CONVOLUTION = re.compile(r"Conv(Transpose)?([123])d")
 _BATCH_NORM = re.compile(r"(?:Lazy)?(Batch|Instance)Norm(?:[123]d)?")
+_DROPOUT = re.compile(r"(?:Feature)?(?:Alpha)?Dropout(?:[123]d)?")
+# Where frameworks keep layers without weights, which are of a kind of their own each.
+_WEIGHTLESS = re.compile(
+    r"torch\.nn\.modules\.(activation|pooling|padding|upsampling|pixelshuffle|flatten|channelshuffle|fold)\."
+    r"|mlx\.nn\.layers\.(activations|pooling|upsample)\."
+)
 _POOL = re.compile(r"(Adaptive)?(Max|Avg)Pool([123])d")
 
 # Names of weights that say the same.
@@ -81,27 +96,12 @@ _MLX_RECURRENT = {
     "bhn": "hidden bias",
 }
 RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
-GATES = {1: "RNN", 3: "GRU", 4: "LSTM"}
-
-# Settings by kind: what it is compared as, under the names that it has.
-_EPSILON = ("eps", "variance_epsilon", "epsilon", "norm_eps")
-_SPATIAL = {name: (name, f"_{name}") for name in ("stride", "padding", "dilation", "output_padding")}
-_SETTINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "conv": {**_SPATIAL, "groups": ("groups",)},
-    "pool": {"kernel_size": ("kernel_size", "_kernel_size"), **_SPATIAL},
-    "norm": {"eps": _EPSILON, "momentum": ("momentum",), "num_groups": ("num_groups",)},
-    "attention": {"num_heads": ("num_heads",)},
-    "encoder layer": {"norm_first": ("norm_first",)},
-    "LeakyReLU": {"negative_slope": ("negative_slope", "_negative_slope")},
-    "ELU": {"alpha": ("alpha", "_alpha")},
-    "CELU": {"alpha": ("alpha", "_alpha")},
-    "GELU": {"approximate": ("approximate", "approx", "_approx")},
-}
-_SAME_WORDS = {("GELU", "precise"): "none", ("GELU", "fast"): "sigmoid"}
 
 
 def kind_of(module: Module, source: str) -> tuple[str | None, bool]:
     """What kind of layer a module is, and whether that is sure: anybody's class may be called so."""
+    if module.qualified_type.startswith(_HELPERS) and module.type.startswith("_"):
+        return None, False
     own = module.qualified_type.startswith(_OWN.get(source, ("\0",)))
     kind = _KINDS.get(module.type)
     if kind is None and (found := _CONVOLUTION.search(module.type)):
@@ -110,6 +110,10 @@ def kind_of(module: Module, source: str) -> tuple[str | None, bool]:
         kind = f"{found[1].lower()} norm"
     if kind is None and (found := _POOL.fullmatch(module.type)):
         kind = f"{'adaptive ' if found[1] else ''}{found[2].lower()} pool {found[3]}d"
+    if kind is None and _DROPOUT.fullmatch(module.type):
+        kind = "dropout"
+    if kind is None and _WEIGHTLESS.match(module.qualified_type):
+        kind = module.type.lower().replace("_", "")
     if kind is None and "norm" in module.type.lower():
         kind = "RMS norm" if "rms" in module.type.lower() else "norm"
     return kind, own and kind is not None
@@ -158,30 +162,6 @@ def recurrent_role(name: str, source: str, kind: str | None) -> tuple[str, int] 
         role = _MLX_RECURRENT.get(name)
         return None if role is None else (role, 0)
     return None
-
-
-def settings(kind: str | None, config: Mapping[str, Json]) -> dict[str, Any]:
-    """The settings of a layer that a port must have, too, under one name each and in one form."""
-    family = "conv" if is_convolution(kind) else "norm" if is_norm(kind) else kind or ""
-    family = "pool" if " pool" in family else family
-    found = {}
-    for name, keys in _SETTINGS.get(family, {}).items():
-        value = next((config[key] for key in keys if config.get(key) is not None), None)
-        if value is not None:
-            found[name] = _plain(_SAME_WORDS.get((family, value), value) if _is_word(value) else value)
-    return found
-
-
-def _is_word(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _plain(value: Any) -> Any:
-    """A number for numbers that are all the same: 1 for (1, 1), 0 for ((0, 0), (0, 0))."""
-    if not isinstance(value, (list, tuple)):
-        return value
-    inner = [_plain(each) for each in value]
-    return inner[0] if inner and all(each == inner[0] for each in inner) else tuple(inner)
 
 
 _SAME = {  # by a word, those that mean the same

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 from math import prod
 from typing import TYPE_CHECKING
 
-from modelglass.analyses.comparison.parts import Match, Part, Slot, Sorts, describe
+from modelglass.analyses.comparison.parts import Match, Part, Slot, Sorts, describe, squeezed
 
 if TYPE_CHECKING:
     from modelglass.report import Shape
@@ -16,34 +17,62 @@ MOST_JOINED = 6  # parts in one, and parts that are looked at for that: 20 ways 
 
 
 def stacks(a: Part, b: Part) -> bool:
-    """Whether `a` is a list of equal parts whose weights are stacked in `b`."""
-    members = [part for part in a.children.values() if part.weighs]
-    if len(members) < 2 or a.slots or not all(part.token.isdecimal() for part in members):
+    """Whether `a` is a list of equal parts whose weights are stacked in `b`, which may have others."""
+    members = equal_members(a)
+    if not members:
         return False
-    if any(part.sort != members[0].sort for part in members) or a.numel != b.numel:
-        return False
-    shapes = [slot.shape or () for part in b.below() for slot in part.slots.values()]
-    return bool(shapes) and all(shape[:1] == (len(members),) for shape in shapes)
+    shapes = _shapes(b)
+    if a.numel == b.numel:
+        return bool(shapes) and all(shape[:1] == (len(members),) for shape in shapes)
+    ranks = sorted(len(shape) + 1 for shape in _shapes(members[0]))
+    return ranks == sorted(map(len, shapes)) and len({shape[0] for shape in shapes}) == 1
+
+
+def equal_members(part: Part) -> list[Part]:
+    """The members of a list, if they all hold weights of the same shapes; else none."""
+    members = [child for child in part.children.values() if child.weighs]
+    if len(members) < 2 or part.slots or not all(child.token.isdecimal() for child in members):
+        return []
+    return members if all(child.sort == members[0].sort for child in members) else []
+
+
+def unstacked(left: Sequence[Part], right: Sequence[Part]) -> tuple[Part, list[Part]] | None:
+    """A list of equal parts, and the tensors beside each other in which all their weights are stacked."""
+    for part in left:
+        count = len(equal_members(part))
+        tensors = [other for other in right if other.is_leaf and _shape(other)[:1] == (count,)]
+        if len(tensors) > 1 and sum(other.numel for other in tensors) == part.numel:
+            return part, tensors
+    return None
+
+
+def _shapes(part: Part) -> list[Shape]:
+    return [slot.shape or () for each in part.below() for slot in each.slots.values()]
 
 
 def stack(part: Part, sorts: Sorts) -> Part:
     """A list of equal parts as one part with stacked weights."""
     members = [child for child in part.children.values() if child.weighs]
-    stacked = _stacked(members, part.token)
+    stacked = _stacked(members, part.token, members[0].path.rpartition(".")[0])
     for each in reversed(list(stacked.below())):
         describe(each, sorts)
     return stacked
 
 
-def _stacked(members: Sequence[Part], token: str) -> Part:
+def _stacked(members: Sequence[Part], token: str, path: str) -> Part:
     first = members[0]
-    made = Part(token=token, path=first.path.rpartition(".")[0], order=first.order, type=first.type)
+    made = Part(token=token, path=path, order=first.order, type=first.type)
     for role, slot in first.slots.items():
         made.slots[role] = _over([each.slots[role] for each in members if role in each.slots], slot)
     for name in first.children:
         below = [each.children[name] for each in members if name in each.children]
-        made.children[name] = _stacked(below, name)
+        made.children[name] = _stacked(below, name, _below(path, name))
     return made
+
+
+def _below(path: str, name: str) -> str:
+    """Where the weights are of all members of a list that are called so."""
+    return f"{path}.{name}" if "*" in path else f"{path}.*.{name}".lstrip(".")
 
 
 def _over(slots: Sequence[Slot], first: Slot) -> Slot:
@@ -140,3 +169,22 @@ def _in_a_row(shapes: Sequence[Shape | None]) -> Shape | None:
     """The shape of biases one after the other, along their last dimension."""
     known = [shape for shape in shapes if shape]
     return (*known[0][:-1], sum(shape[-1] for shape in known)) if known else None
+
+
+def conform(match: Match) -> None:
+    """Give weights that differ only in dimensions of 1 one shape: a convolution of 1x1 is a linear layer."""
+    a, b = match.a, match.b
+    for role in a.slots.keys() & b.slots.keys():
+        one, other = a.slots[role].shape, b.slots[role].shape
+        if one is None or other is None or len(one) == len(other) or squeezed(one) != squeezed(other):
+            continue
+        longer, shorter = (a, b) if len(one) > len(other) else (b, a)
+        shorter.slots[role] = replace(shorter.slots[role], shape=longer.slots[role].shape)
+        if role == "weight" and _steps_by_one(longer):
+            shorter.kind, shorter.sure = None, False
+
+
+def _steps_by_one(part: Part) -> bool:
+    """Whether a convolution looks at every place, as a linear layer does."""
+    stride = part.config.get("stride", 1)
+    return all(step == 1 for step in (stride if isinstance(stride, list | tuple) else (stride,)))

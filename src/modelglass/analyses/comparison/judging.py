@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from modelglass.analyses.comparison import conventions
-from modelglass.analyses.comparison.conventions import LIVE, STATISTICS
+from modelglass.analyses.comparison import conventions, layouts, settings
+from modelglass.analyses.comparison.conventions import IDLE, STATISTICS
+from modelglass.analyses.comparison.sides import Sides as Sides
 from modelglass.report.comparison import Deviation, TensorPair
 
 if TYPE_CHECKING:
     from modelglass.analyses.comparison.parts import Match, Part, Slot
-    from modelglass.report import Shape
+    from modelglass.analyses.comparison.settings import Setting
     from modelglass.report.comparison import Standing
 
-_ORDERED = ("weight", "bias")
-
-
-class Sides(NamedTuple):
-    """Where the two models come from, and which buffers of each are never stored."""
-
-    a: str
-    b: str
-    unsaved_a: frozenset[str] | None = None  # None: nobody knows
-    unsaved_b: frozenset[str] | None = None
-
-    @property
-    def live(self) -> bool:
-        return self.a in LIVE and self.b in LIVE
-
-    @property
-    def names(self) -> tuple[str, str]:
-        return self.a, self.b
+_SUM = "one keeps the parts (two biases), the other their sum"
+_FOLDED = "one keeps the parts of the weights, the other what they make"
 
 
 def judged(match: Match, sides: Sides) -> tuple[tuple[TensorPair, ...], tuple[Deviation, ...]]:
@@ -43,7 +28,7 @@ def judged(match: Match, sides: Sides) -> tuple[tuple[TensorPair, ...], tuple[De
             pairs.append(_tensor_pair(one, other))
             found += _of_slots(match, one, other, sides)
         else:
-            found.append(_lone(match, one, other))
+            found.append(_lone(one, other))
     found += _of_parts(match, sides)
     return tuple(pairs), tuple(found)
 
@@ -78,60 +63,27 @@ def _of_slots(match: Match, one: Slot, other: Slot, sides: Sides) -> Iterator[De
     yield from _of_shapes(match, one, other, sides)
     yield from _of_storage(one, other)
     if sides.live:
-        yield from _of_training(match, one, other)
+        yield from _of_training(one, other)
         yield from _of_ties(one, other)
     several, single = sorted((one.names, other.names), key=len, reverse=True)
     if match.how not in ("joined", "stacked") and len(several) > 1 and len(single) == 1:
-        folded = "its" if "weight" in several[0] else "two biases as their sum, or its"
-        yield _deviation(
-            "folded", "framework", f"one keeps {folded} parts, the other what they make", one, other
-        )
+        yield _deviation("folded", "framework", _FOLDED if "weight" in several[0] else _SUM, one, other)
 
 
 def _of_shapes(match: Match, one: Slot, other: Slot, sides: Sides) -> Iterator[Deviation]:
     if one.shape is None or other.shape is None:
         return  # what waits for its first input takes any shape
-    own_a, own_b = one.own_shape, other.own_shape
-    if one.shape == other.shape:
-        if own_a != own_b and match.how not in ("joined", "stacked"):
-            yield _deviation("layout", "framework", "the same weights in another layout", one, other)
-        return
-    if one.numel == other.numel == 1 or _is_turned(match, one.shape, other.shape, sides):
+    verdict = layouts.verdict(match, one, other, sides)
+    if verdict == "turned":
         yield _deviation("layout", "framework", "the same weights in another layout", one, other)
-    elif own_a is not None and own_a == own_b:
-        wrong = "b" if sides.b == "mlx" else "a"
+    elif verdict == "left":
+        wrong = "b" if sides.b.stored or (sides.b.source == "mlx" and not sides.a.stored) else "a"
         text = f"{wrong} keeps the weights in the layout of the other's framework"
+        if sides.a.stored or sides.b.stored:
+            text = f"{wrong} keeps the weights in another layout than its framework's"
         yield _deviation("layout", "different", text, one, other)
-    else:
+    elif verdict == "other":
         yield _deviation("shape", "different", "the shapes differ", one, other)
-
-
-def _is_turned(match: Match, one: Shape, other: Shape, sides: Sides) -> bool:
-    """Whether a side that does not say what its modules are has the weights in the other layout."""
-    if len(one) != len(other):
-        return False
-    if len(one) >= 3 and not _are_experts(match):
-        untyped = [
-            shape for shape, source in zip((one, other), sides.names, strict=True) if source not in LIVE
-        ]
-        known = other if untyped and untyped[0] is one else one
-        return any(_turns(shape, known) for shape in untyped)
-    if len(one) == 3:  # a matrix for each expert
-        return one == (other[0], other[2], other[1])
-    return not sides.live and one == other[::-1] and len(one) == 2
-
-
-def _are_experts(match: Match) -> bool:
-    return not any(conventions.is_convolution(part.kind) for part in (match.a, match.b)) and any(
-        part.type for part in (match.a, match.b)
-    )
-
-
-def _turns(shape: Shape, known: Shape) -> bool:
-    """Whether a shape is a known one with channels last, or with outputs and inputs exchanged."""
-    exchanged = (shape[1], shape[0], *shape[2:])
-    last = conventions.channels_first(shape)
-    return known in (exchanged, last, (last[1], last[0], *last[2:]))
 
 
 def _of_storage(one: Slot, other: Slot) -> Iterator[Deviation]:
@@ -142,9 +94,10 @@ def _of_storage(one: Slot, other: Slot) -> Iterator[Deviation]:
         words = [each.packing.scheme if each.packing else each.dtype for each in (left, right)]
         yield _deviation("packed", "storage", "the same weights, packed in another way", one, other, *words)
     elif left.packing is None and left.dtype != right.dtype:
-        alike = _family(left.dtype) == _family(right.dtype)
-        standing: Standing = "storage" if alike else "different"
-        text = "the element types differ"
+        families = {_family(left.dtype), _family(right.dtype)}
+        standing: Standing = "storage" if len(families) == 1 else "different"
+        mixed = families == {"floating", "whole"}
+        text = "integers in one, floating point in the other" if mixed else "the element types differ"
         yield _deviation("dtype", standing, text, one, other, left.dtype, right.dtype)
 
 
@@ -155,7 +108,7 @@ def _family(dtype: str) -> str:
     return "whole" if "int" in dtype else dtype
 
 
-def _of_training(match: Match, one: Slot, other: Slot) -> Iterator[Deviation]:
+def _of_training(one: Slot, other: Slot) -> Iterator[Deviation]:
     left, right = one.tensor, other.tensor
     if "buffer" in (left.kind, right.kind) and left.kind != right.kind:
         text = "one framework keeps it as a buffer, the other among the parameters"
@@ -176,7 +129,7 @@ def _of_ties(one: Slot, other: Slot) -> Iterator[Deviation]:
         yield _deviation("tied", "different", text, one, other, *words)
 
 
-def _lone(match: Match, one: Slot | None, other: Slot | None) -> Deviation:
+def _lone(one: Slot | None, other: Slot | None) -> Deviation:
     """A weight of a part whose counterpart has no such weight."""
     slot = one or other
     assert slot is not None
@@ -201,9 +154,9 @@ def _of_parts(match: Match, sides: Sides) -> Iterator[Deviation]:
         text = "they stand at different places of their list"
         yield Deviation(code="order", standing="different", text=text, a=a.path, b=b.path)
     if a.sure and b.sure and a.kind != b.kind:
-        yield Deviation(
-            code="kind", standing="different", text="the kinds of layer differ", a=a.type, b=b.type
-        )
+        if not _are_idle(a, b):
+            text = "the kinds of layer differ"
+            yield Deviation(code="kind", standing="different", text=text, a=a.type, b=b.type)
     elif match.how != "joined" and _are_comparable(a.kind, b.kind):
         yield from _of_settings(a, b, sides)
     if (a.counter is None) != (b.counter is None):
@@ -218,39 +171,53 @@ def _are_comparable(one: str | None, other: str | None) -> bool:
     return one == other or (conventions.is_norm(one) and conventions.is_norm(other))
 
 
+def _are_idle(a: Part, b: Part) -> bool:
+    """Whether both do nothing in inference, or one stands for a layer that has weights."""
+    kinds = {a.kind, b.kind}
+    return kinds <= IDLE or bool(kinds & IDLE and (a.slots or b.slots))
+
+
 def _of_settings(a: Part, b: Part, sides: Sides) -> Iterator[Deviation]:
-    one, other = conventions.settings(a.kind, a.config), conventions.settings(b.kind, b.config)
-    for name in (name for name in one if name in other):
-        if one[name] != other[name] and isinstance(one[name], str) == isinstance(other[name], str):
-            causal = name == "padding" and _is_causal(a, {one[name], other[name]})
-            yield Deviation(
-                code="config",
-                standing="framework" if causal else "different",
-                text="one pads in the layer, the other before it" if causal else f"{name} differs",
-                a=f"{name}={one[name]}",
-                b=f"{name}={other[name]}",
-            )
-    if _groups_otherwise(a, one, sides.a, sides.b) or _groups_otherwise(b, other, sides.b, sides.a):
+    one, other = settings.known(a, sides.a.source), settings.known(b, sides.b.source)
+    for each in settings.unequal(one, other, akin=sides.a.source == sides.b.source):
+        if each.name == "padding" and _is_causal(a, one, {each.a, each.b}):
+            text = "one pads in the layer, the other before it"
+            yield of_setting(each, standing="framework", text=text)
+        else:
+            yield of_setting(each)
+    mlx_in_b = _groups_otherwise(b, other, sides.b.source, sides.a.source)
+    if mlx_in_b or _groups_otherwise(a, one, sides.a.source, sides.b.source):
         text = "channels are grouped in another way: pytorch_compatible is off"
         yield Deviation(code="config", standing="different", text=text)
 
 
-def _is_causal(part: Part, paddings: set[Any]) -> bool:
+def of_setting(setting: Setting, *, standing: Standing = "different", text: str | None = None) -> Deviation:
+    """A setting that is not the same in both."""
+    name = setting.name
+    return Deviation(
+        code="config",
+        standing=standing,
+        text=f"{name} differs" if text is None else text,
+        a=f"{name}={setting.a}",
+        b=f"{name}={setting.b}",
+    )
+
+
+def _is_causal(part: Part, found: Mapping[str, Any], paddings: set[Any]) -> bool:
     """Whether what a convolution over time sees before its beginning is added in it or before it."""
     weight = part.slots.get("weight")
     if part.kind != "conv1d" or weight is None or not weight.shape:
         return False
-    dilation = conventions.settings(part.kind, part.config).get("dilation", 1)
-    return paddings == {0, dilation * (weight.shape[-1] - 1)}
+    return paddings == {0, found.get("dilation", 1) * (weight.shape[-1] - 1)}
 
 
-def _groups_otherwise(part: Part, settings: Mapping[str, Any], source: str, other: str) -> bool:
+def _groups_otherwise(part: Part, found: Mapping[str, Any], source: str, other: str) -> bool:
     """Whether a GroupNorm of MLX takes every n-th channel where torch takes neighbours."""
     if (source, other) != ("mlx", "torch") or part.config.get("pytorch_compatible") is not False:
         return False
     weight = part.slots.get("weight")
     channels = part.config.get("dims") if weight is None or not weight.shape else weight.shape[0]
-    return settings.get("num_groups") not in (None, 1, channels)
+    return found.get("num_groups") not in (None, 1, channels)
 
 
 def _deviation(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
 from modelglass.report import Note
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # Layers that do nothing to what an inspected model computes.
 _IDLE = ("Dropout", "Identity", "DropPath")
+_FEW = 0.1  # of its weights: what may have found a counterpart of a member of a list that is missing
 
 
 def lone(
@@ -29,11 +30,11 @@ def lone(
         if constants:
             if not met >= set(constants[0].names):
                 yield part, _constant_pair(constants[0], of_a, unsaved)
-        elif missing and not some and part is not root:
-            yield part, _lone_pair(part, of_a)
+        elif missing and part is not root and (not some or _is_mostly_missing(part, met)):
+            yield part, _lone_pair(part.below(), of_a, met)
             continue
         elif missing and any(not met >= set(names) for names in _own_names(part)):
-            yield part, _lone_pair(part, of_a, alone=True)
+            yield part, _lone_pair([part], of_a, met)
         waiting.extend(reversed(part.children.values()))
 
 
@@ -69,9 +70,24 @@ def _constant_pair(slot: Slot, of_a: bool, unsaved: Collection[str] | None) -> P
     return Pair(a=name if of_a else None, b=None if of_a else name, deviations=(deviation,))
 
 
-def _lone_pair(part: Part, of_a: bool, *, alone: bool = False) -> Pair:
-    held = [part] if alone else part.below()
-    slots = [slot for each in held for slot in each.slots.values() if slot.tensor.kind != "buffer"]
+def _is_mostly_missing(part: Part, met: Set[str]) -> bool:
+    """Whether a member of a list has no counterpart, though a few of its weights have found theirs."""
+    if part.met or part.is_leaf or not part.token.isdecimal():
+        return False
+    slots = [slot for each in part.below() for slot in each.slots.values() if slot.tensor.kind != "buffer"]
+    known = sum(slot.numel for slot in slots if met >= set(slot.names))
+    return known < _FEW * sum(slot.numel for slot in slots)
+
+
+def _lone_pair(held: Iterable[Part], of_a: bool, met: Set[str]) -> Pair:
+    parts = list(held)
+    part = parts[0]
+    slots = [
+        slot
+        for each in parts
+        for slot in each.slots.values()
+        if slot.tensor.kind != "buffer" and not met >= set(slot.names)
+    ]
     tied = next((slot.tied for slot in slots if slot.tied is not None), None)
     names = [name for slot in slots for name in slot.names]
     if tied is not None and all(slot.tied is not None for slot in slots):
@@ -120,7 +136,8 @@ def exchanged(matches: Sequence[Match]) -> Mapping[int, tuple[Deviation, ...]]:
     for place, match in named:
         other = homes.get((_parent(match.a), match.b.sort, match.a.sort))
         if other is not None and other is not match:
-            text = f"it fits {other.b.path}, and {other.a.path} fits {match.b.path}: they are exchanged"
+            fits = f"{_full_path(other.a)} fits {_full_path(match.b)}"
+            text = f"it fits {_full_path(other.b)}, and {fits}: they are exchanged"
             deviation = Deviation(
                 code="order", standing="different", text=text, a=match.a.path, b=match.b.path
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -22,6 +23,11 @@ from modelglass.analyses.matching import WRAPPERS
 if TYPE_CHECKING:
     from modelglass.report import Json, Model, Module, Shape, Tensor
     from modelglass.report.comparison import Matched
+
+# torch's names of what is one matrix where keys and values are as wide as queries.
+_PROJECTIONS = {f"{word[0]}_proj_weight": f"{word}_proj" for word in ("query", "key", "value")}
+_TURNED = ("lora_a", "lora_b")  # mlx_lm keeps (inputs, rank) and (rank, outputs)
+_VECTORS = ("weight_u", "weight_v")  # by which spectral norm divides a weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +66,7 @@ class Part:
     counter: str | None = None  # the tensor that counts batches
     sort: int = 0
     sorts: tuple[int, ...] = ()
+    met: bool = False  # whether it has a counterpart
     numel: int = 0  # of all weights, without biases, which a port may have forgotten
 
     @property
@@ -104,6 +111,7 @@ def parts(model: Model, sorts: Sorts) -> Part:
     tree = _Tree(model)
     for module in model.modules:
         tree.add(module)
+    tree.sort_lists()
     for part in reversed(tree.made):  # what is below comes first
         describe(part, sorts)
     return tree.root
@@ -123,9 +131,15 @@ def describe(part: Part, sorts: Sorts) -> None:
     part.numel = sum(slot.numel for slot in matter) + sum(c.numel for c in part.children.values())
 
 
+def squeezed(shape: Shape) -> Shape:
+    """A shape without dimensions of 1, where two are left without them."""
+    return tuple(size for size in shape if size != 1) if len(shape) - shape.count(1) == 2 else shape
+
+
 def _rough(shape: Shape | None) -> Shape:
-    """A shape in which the order of a convolution's dimensions does not matter."""
-    return () if shape is None else shape if len(shape) < 3 else tuple(sorted(shape))
+    """A shape in which neither the order of a convolution's dimensions matters, nor a kernel of 1."""
+    least = squeezed(shape or ())
+    return least if len(least) < 3 else tuple(sorted(least))
 
 
 class _Tree:
@@ -133,6 +147,7 @@ class _Tree:
 
     def __init__(self, model: Model) -> None:
         self.source = model.source
+        self.is_live = model.source in LIVE and any(module.type for module in model.modules)
         self.root = Part(token="", path="", order=0)
         self.made = [self.root]
         self._tensors = {tensor.name: tensor for tensor in model.tensors}
@@ -142,6 +157,9 @@ class _Tree:
             if (name := conventions.MEMBERS.get((model.source, module.type))) is not None
         }
         self._first: dict[str, str] = {}
+        self._held: dict[str, list[str]] = defaultdict(list)  # by path of a module, the tensors it holds
+        for module in model.modules:
+            self._held[_home(module)] += (name for name in module.tensors if name in self._tensors)
 
     def add(self, module: Module) -> None:
         """Add a module with the tensors of its own."""
@@ -149,12 +167,14 @@ class _Tree:
         if len(steps) >= 2 and steps[-2] == "parametrizations":
             self._parametrized(module, steps)
             return
-        if steps and steps[-1] == "parametrizations":
+        if (steps and steps[-1] == "parametrizations") or _home(module) != place:
+            return
+        if "parametrizations" in steps and all(name.endswith(("._u", "._v")) for name in self._held[place]):
             return
         part = self._part(steps)
         part.path, part.type, part.config = place, module.type, module.config
         part.kind, part.sure = conventions.kind_of(module, self.source)
-        own = {name: self._tensors[name] for name in module.tensors if name in self._tensors}
+        own = {name: self._tensors[name] for name in self._held[place]}
         packed = any(tensor.packing is not None for tensor in own.values())
         local = {name.removeprefix(f"{place}.") if place else name: each for name, each in own.items()}
         for name, tensor in local.items():
@@ -163,6 +183,21 @@ class _Tree:
         fold_recurrent(part)
         if part.slots.keys() & {"in_proj_weight", "in_proj_bias"}:
             self._split_attention(part)
+
+    def sort_lists(self) -> None:
+        """Bring members of lists into the order of their numbers, in which files do not always have them."""
+        changed = False
+        for part in self.made:
+            numbers = [int(token) for token in part.children if token.isdecimal()]
+            if numbers != sorted(numbers):
+                changed = True
+                members = iter(sorted(filter(str.isdecimal, part.children), key=int))
+                tokens = [next(members) if token.isdecimal() else token for token in part.children]
+                part.children = {token: part.children[token] for token in tokens}
+        if changed:
+            self.made = list(self.root.below())
+            for place, part in enumerate(self.made):
+                part.order = place
 
     def _part(self, steps: Iterable[str]) -> Part:
         """The part at a path, made with those above it; members of a Sequential are right below it."""
@@ -191,13 +226,16 @@ class _Tree:
             home.slots[role] = self._slot(tensor, tensor.name)
             return
         role = ROLES.get(local) or (NORM_ROLES.get(local, local) if "gamma" in own_names else local)
-        if local in FOLDED and len(own_names) > 1:
+        if (local in FOLDED and len(own_names) > 1) or ("weight_orig" in own_names and local in _VECTORS):
             return
         if local == COUNTER:
             part.counter = tensor.name
-        elif tensor.kind == "buffer" and role not in STATISTICS and self.source in LIVE:
+        elif tensor.kind == "buffer" and role not in STATISTICS and self.is_live:
             child = self._child(part, local, part.path)
             child.slots["weight"] = replace(self._slot(tensor, tensor.name), constant=True)
+        elif local in _PROJECTIONS:
+            child = self._child(part, _PROJECTIONS[local], part.path)
+            child.kind, child.slots["weight"] = "linear", self._slot(tensor, tensor.name)
         elif role in ("weight", "bias", *STATISTICS) or local in ("in_proj_weight", "in_proj_bias"):
             part.slots[role] = self._slot(tensor, tensor.name, part, role)
         else:
@@ -214,7 +252,10 @@ class _Tree:
         if role == "bias" and stem not in part.children:
             stem, role = name, "weight"  # nothing that it would be the bias of
         child = self._child(part, stem, part.path)
-        child.slots[role] = self._slot(tensor, tensor.name)
+        slot = self._slot(tensor, tensor.name)
+        if local in _TURNED and slot.shape is not None:
+            slot = replace(slot, shape=slot.shape[::-1])
+        child.slots[role] = slot
 
     def _parametrized(self, module: Module, steps: list[str]) -> None:
         """A weight that is computed from others stands for itself: the last of them has its shape."""
@@ -233,7 +274,7 @@ class _Tree:
         own = shape
         if part is not None and role == "weight" and shape is not None:
             shape = conventions.torch_shape(shape, kind=part.kind, source=self.source, config=part.config)
-        tied = first if first != name and self.source in LIVE else None
+        tied = first if first != name and self.is_live else None
         return Slot(names=(name,), shape=shape, own_shape=own, tensor=tensor, tied=tied)
 
     def _split_attention(self, part: Part) -> None:
@@ -250,6 +291,16 @@ class _Tree:
                 child.slots[role] = Slot(
                     names=slot.names, shape=shape, own_shape=shape, tensor=slot.tensor, tied=tied
                 )
+
+
+def covered(matches: Iterable[Match]) -> tuple[set[str], set[str]]:
+    """The names of tensors, on each side, whose parts have counterparts with weights."""
+    names: tuple[set[str], set[str]] = (set(), set())
+    for match in matches:
+        if match.a.slots and match.b.slots:
+            for part, known in ((match.a, names[0]), (match.b, names[1])):
+                known.update(name for slot in part.slots.values() for name in slot.names)
+    return names
 
 
 def logical_shape(tensor: Tensor) -> Shape | None:
@@ -272,6 +323,12 @@ def fold_recurrent(part: Part) -> None:
             each.slots["hidden bias"] = Slot(
                 names=hidden.names, shape=(width,), own_shape=(width,), tensor=hidden.tensor
             )
+
+
+def _home(module: Module) -> str:
+    """The path of the module that holds a module's tensors: a file may have a tensor where modules are."""
+    path = module.path
+    return path.rpartition(".")[0] if path and not module.type and module.tensors == (path,) else path
 
 
 def _has_several(own: Collection[str], source: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from modelglass.analyses.comparison.conventions import channels_first, channels_last
 from modelglass.report import Note
@@ -13,6 +13,20 @@ from modelglass.report.comparison import Deviation
 if TYPE_CHECKING:
     from modelglass.report import Call, Model, Shape, Value
     from modelglass.report.comparison import Pair
+
+
+class Macs(NamedTuple):
+    """The multiply-accumulates of a forward pass, as far as they are known; None: it did not run."""
+
+    known: int | None
+    complete: bool
+
+
+def forward_macs(model: Model) -> Macs:
+    """What the forward pass of a model takes."""
+    found = [op.macs for op in model.ops if op.phase == "forward"]
+    known = [macs for macs in found if macs is not None]
+    return Macs(sum(known) if found else None, len(known) == len(found))
 
 
 class Runs:
@@ -24,7 +38,7 @@ class Runs:
         self.both = bool(self._a and self._b)
         inputs = [_sizes(calls[""].inputs) if "" in calls else [] for calls in (self._a, self._b)]
         self._comparable = self.both and inputs[0] == inputs[1]
-        self._macs = _macs(a), _macs(b)
+        self._macs = forward_macs(a), forward_macs(b)
 
     def outputs(self, a: str, b: str) -> Iterator[Deviation]:
         """Whether two modules gave as many numbers, if not in what shape."""
@@ -69,9 +83,12 @@ class Runs:
         if self.both and not self._comparable:
             text = "the two were called with inputs of different sizes, so what modules gave is not compared"
             yield Note(code="inputs-differ", text=text)
+        elif bool(self._a) != bool(self._b):
+            text = f"only {'a' if self._a else 'b'} ran, so what modules gave is not compared"
+            yield Note(code="one-run", text=text)
         one, other = self._macs
-        if self._comparable and one is not None and other is not None and one != other:
-            text = f"a takes {one:,} multiply-accumulates, b {other:,}"
+        if self._comparable and one.complete and other.complete and one.known != other.known:
+            text = f"a takes {one.known:,} multiply-accumulates, b {other.known:,}"
             yield Note(code="macs-differ", text=text)
         if self._comparable:
             yield from self._flattened(pairs)
@@ -123,8 +140,3 @@ def _tensor(call: Call) -> Value | None:
 def _sizes(values: Sequence[Value]) -> list[int | None]:
     """The sizes of tensors, in order of size: frameworks order arguments and dimensions as they like."""
     return sorted((value.numel for value in values if value.dtype is not None), key=lambda n: n or 0)
-
-
-def _macs(model: Model) -> int | None:
-    known = [op.macs for op in model.ops if op.phase == "forward" and op.macs is not None]
-    return sum(known) if model.ops else None

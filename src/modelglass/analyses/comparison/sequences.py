@@ -39,6 +39,17 @@ def lined_up(
     return [*((i, i) for i in range(begin)), *middle, *tail]
 
 
+def unpaired(
+    left: Sequence[Item], right: Sequence[Item], pairs: Sequence[tuple[int, int]]
+) -> tuple[list[Item], list[Item]]:
+    """Those that are in no pair."""
+    rows, columns = {i for i, _ in pairs}, {j for _, j in pairs}
+    return (
+        [item for i, item in enumerate(left) if i not in rows],
+        [item for j, item in enumerate(right) if j not in columns],
+    )
+
+
 def _best(rows: range, columns: range, likeness: Callable[[int, int], float]) -> list[tuple[int, int]]:
     """The pairs of the best way through a table of all members of one side by all of the other."""
     best = [[0.0] * (len(columns) + 1)]
