@@ -16,7 +16,8 @@ from modelglass.formats import read
 from modelglass.formats.configs import config_of
 from modelglass.formats.kinds import doubtful, told_apart
 from modelglass.formats.limits import Limits
-from modelglass.formats.packing import ASSUMED, packed
+from modelglass.formats.mlx_packing import ASSUMED, contradicted
+from modelglass.formats.packing import packed
 from modelglass.formats.reading import Reading
 from modelglass.formats.tree import modules
 from modelglass.report import Checkpoint, File, Model, Note, Report
@@ -89,8 +90,8 @@ def _refuse_invalid(reading: Reading) -> None:
 def _report(path: Path, reading: Reading) -> Report:
     config = config_of(reading)
     tensors, guessed = packed(reading.tensors, config, reading.metadata), list[str]()
-    has_buffers = reading.written_by != "mlx"  # there, every array that is saved is a parameter
-    if has_buffers:
+    contradictions = contradicted(tensors, config, reading.metadata)
+    if reading.has_buffers:
         tensors, guessed = told_apart(tensors)
     model = Model(
         name=path.name or str(path),
@@ -115,9 +116,9 @@ def _report(path: Path, reading: Reading) -> Report:
         architecture=found,
     )
     trained = {name for part in reading.parts for name in part.matched.values()}
-    unsure = [name for name in doubtful(tensors) if name not in trained] if has_buffers else []
-    remarks = (*_remarks(counts, guessed, unsure), *_assumptions(tensors))
-    notes = (*_notes(reading), *remarks, *_one_of_several(path))
+    unsure = [name for name in doubtful(tensors) if name not in trained] if reading.has_buffers else []
+    remarks = (*_remarks(counts, guessed, unsure), *_on_packing(tensors, contradictions))
+    notes = (*_notes(reading), *remarks, *_one_of_several(reading))
     return Report(model=model, counts=counts, checkpoint=checkpoint, notes=notes)
 
 
@@ -165,8 +166,16 @@ def _remarks(counts: Counts, guessed: Sequence[str], unsure: Sequence[str]) -> I
         )
 
 
-def _assumptions(tensors: Sequence[Tensor]) -> Iterator[Note]:
-    assumed = [t.name for t in tensors if t.packing is not None and t.packing.scheme.endswith(ASSUMED)]
+def _on_packing(tensors: Sequence[Tensor], contradictions: Sequence[str]) -> Iterator[Note]:
+    if contradictions:
+        yield Note(
+            code="packing-contradicted",
+            text="the configuration gives these weights other bits or group sizes than they are stored with; "
+            "what is stored goes before",
+            severity="warning",
+            where=tuple(contradictions[:MOST_GUESSED]),
+        )
+    assumed = [t.name for t in tensors if t.packing is not None and ASSUMED in t.packing.scheme]
     if assumed:
         yield Note(
             code="packing-assumed",
@@ -176,9 +185,12 @@ def _assumptions(tensors: Sequence[Tensor]) -> Iterator[Note]:
         )
 
 
-def _one_of_several(path: Path) -> Iterator[Note]:
+def _one_of_several(reading: Reading) -> Iterator[Note]:
+    """A note when the file is one shard, also when it is all that its folder has."""
+    path = reading.opened[0].path
     shard = _SHARD.search(path.name)
-    if shard is not None and int(shard[1]) > 1:
+    together = (reading.format or "").endswith("shards")
+    if shard is not None and int(shard[1]) > 1 and not together:
         yield Note(
             code="one-shard",
             severity="warning",

@@ -22,7 +22,11 @@ from mlx_lm.tuner.utils import linear_to_lora_layers
 import modelglass as mg
 from command_line import run
 from modelglass.errors import FileError
-from modelglass.report import Counts
+from modelglass.formats import read
+from modelglass.formats.packing import packed
+from modelglass.formats.reading import Reading
+from modelglass.formats.values import values
+from modelglass.report import Counts, Values
 
 LLAMA = {
     "model_type": "llama",
@@ -198,7 +202,129 @@ def test_a_layer_that_is_not_listed_goes_by_the_sizes_around_it(tmp_path: Path) 
     model.layers[2] = nn.QuantizedLinear.from_linear(nn.Linear(512, 96), 64, 4)
     model.save_weights(str(tmp_path / "model.safetensors"))
     (tmp_path / "config.json").write_text('{"quantization": {"group_size": 64, "bits": 4}}')
-    assert counted(tmp_path).params == 1024 + 2 * (512 * 96 + 96)
+    report = mg.inspect(tmp_path)
+    assert report.counts is not None
+    assert report.counts.params == 1024 + 2 * (512 * 96 + 96)
+    assert [(note.code, note.where) for note in report.notes] == [
+        ("packing-contradicted", ("layers.1.weight",))
+    ]
+
+
+WIDER = [(bits, group) for bits, group in AFFINE if bits > 1]
+
+
+@pytest.mark.parametrize("config", [LLAMA, MIXTRAL], ids=lambda config: config["model_type"])
+def test_without_a_configuration_all_sizes_together_settle_the_bits(
+    tmp_path: Path, config: dict[str, Any]
+) -> None:
+    weights = numel(made(config))
+    for bits, group in WIDER:
+        model, path = made(config), tmp_path / f"{bits}x{group}.safetensors"
+        nn.quantize(model, group, bits, class_predicate=lambda path, module, group=group: fits(module, group))
+        model.save_weights(str(path))
+        assert (bits, group, counted(path).params) == (bits, group, weights)
+
+
+def fits(module: Any, group: int) -> bool:
+    return hasattr(module, "to_quantized") and module.weight.shape[-1] % group == 0
+
+
+@pytest.mark.parametrize(("bits", "group"), AFFINE, ids=[f"{bits} x {group}" for bits, group in AFFINE])
+def test_of_one_layer_without_a_configuration_only_one_reading_is_certain(
+    tmp_path: Path, bits: int, group: int
+) -> None:
+    path = tmp_path / "model.safetensors"
+    nn.QuantizedLinear(256, 64, bias=False, group_size=group, bits=bits).save_weights(str(path))
+    report = mg.inspect(path)
+    assert report.counts is not None
+    product = bits * group
+    others = [b for b in (2, 3, 4, 5, 6, 8) if product % b == 0 and product // b in (32, 64, 128)]
+    assumed = [note.code for note in report.notes]
+    assert assumed == (["packing-assumed"] if len(others) > 1 else [])
+    if others == [bits] or (group == 64 and bits > 1) or product == 32:
+        assert report.counts.params == 256 * 64
+
+
+def test_where_one_bit_would_explain_more_other_widths_are_only_assumed(tmp_path: Path) -> None:
+    model = made(LLAMA)
+    nn.quantize(model, 64, 1)
+    model.save_weights(str(tmp_path / "model.safetensors"))
+    assert "packing-assumed" in [note.code for note in mg.inspect(tmp_path).notes]
+
+
+def test_layers_do_not_attest_their_own_inputs(tmp_path: Path) -> None:
+    nn.QuantizedLinear(256, 512, group_size=32, bits=8).save_weights(str(tmp_path / "model.safetensors"))
+    assert [note.code for note in mg.inspect(tmp_path).notes] == ["packing-assumed"]
+
+
+@pytest.mark.parametrize(("bits", "group"), WIDER, ids=[f"{bits} x {group}" for bits, group in WIDER])
+def test_what_is_stored_goes_before_a_configuration_that_contradicts_it(
+    tmp_path: Path, bits: int, group: int
+) -> None:
+    model = made(LLAMA)
+    weights = numel(model)
+    nn.quantize(model, group, bits)
+    model.save_weights(str(tmp_path / "model.safetensors"))
+    for said in ((4, 32), (8, 64), (3, 128), (4, 64)):
+        config = {**LLAMA, "quantization": {"bits": said[0], "group_size": said[1]}}
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        report = mg.inspect(tmp_path)
+        if said[0] * said[1] != bits * group:
+            assert report.counts is not None
+            assert report.counts.params == weights
+            (note,) = report.notes
+            assert (note.code, note.severity, len(note.where)) == ("packing-contradicted", "warning", 15)
+            assert "model.embed_tokens.weight" in note.where
+
+
+def test_layers_of_their_own_that_are_not_listed_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def more(path: str, module: nn.Module) -> Any:
+        return {"bits": 6, "group_size": 64} if "down_proj" in path else True
+
+    model = made(LLAMA)
+    weights = numel(model)
+    model, config = mlx_lm.utils.quantize_model(model, dict(LLAMA), 64, 3, quant_predicate=more)
+    config["quantization"] = {"bits": 3, "group_size": 64}
+    saved(tmp_path, model, {**config, "quantization_config": config["quantization"]}, monkeypatch)
+    report = mg.inspect(tmp_path)
+    assert report.counts is not None
+    assert report.counts.params == weights
+    (note,) = report.notes
+    assert note.code == "packing-contradicted"
+    assert note.where == tuple(f"model.layers.{i}.mlp.down_proj.weight" for i in range(2))
+
+
+def test_a_setting_of_one_layer_that_contradicts_it(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.LayerNorm(512), nn.Linear(512, 96), nn.Linear(512, 96))
+    nn.quantize(model, 64, 4)
+    model.save_weights(str(tmp_path / "model.safetensors"))
+    settings = {"group_size": 64, "bits": 4, "layers.1": {"group_size": 32, "bits": 4}}
+    (tmp_path / "config.json").write_text(json.dumps({"quantization": settings}))
+    report = mg.inspect(tmp_path)
+    assert report.counts is not None
+    assert report.counts.params == 1024 + 2 * (512 * 96 + 96)
+    assert [(note.code, note.where) for note in report.notes] == [
+        ("packing-contradicted", ("layers.1.weight",))
+    ]
+
+
+def test_shards_are_found_by_their_numbers_as_mlx_lm_finds_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, config = mlx_lm.utils.quantize_model(made(LLAMA), dict(LLAMA), 64, 4)
+    saved(tmp_path, model, config, monkeypatch, shards=3)
+    before = counted(tmp_path)
+    (tmp_path / "model.safetensors.index.json").unlink()
+    assert counted(tmp_path) == before
+    assert [note.code for note in mg.inspect(tmp_path, stats=True).notes][:1] == ["index.absent"]
+    (tmp_path / "model-00002-of-00003.safetensors").unlink()
+    with pytest.raises(FileError) as raised:
+        mg.inspect(tmp_path)
+    assert "'model-00002-of-00003.safetensors' is missing" in (raised.value.hint or "")
+    (tmp_path / "model-00003-of-00003.safetensors").unlink()
+    assert "one-shard" in [note.code for note in mg.inspect(tmp_path).notes]
 
 
 def test_what_nothing_settles_is_called_assumed(tmp_path: Path) -> None:
@@ -254,6 +380,84 @@ def test_values_are_read_whatever_their_type(tmp_path: Path, suffix: str) -> Non
             assert found.mean == pytest.approx(values.mean())
 
 
+STATISTICS = {
+    name: SETTINGS[name]
+    for name in (
+        *(f"{bits} bits in groups of 64" for bits in (1, 2, 3, 4, 5, 6, 8)),
+        *(f"{mode}, mixtral" for mode in ("mxfp4", "nvfp4", "mxfp8")),
+        "each layer its own, deepseek_v3",
+        "experts with a scale each",
+    )
+}
+
+
+@pytest.mark.parametrize(("config", "options"), STATISTICS.values(), ids=STATISTICS)
+def test_statistics_of_a_quantized_folder_are_those_of_its_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, Any], options: dict[str, Any]
+) -> None:
+    """Words, scales and biases are in three files."""
+    model, written = mlx_lm.utils.quantize_model(made(config), dict(config), **options)
+    saved(tmp_path, model, written, monkeypatch, shards=3)
+    report = mg.inspect(tmp_path, stats=True)
+    live = mg.inspect(model, stats=True)
+    weights = {tensor.name: tensor for tensor in report.model.tensors if tensor.packing is not None}
+    assert len(weights) > 10
+    for name, tensor in weights.items():
+        found = (report.stats or {})[name]
+        assert found is not None
+        assert (found.described, found.count) == ("dequantized", tensor.logical_numel)
+        assert found == (live.stats or {})[name]
+    assert not [note for note in report.notes if note.code == "stored-values"]
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "npz"])
+def test_any_piece_of_a_quantized_weight_is_read_as_mlx_has_it(tmp_path: Path, suffix: str) -> None:
+    layer = nn.QuantizedLinear(256, 200, bits=3)
+    path = tmp_path / f"model.{suffix}"
+    layer.save_weights(str(path))
+    reading = Reading()
+    truth = np.array(mx.dequantize(layer.weight, layer.scales, layer.biases, 64, 3)).reshape(-1)
+    try:
+        read(path, reading)
+        tensors = packed(reading.tensors, {"quantization": {"group_size": 64, "bits": 3}})
+        offered = values(reading, tensors)
+        found = offered["weight"]
+        assert isinstance(found, Values)
+        before = sum(each.meter.nbytes for each in reading.opened)
+        for start, stop in ((0, 1), (190, 333), (51_199, 51_200), (777, 777)):
+            assert np.array_equal(found.read(start, stop), truth[start:stop])
+        assert sum(each.meter.nbytes for each in reading.opened) - before < 400
+        assert np.array_equal(found.read(0, truth.size), truth)
+    finally:
+        reading.close()
+
+
+def test_a_weight_of_another_byte_order(tmp_path: Path) -> None:
+    weight, scales, biases = (np.array(each) for each in mx.quantize(mx.random.normal((64, 512)), 128, 5))
+    stored = {
+        "a.weight": weight.astype(">u4"),
+        "a.scales": scales.astype(">f4"),
+        "a.biases": biases.astype("f2"),
+    }
+    np.savez(tmp_path / "weights.npz", **stored)
+    (tmp_path / "config.json").write_text('{"quantization": {"group_size": 128, "bits": 5}}')
+    found = (mg.inspect(tmp_path, stats=True).stats or {})["a.weight"]
+    halves = mx.array(stored["a.biases"]).astype(mx.float32)
+    truth = np.array(mx.dequantize(mx.array(weight), mx.array(scales), halves, 128, 5))
+    assert found is not None
+    assert (found.described, found.min, found.max) == ("dequantized", truth.min(), truth.max())
+    assert found.mean == pytest.approx(truth.astype(np.float64).mean(), abs=1e-9)
+
+
+def test_weights_of_an_assumed_width_are_described_as_stored(tmp_path: Path) -> None:
+    nn.QuantizedLinear(768, 96).save_weights(str(tmp_path / "model.safetensors"))
+    report = mg.inspect(tmp_path / "model.safetensors", stats=True)
+    found = (report.stats or {})["weight"]
+    assert found is not None
+    assert (found.described, found.count) == ("stored", 96 * 96)
+    assert {note.code for note in report.notes} >= {"packing-assumed", "stored-values"}
+
+
 def test_one_array_and_a_compressed_archive(tmp_path: Path) -> None:
     array = mx.arange(12.0).reshape(3, 4).astype(mx.bfloat16)
     mx.save(str(tmp_path / "a.npy"), array)
@@ -284,6 +488,10 @@ def test_adapters(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text('{"fine_tune_type": "lora"}')
     for path in (tmp_path, tmp_path / "adapters.safetensors"):
         assert counted(path).params == 2 * 4 * (128 + 128) == sum(array.size for array in trained.values())
+    mx.save_safetensors(str(tmp_path / "0000100_adapters.safetensors"), trained)
+    with pytest.raises(FileError, match="2 files here may be the model") as raised:
+        mg.inspect(tmp_path)
+    assert raised.value.hint == f"pass one of them: {tmp_path / 'adapters.safetensors'}"
 
 
 def test_gguf(tmp_path: Path) -> None:

@@ -4,10 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+import modelglass as mg
+from modelglass import formats
 from modelglass.errors import CorruptFileError, FileError, LimitError
 from modelglass.formats import safetensors
 from modelglass.formats.limits import Limits
@@ -185,3 +188,85 @@ def test_one_refusal_decides_and_equal_storage_keys_of_two_shards_stay_apart(fol
     assert len(reading.findings) == 2
     assert dict(reading.places) == {}
     reading.close()
+
+
+def _numbered(folder: Path, names: tuple[str, ...] = ("model", "model"), count: int = 2) -> Path:
+    folder.mkdir(exist_ok=True)
+    for number, (stem, tensors) in enumerate(zip(names, SHARDS.values(), strict=True), start=1):
+        save_file(tensors, folder / f"{stem}-{number:05}-of-{count:05}.safetensors")
+    return folder
+
+
+def _of_folder(folder: Path) -> Reading:
+    reading = Reading()
+    try:
+        formats.read(folder, reading)
+    finally:
+        reading.close()
+    return reading
+
+
+@pytest.mark.parametrize("stem", ["model", "weights of a"])
+def test_files_that_are_numbered_are_one_model_without_an_index(tmp_path: Path, stem: str) -> None:
+    reading = _of_folder(_numbered(tmp_path, (stem, stem)))
+    assert reading.format == "safetensors shards"
+    assert {tensor.name for tensor in reading.tensors} == set(WEIGHT_MAP) == set(reading.places)
+    assert _codes(reading) == [("index.absent", "info")]
+
+
+def test_other_files_beside_a_numbered_model_do_not_matter(tmp_path: Path) -> None:
+    save_file({"x": np.zeros(3)}, tmp_path / "consolidated.safetensors")
+    assert len(_of_folder(_numbered(tmp_path)).tensors) == 3
+    save_file({"x": np.zeros(3)}, tmp_path / "model.safetensors")
+    assert len(_of_folder(tmp_path).tensors) == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "count", "hint"),
+    [
+        (("model", "model"), 3, "'model-00003-of-00003.safetensors' is missing, of 3 files"),
+        (("a", "b"), 2, ""),
+    ],
+    ids=["one is missing", "two models"],
+)
+def test_files_that_are_numbered_otherwise_are_refused(
+    tmp_path: Path, names: tuple[str, ...], count: int, hint: str
+) -> None:
+    with pytest.raises(FileError, match="2 files here may be the model") as raised:
+        _of_folder(_numbered(tmp_path, names, count))
+    assert hint in (raised.value.hint or "")
+
+
+def test_numbered_files_with_the_same_tensor_are_refused(tmp_path: Path) -> None:
+    for number in (1, 2):
+        save_file({"x": np.zeros(3)}, tmp_path / f"model-{number:05}-of-00002.safetensors")
+    with pytest.raises(CorruptFileError, match="is in the shards"):
+        _of_folder(tmp_path)
+
+
+def test_a_numbered_file_out_of_the_folder_is_not_followed(folder: Path) -> None:
+    here = _numbered(folder / "here")
+    (here / "model-00002-of-00002.safetensors").rename(folder / "elsewhere")
+    (here / "model-00002-of-00002.safetensors").symlink_to(folder / "elsewhere")
+    reading = _of_folder(here)
+    assert ("path.link", "invalid") in _codes(reading)
+    assert len(reading.tensors) == 2
+
+
+def test_pieces_of_a_gguf_are_one_model(tmp_path: Path) -> None:
+    for number, tensors in enumerate(({"a": (4, 32), "b": (3,)}, {"c": (2, 32)}), start=1):
+        writer = gguf.GGUFWriter(tmp_path / f"m-{number:05}-of-00002.gguf", "llama")
+        if number == 1:
+            writer.add_block_count(7)
+        for name, shape in tensors.items():
+            writer.add_tensor(name, np.zeros(shape, np.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    report = mg.inspect(tmp_path)
+    assert report.counts is not None
+    assert report.counts.params == 128 + 3 + 64
+    assert report.checkpoint is not None
+    assert report.checkpoint.architecture is not None
+    assert report.checkpoint.architecture.layers == 7

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from modelglass.report import Model
+from collections.abc import Sequence
+from math import prod
+
+from modelglass.report import Model, Shape
+
+_ASSUMED_NBYTES = 4  # of an element, where only a shape is known
 
 
 def layer_outputs_nbytes(model: Model) -> int | None:
@@ -23,3 +28,13 @@ def outputs_by_module(model: Model) -> dict[str, int | None]:
         unknown = before is None or None in sizes
         found[call.module] = None if unknown else (before or 0) + sum(size or 0 for size in sizes)
     return found
+
+
+def outputs_with_batch(shapes: Sequence[Shape], nbytes: int | None, *, observed: int, wanted: int) -> int:
+    """Bytes of a layer's outputs for another batch than the one they were observed with.
+
+    They grow with the batch where it comes first. None stands for elements of an unknown type: of float32.
+    """
+    taken = _ASSUMED_NBYTES * sum(map(prod, shapes)) if nbytes is None else nbytes
+    first = next((shape[0] for shape in shapes if shape), 0)
+    return taken * wanted // first if first and first == observed else taken

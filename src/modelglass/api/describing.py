@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Model,
         Note,
         Report,
+        Shape,
         TypeCount,
         Values,
         WeightFigures,
@@ -53,6 +54,13 @@ def outputs_by_module(report: Report) -> Mapping[str, int | None]:
     from modelglass.analyses.outputs import outputs_by_module
 
     return outputs_by_module(report.model)
+
+
+def outputs_with_batch(shapes: Sequence[Shape], nbytes: int | None, *, observed: int, wanted: int) -> int:
+    """Bytes of a layer's outputs for another batch than the one they were observed with."""
+    from modelglass.analyses.outputs import outputs_with_batch
+
+    return outputs_with_batch(shapes, nbytes, observed=observed, wanted=wanted)
 
 
 def weight_figures(report: Report) -> WeightFigures | None:

@@ -168,7 +168,7 @@ def _inspect_file(path: Path, stats: bool | str, limits: Mapping[str, int] | Non
     def with_stats(report: Report, reading: Reading) -> Report:
         with needing("numpy", "weight statistics", extra="stats"):
             from modelglass.formats.values import values
-        return _with_stats(report, values(reading), stats, tell)
+        return _with_stats(report, values(reading, report.model.tensors), stats, tell)
 
     return inspect_file(path, limits=limits, progress=tell, with_stats=with_stats if stats else None)
 

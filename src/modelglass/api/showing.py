@@ -7,9 +7,10 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
+from numbers import Integral
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from modelglass.api.flowing import flow
 from modelglass.api.inspecting import inspect
@@ -206,10 +207,18 @@ class ModelSummary(str):
 
     report: Report
 
-    def __new__(cls, text: str, report: Report) -> ModelSummary:
+    def __new__(cls, text: str, report: Report) -> Self:
         made = super().__new__(cls, text)
         made.report = report
         return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles have the text and what belongs to it; nothing is inspected again."""
+        return _with_text, (type(self), str(self)), vars(self)
+
+
+def _with_text(kind: type[ModelSummary], text: str) -> ModelSummary:
+    return str.__new__(kind, text)
 
 
 def summary(
@@ -230,25 +239,49 @@ def summary(
     from modelglass.renderers.summary import render as classic
 
     report = summarised(model, input_shape, batch_size=batch_size, device=device)
-    return ModelSummary(classic(report, **_sizes(report), verbose=verbose), report)
+    return ModelSummary(classic(report, **_sizes(report), verbose=_verbosity(verbose)), report)
 
 
 def short_summary(report: Report, *, verbose: int = 1) -> str:
     """The layer table in three columns: layer, parameters, trainable."""
     from modelglass.renderers.summary import render_short
 
-    return render_short(report, **_sizes(report), verbose=verbose)
+    return render_short(report, **_sizes(report), verbose=_verbosity(verbose))
 
 
 def summarised(
     model: Any, input_shape: Any, *, batch_size: int = 1, dtype: Any = None, device: Any = None
 ) -> Report:
-    """The report that a summary is made from; without a shape or a sample input, of the structure alone."""
+    """The report that a summary is made from; without a shape or a sample input, of the structure alone.
+
+    A number is a shape of one dimension.
+    """
     from modelglass.frameworks.request import is_shape
 
+    batch = batch_of(batch_size)
+    if isinstance(input_shape, Integral) and not isinstance(input_shape, bool):
+        input_shape = (int(input_shape),)
     if input_shape is not None and not is_shape(input_shape):
         return inspect(model, input_shape)
-    return inspect(model, input_shape=input_shape, batch_size=batch_size, dtype=dtype, device=device)
+    return inspect(model, input_shape=input_shape, batch_size=batch, dtype=dtype, device=device)
+
+
+def batch_of(size: Any) -> int:
+    """The size of a batch; -1 is how others say that it does not matter, and is 1."""
+    if not isinstance(size, Integral) or (size < 1 and size != -1):
+        raise UsageError(
+            f"batch_size={size!r} is no whole number above 0", hint="leave it out for a batch of 1"
+        )
+    return 1 if size == -1 else int(size)
+
+
+def _verbosity(verbose: Any) -> int:
+    if not isinstance(verbose, Integral):
+        raise UsageError(
+            f"verbose={verbose!r} is no whole number",
+            hint="0 gives the totals, 1 every layer, 2 every weight and bias too",
+        )
+    return int(verbose)
 
 
 def _sizes(report: Report) -> Mapping[str, Any]:

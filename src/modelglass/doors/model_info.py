@@ -11,6 +11,7 @@ from typing import Any, TypedDict, cast
 from modelglass import api
 from modelglass.files import write_whole
 from modelglass.renderers._json import pretty
+from modelglass.renderers._sources import dtype_text
 from modelglass.renderers.records import Remark, remarks
 from modelglass.report import Call, Json, Module, Report, Tensor, Value
 
@@ -207,7 +208,9 @@ class _Layers:
             "parameters": _sum(tensor.params for tensor in parameters),
             "trainable": any(tensor.trainable for tensor in parameters),
             "parameter_shapes": [_shape(tensor) for tensor in parameters],
-            "parameter_dtypes": [_dtype(self._report.model.source, tensor.dtype) for tensor in parameters],
+            "parameter_dtypes": [
+                dtype_text(self._report.model.source, tensor.dtype) for tensor in parameters
+            ],
             "own_parameters": _own_parameters(self._report, module),
             "buffers": _sum(tensor.numel for tensor in held if tensor.kind == "buffer"),
             "nbytes": _sum(tensor.nbytes for tensor in held),
@@ -262,7 +265,7 @@ def _shape(tensor: Tensor) -> list[int] | None:
 def _values(values: Sequence[Value], source: str) -> Described:
     if len(values) == 1 and values[0].dtype is not None and "." not in values[0].name:
         value = values[0]
-        one: Described = {"shape": _sizes(value), "dtype": _dtype(source, str(value.dtype))}
+        one: Described = {"shape": _sizes(value), "dtype": dtype_text(source, str(value.dtype))}
         return {**one, "name": value.name} if value.name.isidentifier() else one
     return {"shape": None, "dtype": None, "values": [_value(value, source) for value in values]}
 
@@ -271,15 +274,10 @@ def _value(value: Value, source: str) -> DescribedValue:
     return {
         "name": value.name,
         "shape": _sizes(value),
-        "dtype": None if value.dtype is None else _dtype(source, value.dtype),
+        "dtype": None if value.dtype is None else dtype_text(source, value.dtype),
         "value": value.text,
     }
 
 
 def _sizes(value: Value) -> list[int] | None:
     return None if value.shape is None else list(value.shape)
-
-
-def _dtype(source: str, name: str) -> str:
-    """An element type as its framework writes it: "torch.float32", "mlx.core.float32"."""
-    return f"{'mlx.core' if source == 'mlx' else source}.{name}"

@@ -32,7 +32,7 @@ def config_of(reading: Reading) -> Json:
     """What is said about the architecture: beside the weights, or by a GGUF file itself; None: nothing."""
     beside = config_beside(reading)
     name = reading.metadata.get("general.architecture")
-    if beside is not None or reading.format != "gguf" or not isinstance(name, str):
+    if beside is not None or reading.format not in ("gguf", "gguf shards") or not isinstance(name, str):
         return beside
     said = {key: reading.metadata.get(f"{name}.{theirs}") for theirs, key in _GGUF.items()}
     # Caches are kept in half precision unless somebody asks for another type.

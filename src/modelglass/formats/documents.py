@@ -24,14 +24,14 @@ def read(source: OpenFile, reading: Reading) -> None:
         raise _no_weights(source)
     content = document(source, reading.limits, lenient=source.path.name not in _STRICT)
     if isinstance(content, dict) and "weight_map" in content:
-        shards.read_index(source, content, reading, _read_shard)
+        shards.read_index(source, content, reading, read_shard)
         return
     reading.format = "json"
     sidecars.code_references(content, source, reading)
     raise _no_weights(source)
 
 
-def _read_shard(shard: OpenFile, reading: Reading) -> None:
+def read_shard(shard: OpenFile, reading: Reading) -> None:
     """A shard holds weights: another index in its place could go round in circles."""
     head = shard.up_to(0, 64)
     if head.lstrip()[:1] in (b"{", b"[") and not safetensors.looks_like(head, shard.nbytes):

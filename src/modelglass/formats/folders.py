@@ -7,7 +7,9 @@ from pathlib import Path
 
 from modelglass.errors import NotAModelError
 from modelglass.formats import read_file
+from modelglass.formats.documents import read_shard
 from modelglass.formats.reading import Reading
+from modelglass.formats.shards import numbering, read_numbered
 from modelglass.formats.siblings import may_follow
 from modelglass.formats.source import OpenFile
 from modelglass.formats.torch import distributed
@@ -36,22 +38,30 @@ MOST_FILES = 100_000
 def read(folder: Path, reading: Reading) -> None:
     """Fill the reading from the model in a folder."""
     names = _names(folder)
-    name = distributed.METADATA if distributed.METADATA in names else _chosen(folder, names)
-    read_found(folder / name, reading, within=folder)
+    first, *others = [distributed.METADATA] if distributed.METADATA in names else _chosen(folder, names)
+    if not others:
+        read_found(folder / first, reading, within=folder)
+        return
+    read_numbered(_opened(folder / first, reading, folder), [first, *others], reading, read_shard)
 
 
 def read_found(path: Path, reading: Reading, *, within: Path | None = None) -> None:
     """Fill the reading from a file; one that was found in a folder, not named, must not lead out of it."""
-    if within is not None and not may_follow(path, within):
-        text = "this is a link out of the folder, and is not followed"
-        raise NotAModelError(text, file=str(path), code="path.link", hint="pass the file itself")
-    source = OpenFile(path)
-    reading.opened.append(source)
+    source = _opened(path, reading, within)
     if path.name != distributed.METADATA:
         read_file(source, reading)
         return
     distributed.read(source, reading)
     source.check_unchanged()
+
+
+def _opened(path: Path, reading: Reading, within: Path | None) -> OpenFile:
+    if within is not None and not may_follow(path, within):
+        text = "this is a link out of the folder, and is not followed"
+        raise NotAModelError(text, file=str(path), code="path.link", hint="pass the file itself")
+    source = OpenFile(path)
+    reading.opened.append(source)
+    return source
 
 
 def _names(folder: Path) -> list[str]:
@@ -65,26 +75,41 @@ def _names(folder: Path) -> list[str]:
     return names
 
 
-def _chosen(folder: Path, names: list[str]) -> str:
-    """The file that is the model; an index goes before its shards."""
+def _chosen(folder: Path, names: list[str]) -> list[str]:
+    """The file that is the model, or the files; an index goes before its shards."""
     for suffix in (*_INDEXES, *WEIGHTS):
         found = [name for name in names if name.endswith(suffix) and not name.startswith(_TRAINING)]
         usual = next((name for stem in _STEMS if (name := stem + suffix) in found), None)
         if usual is not None or len(found) == 1:
-            return usual or found[0]
+            return [usual or found[0]]
         if found:
-            listed = ", ".join(repr(name) for name in found[:5]) + (", …" if len(found) > 5 else "")
-            raise NotAModelError(
-                f"{len(found)} files here may be the model, and no index says which: {listed}",
-                file=str(folder),
-                code="several-models",
-                hint=f"pass one of them: {folder / found[0]}",
-            )
+            return _numbered(folder, found)
     raise NotAModelError(
         "no model is in this folder" if names else "this folder is empty",
         file=str(folder),
         code="not-a-model",
         hint=_below(folder, names) or "pass the file with the weights",
+    )
+
+
+def _numbered(folder: Path, found: list[str]) -> list[str]:
+    """All of the files, when they are numbered as those of one model and none is missing."""
+    ours = [[name for name in found if name.startswith(f"{stem}-")] for stem in _STEMS]
+    numbered = next((known for names in (*ours, found) if (known := numbering(names))), ([], []))
+    wanted, missing = numbered
+    if wanted and not missing:
+        return wanted
+    listed = ", ".join(repr(name) for name in found[:5]) + (", …" if len(found) > 5 else "")
+    # Copies that training leaves are called as the last one, with their number in front.
+    likeliest = next((name for name in found if any(each.endswith(f"_{name}") for each in found)), found[0])
+    hint = f"pass one of them: {folder / likeliest}"
+    if missing:
+        hint = f"{missing[0]!r} is missing, of {len(wanted):,} files; or {hint}"
+    raise NotAModelError(
+        f"{len(found)} files here may be the model, and no index says which: {listed}",
+        file=str(folder),
+        code="several-models",
+        hint=hint,
     )
 
 

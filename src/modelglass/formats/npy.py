@@ -82,7 +82,7 @@ def header(source: Source, reading: Reading) -> Header:
         shape, fortran = _shape(said, reading.limits.dims), said["fortran_order"]
         kind = _kind(said["descr"])
         if text.rstrip().endswith(_END_BY_MLX):
-            reading.written_by = "mlx"
+            reading.has_buffers = False
     except _NotALiteralError as cause:
         at = text_at if cause.at is None else text_at + len(text[: cause.at].encode(encoding))
         raise source.corrupt(f"its header {cause}", code="npy.header", offset=at) from cause

@@ -6,16 +6,13 @@ helps where shapes leave two readings. What fits no layout stays as it is. No va
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
-from typing import Literal, NamedTuple
+from typing import Literal
 
+from modelglass.formats.mlx_packing import mlx
+from modelglass.formats.packing_layouts import Hints, Layout, Match, Named, present, whole
 from modelglass.report import Json, Packing, Shape, Tensor
-
-Named = Mapping[str, Tensor]
-
-ASSUMED = ", if groups have 64"  # ends a scheme that neither configuration nor sizes settle
 
 
 def packed(
@@ -33,7 +30,7 @@ def packed(
     if not marked:
         return list(tensors)
     named = {tensor.name: tensor for tensor in tensors}
-    hints = _Hints.of(config, metadata)
+    hints = Hints.of(config, metadata)
     changed: dict[str, Tensor] = {}
     for tensor in marked:
         for suffix, layout in _LAYOUTS:
@@ -45,87 +42,7 @@ def packed(
     return [changed.get(tensor.name, tensor) for tensor in tensors]
 
 
-class _Match(NamedTuple):
-    """A weight that was recognised: how it is packed, and which tensors only serve it."""
-
-    weight: str | None  # None: tensors that serve no weight of this file
-    scheme: str = ""
-    logical_shape: Shape = ()
-    sides: tuple[str, ...] = ()
-
-
-class _Hints:
-    """What configuration and metadata say about the quantization."""
-
-    def __init__(self, settings: tuple[Mapping[str, Json], ...]) -> None:
-        self.settings = settings
-        self.dims: frozenset[int] | None = None  # sizes of features that the file attests
-
-    @classmethod
-    def of(cls, *documents: Mapping[str, Json] | None) -> _Hints:
-        found = []
-        for document in documents:
-            for holder in _holders(document):
-                for key in ("quantization", "quantization_config", "compression_config"):
-                    value = _object(holder.get(key))
-                    if value is not None:
-                        found.append(value)
-        return cls(tuple(found))
-
-    def number(self, key: str) -> int | None:
-        values = (setting.get(key) for setting in self.settings)
-        return next((v for v in values if type(v) is int and v > 0), None)
-
-    def text(self, key: str) -> str | None:
-        values = (setting.get(key) for setting in self.settings)
-        return next((v for v in values if isinstance(v, str)), None)
-
-    def of_layer(self, path: str) -> tuple[int | None, int | None]:
-        """Bits and group size of the layer at that path, else of all layers."""
-        own = self.of_only(path)
-        return (self.number("bits"), self.number("group_size")) if own is None else own
-
-    def of_only(self, path: str) -> tuple[int | None, int | None] | None:
-        """Bits and group size, if there is a setting for that very layer; each may still be left out."""
-        for setting in self.settings:
-            own = setting.get(path)
-            if isinstance(own, Mapping):
-                bits, group = (own.get(key) for key in ("bits", "group_size"))
-                found = bits if type(bits) is int else None, group if type(group) is int else None
-                if found != (None, None):
-                    return found
-        return None
-
-    def weight_groups(self) -> Iterator[tuple[int, int | None]]:
-        """Bits and group size of each group of weights, as compressed-tensors lists them."""
-        for setting in self.settings:
-            groups = setting.get("config_groups")
-            for group in groups.values() if isinstance(groups, Mapping) else ():
-                weights = group.get("weights") if isinstance(group, Mapping) else None
-                if isinstance(weights, Mapping) and type(bits := weights.get("num_bits")) is int:
-                    size = weights.get("group_size")
-                    yield bits, size if type(size) is int and size > 0 else None
-
-
-def _holders(document: Mapping[str, Json] | None) -> Iterator[Mapping[str, Json]]:
-    if isinstance(document, Mapping):
-        yield document
-        inner = document.get("text_config")
-        if isinstance(inner, Mapping):
-            yield inner
-
-
-def _object(value: Json) -> Mapping[str, Json] | None:
-    """A JSON object, also when it is text, as metadata of safetensors has to be."""
-    if isinstance(value, str) and len(value) <= 1 << 20:
-        try:
-            value = import_module("json").loads(value)
-        except (ValueError, RecursionError):
-            return None
-    return value if isinstance(value, Mapping) else None
-
-
-def _apply(match: _Match, named: Named, changed: dict[str, Tensor]) -> None:
+def _apply(match: Match, named: Named, changed: dict[str, Tensor]) -> None:
     sides = [named[name] for name in match.sides if name in named]
     for side in sides:
         changed.setdefault(side.name, replace(side, kind="buffer"))
@@ -143,7 +60,7 @@ def _apply(match: _Match, named: Named, changed: dict[str, Tensor]) -> None:
     changed[weight.name] = replace(weight, kind=kind, packing=packing)
 
 
-def _gptq_or_awq(stem: str, named: Named, hints: _Hints) -> _Match | None:
+def _gptq_or_awq(stem: str, named: Named, hints: Hints) -> Match | None:
     """Words of 32 bits: GPTQ packs the input dimension, AWQ the output dimension.
 
     `qzeros` is packed along the outputs in both, and `scales` is not packed: their ratio is the bit width.
@@ -152,120 +69,53 @@ def _gptq_or_awq(stem: str, named: Named, hints: _Hints) -> _Match | None:
     shape = weight.shape or ()
     if weight.dtype not in ("int32", "uint32") or len(shape) != 2 or scales is None:
         return None
-    sides = _present(named, stem, ("qzeros", "scales", "g_idx", "perm"))
+    sides = present(named, stem, ("qzeros", "scales", "g_idx", "perm"))
     rows, columns = shape
     outputs = scales.shape[-1] if scales.shape else 0
     g_idx, zeros = named.get(stem + "g_idx"), named.get(stem + "qzeros")
     inputs = g_idx.shape[0] if g_idx is not None and g_idx.shape is not None and len(g_idx.shape) == 1 else 0
     bits = None
     if zeros is not None and zeros.shape and len(zeros.shape) == 2 and len(scales.shape or ()) == 2:
-        bits = _whole(32 * zeros.shape[-1], outputs)
+        bits = whole(32 * zeros.shape[-1], outputs)
     if bits is None and inputs and columns == outputs:
-        bits = _whole(32 * rows, inputs)
+        bits = whole(32 * rows, inputs)
     if bits is None:
         bits = hints.of_layer(stem[:-1])[0]
     if bits not in (2, 3, 4, 5, 6, 8):
         return None
     if columns == outputs and (inputs == 0 or inputs * bits == rows * 32):
-        if (logical := _whole(rows * 32, bits)) is not None:
-            return _Match(stem + "qweight", f"gptq-{bits}bit", (outputs, logical), sides)
+        if (logical := whole(rows * 32, bits)) is not None:
+            return Match(stem + "qweight", f"gptq-{bits}bit", (outputs, logical), sides)
     elif columns * 32 == outputs * bits:
-        return _Match(stem + "qweight", f"awq-{bits}bit", (outputs, rows), sides)
-    elif hints.of_layer(stem[:-1])[0] == bits and (numel := _whole(rows * columns * 32, bits)) is not None:
+        return Match(stem + "qweight", f"awq-{bits}bit", (outputs, rows), sides)
+    elif hints.of_layer(stem[:-1])[0] == bits and (numel := whole(rows * columns * 32, bits)) is not None:
         method = hints.text("quant_method") or "packed"
-        return _Match(stem + "qweight", f"{method}-{bits}bit", (numel,), sides)
+        return Match(stem + "qweight", f"{method}-{bits}bit", (numel,), sides)
     return None
 
 
-def _bitsandbytes_4bit(stem: str, named: Named, hints: _Hints) -> _Match | None:
+def _bitsandbytes_4bit(stem: str, named: Named, hints: Hints) -> Match | None:
     """Two weights a byte, in a column; the shape they once had is inside a tensor, which is not read."""
     weight, table = named.get(stem), named.get(stem + ".quant_map")
     if weight is None or table is None or table.numel != 16 or weight.nbytes is None:
         return None
-    sides = _present(named, stem, _BITSANDBYTES_SIDES)
+    sides = present(named, stem, _BITSANDBYTES_SIDES)
     kind = next((name[-3:] for name in sides if "bitsandbytes__" in name), "4bit")
-    return _Match(stem, f"bitsandbytes-{kind}", (2 * weight.nbytes,), sides)
+    return Match(stem, f"bitsandbytes-{kind}", (2 * weight.nbytes,), sides)
 
 
-def _bitsandbytes_8bit(stem: str, named: Named, hints: _Hints) -> _Match | None:
+def _bitsandbytes_8bit(stem: str, named: Named, hints: Hints) -> Match | None:
     weight = named.get(stem + "weight")
     if weight is None or weight.dtype != "int8" or weight.shape is None:
         return None
-    sides = _present(named, stem, ("SCB", "weight_format"))
-    return _Match(weight.name, "bitsandbytes-int8", weight.shape, sides)
-
-
-def _mlx(stem: str, named: Named, hints: _Hints) -> _Match | None:
-    """Words of 32 bits along the inputs, with a scale (and, when affine, a bias) for each group."""
-    weight, scales = named.get(stem + "weight"), named[stem + "scales"]
-    if weight is None or weight.dtype != "uint32" or not weight.shape or not scales.shape:
-        return None
-    if len(weight.shape) < 2 or weight.shape[:-1] != scales.shape[:-1]:
-        return None
-    group_bits = _whole(32 * weight.shape[-1], scales.shape[-1])  # bits x group size
-    if group_bits is None:
-        return None
-    biases = named.get(stem + "biases")
-    sides: tuple[str, ...] = (scales.name,)
-    if biases is not None and biases.shape == scales.shape:
-        scheme, bits = _mlx_affine(stem, weight.shape, group_bits, named, hints)
-        sides = (scales.name, biases.name)
-    elif biases is None and scales.dtype == "uint8" and group_bits in _MLX_MODES:
-        scheme, bits = _MLX_MODES[group_bits]
-        sides += _present(named, stem, ("global_scale",))
-    else:
-        return None
-    inputs = _whole(32 * weight.shape[-1], bits) if bits else None
-    return None if inputs is None else _Match(weight.name, scheme, (*weight.shape[:-1], inputs), sides)
-
-
-def _mlx_affine(stem: str, shape: Shape, group_bits: int, named: Named, hints: _Hints) -> tuple[str, int]:
-    """Bits of a weight: as configured, else as other tensors' sizes attest, else of the usual groups.
-
-    What is configured for all layers is believed of a layer only where it fits it: those that were quantized
-    in another way are not always listed.
-    """
-    own, (bits, group) = hints.of_only(stem[:-1]), (hints.number("bits"), hints.number("group_size"))
-    known = None if own is None else _mlx_bits(group_bits, *own)
-    possible = [b for b in _MLX_BITS if group_bits % b == 0 and group_bits // b in _MLX_GROUPS]
-    if known is None and bits in possible and group_bits // bits == group:
-        known = bits
-    if known is None:
-        attested = possible if len(possible) == 1 else _mlx_attested(possible, shape, named, hints)
-        known = attested[0] if len(attested) == 1 else _mlx_bits(group_bits, bits, group)
-    if known is not None:
-        return f"mlx-{known}bit", known
-    usual = group_bits // 64  # a group has 64 weights unless the one who quantized chose otherwise
-    return (f"mlx-{usual}bit{ASSUMED}", usual) if usual in possible else ("", 0)
-
-
-def _mlx_bits(group_bits: int, bits: int | None, group: int | None) -> int | None:
-    """The bits that go with a group size, or the bits that were set; None: neither can be."""
-    if group is not None and group > 0 and (found := _whole(group_bits, group)) in _MLX_BITS:
-        return found
-    return bits if bits in _MLX_BITS and _whole(group_bits, bits) in _MLX_GROUPS else None
-
-
-def _mlx_attested(possible: list[int], shape: Shape, named: Named, hints: _Hints) -> list[int]:
-    """Those of the possible widths that give the layer as many inputs as something else has features."""
-    if hints.dims is None:
-        hints.dims = _attested_dims(named)
-    return [bits for bits in possible if 32 * shape[-1] // bits in hints.dims]
-
-
-def _attested_dims(named: Named) -> frozenset[int]:
-    """Sizes that features have for certain: lengths of vectors, and outputs of matrices."""
-    return frozenset(
-        tensor.shape[0] if len(tensor.shape) == 1 else tensor.shape[-2]
-        for tensor in named.values()
-        if tensor.shape and tensor.name.endswith(("weight", "bias"))
-    )
+    sides = present(named, stem, ("SCB", "weight_format"))
+    return Match(weight.name, "bitsandbytes-int8", weight.shape, sides)
 
 
 def _scaled(suffix: str) -> Layout:
     """A layout whose weight `x` has its scales beside it, called `x` and the suffix."""
 
-    def layout(stem: str, named: Named, hints: _Hints) -> _Match | None:
+    def layout(stem: str, named: Named, hints: Hints) -> Match | None:
         return _with_scale(stem, stem + suffix, named, hints)
 
     return layout
@@ -274,33 +124,33 @@ def _scaled(suffix: str) -> Layout:
 def _beside(suffix: str) -> Layout:
     """A layout whose weight is called "weight", and its scales something else."""
 
-    def layout(stem: str, named: Named, hints: _Hints) -> _Match | None:
+    def layout(stem: str, named: Named, hints: Hints) -> Match | None:
         return _with_scale(stem + "weight", stem + suffix, named, hints)
 
     return layout
 
 
-def _with_scale(name: str, scale_name: str, named: Named, hints: _Hints) -> _Match | None:
+def _with_scale(name: str, scale_name: str, named: Named, hints: Hints) -> Match | None:
     """Weights of one byte or of half a byte; the scale's type and shape tell which."""
     weight, scale = named.get(name), named[scale_name]
     if weight is None or not weight.shape or scale.shape is None:
         return None
     stem = name[: len(name) - len("weight")] if name.endswith("weight") else ""
-    sides = {scale_name, *_present(named, name, _SCALE_SUFFIXES)}
+    sides = {scale_name, *present(named, name, _SCALE_SUFFIXES)}
     if stem or name == "weight":
-        sides.update(_present(named, stem, _ACTIVATION_SCALES))
+        sides.update(present(named, stem, _ACTIVATION_SCALES))
     ordered = tuple(sorted(sides))
     if weight.dtype.startswith("float8_"):
-        return _Match(name, weight.dtype, weight.shape, ordered)
+        return Match(name, weight.dtype, weight.shape, ordered)
     if weight.dtype in ("uint8", "int8", "float4_e2m1fn_x2"):
         halves = _halves(weight.shape, scale)
         if halves is not None:
-            return _Match(name, halves, (*weight.shape[:-1], 2 * weight.shape[-1]), ordered)
+            return Match(name, halves, (*weight.shape[:-1], 2 * weight.shape[-1]), ordered)
     if weight.dtype == "int8":
-        return _Match(name, "int8", weight.shape, ordered)
+        return Match(name, "int8", weight.shape, ordered)
     if weight.dtype == "uint8" and hints.text("quant_method") == "bitnet" and len(weight.shape) == 2:
         rows, columns = weight.shape
-        return _Match(name, "bitnet-2bit", (4 * rows, columns), ordered)
+        return Match(name, "bitnet-2bit", (4 * rows, columns), ordered)
     return None
 
 
@@ -315,24 +165,24 @@ def _halves(shape: Shape, scale: Tensor) -> str | None:
     return None
 
 
-def _compressed(stem: str, named: Named, hints: _Hints) -> _Match | None:
+def _compressed(stem: str, named: Named, hints: Hints) -> Match | None:
     """What compressed-tensors packs: words of 32 bits along the inputs, or two weights of 4 bits a byte."""
     weight, scale = named[stem + "weight_packed"], named.get(stem + "weight_scale")
     if not weight.shape or scale is None or not scale.shape or len(weight.shape) < 2:
         return None
-    sides = _present(named, stem, ("weight_shape", *_COMPRESSED_SIDES, *_ACTIVATION_SCALES))
+    sides = present(named, stem, ("weight_shape", *_COMPRESSED_SIDES, *_ACTIVATION_SCALES))
     *outer, words = weight.shape
     if weight.dtype == "uint8":
         halves = _halves(weight.shape, scale)
-        return None if halves is None else _Match(weight.name, halves, (*outer, 2 * words), sides)
+        return None if halves is None else Match(weight.name, halves, (*outer, 2 * words), sides)
     if weight.dtype != "int32":
         return None
     bits = _compressed_bits(stem, weight.shape, scale.shape, named, hints)
-    inputs = None if bits is None else _whole(32 * words, bits)
-    return None if inputs is None else _Match(weight.name, f"pack-{bits}bit", (*outer, inputs), sides)
+    inputs = None if bits is None else whole(32 * words, bits)
+    return None if inputs is None else Match(weight.name, f"pack-{bits}bit", (*outer, inputs), sides)
 
 
-def _compressed_bits(stem: str, shape: Shape, scale: Shape, named: Named, hints: _Hints) -> int | None:
+def _compressed_bits(stem: str, shape: Shape, scale: Shape, named: Named, hints: Hints) -> int | None:
     outputs, words = shape[-2:]
     order, zeros = named.get(stem + "weight_g_idx"), named.get(stem + "weight_zero_point")
     if order is not None and order.numel:
@@ -341,82 +191,68 @@ def _compressed_bits(stem: str, shape: Shape, scale: Shape, named: Named, hints:
         return _bits(32 * zeros.shape[-2], outputs)
     groups = set(hints.weight_groups())
     if scale[-1] > 1:
-        group_bits = _whole(32 * words, scale[-1])
+        group_bits = whole(32 * words, scale[-1])
         fitting = {bits for bits, size in groups if size is None or bits * size == group_bits}
     else:
         fitting = {bits for bits, _ in groups}
     return fitting.pop() if len(fitting) == 1 and max(fitting) in _PACKED_BITS else None
 
 
-def _mxfp4_blocks(stem: str, named: Named, hints: _Hints) -> _Match | None:
+def _mxfp4_blocks(stem: str, named: Named, hints: Hints) -> Match | None:
     """Blocks of 32 four-bit values in 16 bytes, with one scale byte a block beside them."""
     blocks, scales = named[stem + "_blocks"], named.get(stem + "_scales")
     shape = blocks.shape or ()
     if scales is None or blocks.dtype != "uint8" or len(shape) < 2 or scales.shape != shape[:-1]:
         return None
     *outer, count, width = shape
-    return _Match(blocks.name, "mxfp4", (*outer, count * width * 2), (scales.name,))
+    return Match(blocks.name, "mxfp4", (*outer, count * width * 2), (scales.name,))
 
 
-def _hqq(stem: str, named: Named, hints: _Hints) -> _Match | None:
+def _hqq(stem: str, named: Named, hints: Hints) -> Match | None:
     """Rows of one group each, several rows in one stored row; `scale` has one number per row."""
     weight, scale = named[stem + "W_q"], named.get(stem + "scale")
     shape = weight.shape or ()
     if scale is None or scale.shape is None or len(shape) != 2 or len(scale.shape) != 2:
         return None
-    sides = _present(named, stem, _HQQ_SIDES)
+    sides = present(named, stem, _HQQ_SIDES)
     stored, group = shape
     rows = scale.shape[0]
     if scale.shape[1] != 1 or rows < 1:
         return None
-    if weight.dtype == "uint8" and (bits := _whole(8 * stored, rows)) in (1, 2, 4, 8):
-        return _Match(weight.name, f"hqq-{bits}bit", (rows * group,), sides)
+    if weight.dtype == "uint8" and (bits := whole(8 * stored, rows)) in (1, 2, 4, 8):
+        return Match(weight.name, f"hqq-{bits}bit", (rows * group,), sides)
     if weight.dtype == "int32" and stored == -(-rows // 10):  # ten values of three bits a word
-        return _Match(weight.name, "hqq-3bit", (rows * group,), sides)
+        return Match(weight.name, "hqq-3bit", (rows * group,), sides)
     return None
 
 
-def _quanto(stem: str, named: Named, hints: _Hints) -> _Match | None:
+def _quanto(stem: str, named: Named, hints: Hints) -> Match | None:
     weight = named[stem + "._data"]
     if stem + "._scale" not in named or weight.shape is None:
         return None
     if weight.dtype != "int8" and not weight.dtype.startswith("float8_"):
         return None  # fewer bits are packed, and how is not certain
-    sides = _present(named, stem, ("._scale", "._shift"))
-    return _Match(weight.name, f"quanto-{weight.dtype}", weight.shape, sides)
+    sides = present(named, stem, ("._scale", "._shift"))
+    return Match(weight.name, f"quanto-{weight.dtype}", weight.shape, sides)
 
 
 def _cache_scale(suffix: str) -> Layout:
     """Scales of the attention cache, one number each, which serve no weight."""
 
-    def layout(stem: str, named: Named, hints: _Hints) -> _Match | None:
+    def layout(stem: str, named: Named, hints: Hints) -> Match | None:
         scale = named[stem + suffix]
         certain = bool(hints.settings) and scale.numel == 1 and stem.endswith(".")
-        return _Match(None, sides=(scale.name,)) if certain else None
+        return Match(None, sides=(scale.name,)) if certain else None
 
     return layout
 
 
-def _present(named: Named, stem: str, suffixes: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(stem + suffix for suffix in suffixes if stem + suffix in named)
-
-
-def _whole(numerator: int, denominator: int) -> int | None:
-    """The quotient, when there is one and it is whole."""
-    return None if denominator <= 0 or numerator % denominator else numerator // denominator
-
-
 def _bits(numerator: int, denominator: int) -> int | None:
-    bits = _whole(numerator, denominator)
+    bits = whole(numerator, denominator)
     return bits if bits in _PACKED_BITS else None
 
 
-Layout = Callable[[str, Named, _Hints], _Match | None]
-
 _PACKED_BITS = (1, 2, 3, 4, 5, 6, 7, 8)
-_MLX_BITS = (1, 2, 3, 4, 5, 6, 8)
-_MLX_GROUPS = (32, 64, 128)
-_MLX_MODES = {4 * 32: ("mxfp4", 4), 4 * 16: ("nvfp4", 4), 8 * 32: ("mxfp8", 8)}  # by bits x group size
 _BITSANDBYTES_SIDES = (
     ".absmax",
     ".quant_map",
@@ -471,7 +307,7 @@ _LAYOUTS: tuple[tuple[str, Layout], ...] = (
     ("_scale", _scaled("_scale")),
     ("scale_weight", _beside("scale_weight")),
     ("weight_scales", _beside("weight_scales")),
-    ("scales", _mlx),
+    ("scales", mlx),
     ("scale", _beside("scale")),
 )
 _MARKERS = tuple(suffix for suffix, _ in _LAYOUTS)

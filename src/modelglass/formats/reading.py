@@ -33,7 +33,7 @@ class Reading:
     tensors: list[Tensor] = field(default_factory=list)
     places: Mapping[str, Place] = field(default_factory=dict)
     metadata: dict[str, Json] = field(default_factory=dict)
-    written_by: str | None = None  # the framework, when the file tells
+    has_buffers: bool = True  # False: whoever wrote it has none, and all that is saved are parameters
     findings: list[Finding] = field(default_factory=list)
     globals: list[GlobalUse] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)  # what a training checkpoint holds

@@ -390,12 +390,12 @@ class _Header:
         if self.has_metadata:
             self._refuse_duplicate(_METADATA, entry)
         if entry is None:  # how MLX says that there is none; others leave it out
-            self.reading.written_by, entry = "mlx", {}
+            self.reading.has_buffers, entry = False, {}
         if type(entry) is not dict or not all(type(value) is str for value in entry.values()):
             self._refuse(_METADATA, "metadata", "must map text to text")
         self.has_metadata = True
         if entry.get("format") == "mlx":
-            self.reading.written_by = "mlx"
+            self.reading.has_buffers = False
         most = self.reading.limits.kept_text
         for key, value in entry.items():
             self.reading.metadata[key] = value[:most]

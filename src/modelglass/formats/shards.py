@@ -1,4 +1,4 @@
-"""The index of a model in several files: which tensor is in which shard.
+"""Models in several files, with an index that says which tensor is in which shard, or with numbers alone.
 
 Shards are opened only when they lie beside the index, each once, and what they hold is compared with what the
 index says.
@@ -6,7 +6,8 @@ index says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from modelglass.formats.places import Place
@@ -15,20 +16,22 @@ from modelglass.formats.siblings import open_sibling
 from modelglass.formats.source import OpenFile
 from modelglass.report import Json, Tensor
 
+MOST_NUMBERED = 10_000  # files that numbers alone make one model
 _REFUSED = 100  # shards that cannot be opened, after which going on tells nothing new
 _NAMED = 10  # tensors that one finding names
+_NUMBERED = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.\w+)")
+
+ReadShard = Callable[[OpenFile, Reading], None]
 
 
-def read_index(
-    source: OpenFile, index: Json, reading: Reading, read_shard: Callable[[OpenFile, Reading], None]
-) -> None:
+def read_index(source: OpenFile, index: Json, reading: Reading, read_shard: ReadShard) -> None:
     """Fill `reading` with what all shards of the index hold; `read_shard` reads one of them.
 
     `read_shard` gets a reading of its own, and must not take a shard for another index.
     """
     reading.format = "shards"
     weight_map = _weight_map(source, index)
-    formats, places, owners = set(), _Places(), _Owners(source)
+    together = _Together(source, reading, read_shard)
     refused = 0
     for name, expected in _by_shard(weight_map).items():
         shard = _opened(source, name, reading)
@@ -37,20 +40,67 @@ def read_index(
             if refused >= _REFUSED:
                 raise source.corrupt(f"{refused} of its shards cannot be opened", code="index.shards")
             continue
-        part = Reading(limits=reading.limits, thorough=reading.thorough, one_of_several=True)
-        try:
-            read_shard(shard, part)
-            shard.check_unchanged()
-        finally:
-            _merge(source, name, part, reading)
-        formats.add(part.format or "unknown")
-        reading.format = f"{' and '.join(sorted(formats))} shards"
-        owners.add(name, part.tensors)
-        places.add(part)
+        part = together.add(name, shard)
         _compare(source, name, expected, part, weight_map, reading)
-    reading.places = places
     if not refused:
         _check_total(source, index, reading)
+
+
+def read_numbered(first: OpenFile, names: Sequence[str], reading: Reading, read_shard: ReadShard) -> None:
+    """The same for shards without an index; `names` are all of them, and `first` is the first one, open."""
+    reading.format = "shards"
+    together = _Together(first, reading, read_shard)
+    for name in names:
+        shard = first if name == first.path.name else _opened(first, name, reading)
+        if shard is not None:
+            together.add(name, shard)
+    reading.found(
+        first,
+        "index.absent",
+        "info",
+        f"there is no index: the {len(names):,} files that are numbered in turn are read as one model",
+        count=len(names),
+    )
+
+
+def numbering(names: Sequence[str]) -> tuple[list[str], list[str]] | None:
+    """Files that are numbered as the shards of one model: all that there should be, and those that lack.
+
+    None: these are no such files, or those of several models.
+    """
+    found = [_NUMBERED.fullmatch(name) for name in names]
+    kinds = {(each[1], each[3], each[4]) if each is not None else None for each in found}
+    kind = kinds.pop() if len(kinds) == 1 else None
+    if kind is None or not 1 < int(kind[1]) <= MOST_NUMBERED:
+        return None
+    stem, count, suffix = kind
+    wanted = [f"{stem}-{number:05}-of-{count}{suffix}" for number in range(1, int(count) + 1)]
+    return wanted, [name for name in wanted if name not in names]
+
+
+class _Together:
+    """What shards hold, put together in one reading as they come."""
+
+    def __init__(self, source: OpenFile, reading: Reading, read_shard: ReadShard) -> None:
+        self._source, self._reading, self._read_shard = source, reading, read_shard
+        self._formats: set[str] = set()
+        self._places, self._owners = _Places(), _Owners(source)
+        reading.places = self._places
+
+    def add(self, name: str, shard: OpenFile) -> Reading:
+        """Read a shard, and give back what is in it alone."""
+        reading = self._reading
+        part = Reading(limits=reading.limits, thorough=reading.thorough, one_of_several=True)
+        try:
+            self._read_shard(shard, part)
+            shard.check_unchanged()
+        finally:
+            _merge(self._source, name, part, reading)
+        self._formats.add(part.format or "unknown")
+        reading.format = f"{' and '.join(sorted(self._formats))} shards"
+        self._owners.add(name, part.tensors)
+        self._places.add(part)
+        return part
 
 
 class _Places(Mapping[str, Place]):
@@ -130,7 +180,7 @@ def _merge(source: OpenFile, shard: str, part: Reading, reading: Reading) -> Non
     reading.absorb(part)
     for key, value in part.metadata.items():
         reading.metadata.setdefault(key, value)
-    reading.written_by = reading.written_by or part.written_by
+    reading.has_buffers &= part.has_buffers
     reading.modules |= part.modules
     reading.parts += (each for each in part.parts if each.kind != "model")
     if reading.weights_only != "refuses" and part.weights_only is not None:

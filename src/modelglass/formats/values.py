@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -9,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from modelglass import quantized
 from modelglass.formats.dequantize import dequantized, is_known
 from modelglass.formats.gguf_types import NAMED
 from modelglass.formats.places import Place
 from modelglass.formats.reading import Reading
 from modelglass.formats.strides import row_major
-from modelglass.report import Values
+from modelglass.report import Tensor, Values
 from modelglass.report.dtypes import bits_of, is_complex
 
 Array = NDArray[Any]
@@ -29,9 +31,20 @@ PIECE_NBYTES = 1 << 20  # most that is read at once to pick elements from
 EXPANDED_FREELY, EXPANDED_TIMES = 64 << 20, 64  # bytes a view may show at least, and times what is stored
 
 
-def values(reading: Reading) -> dict[str, Values | str]:
-    """How to read each tensor by name, or a few words on why it cannot be read."""
-    return {tensor.name: _values(reading.places.get(tensor.name)) for tensor in reading.tensors}
+def values(reading: Reading, tensors: Sequence[Tensor] | None = None) -> dict[str, Values | str]:
+    """How to read each tensor by name, or a few words on why it cannot be read.
+
+    `tensors` are those of the reading after packed weights were recognised: what these stand for can then be
+    offered, where it is known how to compute it.
+    """
+    found = {tensor.name: _values(reading.places.get(tensor.name)) for tensor in reading.tensors}
+    for tensor in tensors or ():
+        stored = found.get(tensor.name)
+        if tensor.packing is not None and isinstance(stored, Values) and tensor.name.endswith("weight"):
+            stem = tensor.name.removesuffix("weight")
+            sides = {side: found[stem + side] for side in quantized.SIDES if stem + side in found}
+            found[tensor.name] = quantized.dequantized(tensor.packing, stored, sides) or stored
+    return found
 
 
 def _values(place: Place | None) -> Values | str:

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from modelglass.renderers._file import file_rows, more_rows
+from modelglass.renderers._sources import run_text
 from modelglass.renderers._units import known, short, size, value_text
 from modelglass.renderers._what_if import SURE
 
 if TYPE_CHECKING:
     from modelglass.report import Cost, Counts, Failure, Memory, Report, Run, Value
 
-_RUNS = {
-    "fake": "fake tensors, nothing computed",
-    "real": "real, on copies of every tensor",
-    "none": "structure only (no inputs given)",
-}
-# Arrays of MLX are lazy, and never changed in place.
-_MLX_RUNS = {
-    "fake": "lazy arrays, nothing evaluated",
-    "real": "real, on the model's own arrays",
-}
 SHOWN_VALUES = 6
 
 
@@ -39,7 +30,7 @@ def totals(report: Report) -> list[tuple[str, str]]:
         rows.extend(_cost(report.cost, report.run))
     if report.memory is not None:
         rows.extend(_memory(report.memory))
-    rows.extend(_run(report.run, {**_RUNS, **(_MLX_RUNS if report.model.source == "mlx" else {})}))
+    rows.extend(_run(report.run, run_text(report.model.source, report.run.mode)))
     return rows
 
 
@@ -94,12 +85,12 @@ def _counted(number: int, unit: str) -> str:
     return f"{number:,}" + (f" ({short(number)}{unit})" if number >= 1000 else "")
 
 
-def _run(run: Run, texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _run(run: Run, text: str) -> Iterator[tuple[str, str]]:
     if run.mode != "none":
         yield "input", _values(run.inputs)
         yield "output", _values(run.outputs) if run.outputs else "–"
     train = ", forward and backward" if run.train else ""
-    yield "run", texts[run.mode] + train
+    yield "run", text + train
 
 
 def _values(values: tuple[Value, ...]) -> str:

@@ -6,7 +6,7 @@ only when they own something.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from modelglass.renderers._escape import cell_width, fitted, printable
@@ -18,6 +18,7 @@ from modelglass.report import Call, Counts, Module, Note, Report, Tensor
 
 _LONGEST_NAME, _SHAPE = 72, 22
 _CONTAINERS = ("builtins.list", "builtins.tuple", "builtins.dict")
+_LAYER_WIDTHS = (40, 15, 15)
 
 
 class _Layout(NamedTuple):
@@ -52,6 +53,28 @@ def render_short(report: Report, *, outputs_nbytes: int | None, params_nbytes: i
     sizes = _sizes(report, outputs_nbytes, params_nbytes, full=False)
     odd = [note for note in report.notes if note.severity == "warning"]
     return _text(report, layout, sizes, [*_about_failure(report), *odd], verbose)
+
+
+def render_layers(layers: Iterable[tuple[str, int, int]]) -> str:
+    """A table of layers alone: what each is called, its parameters, and how many of them train."""
+    head = _padded(("Layer (type)", "Param #", "Trainable"))
+    rows = [_padded((printable(name), f"{params:,}", f"{trained:,}")) for name, params, trained in layers]
+    rule = "=" * sum(_LAYER_WIDTHS)
+    return "\n".join((rule, head, rule, *rows, rule))
+
+
+def is_layer(module: Module) -> bool:
+    """Whether a module has a row: all but the lists, and the root, that only hold others.
+
+    A root that holds nothing at all is the one layer there is.
+    """
+    only_holds = module.qualified_type in _CONTAINERS or bool(not module.path and module.children)
+    return bool(module.tensors) or not only_holds
+
+
+def _padded(cells: tuple[str, ...]) -> str:
+    pairs = zip(cells, _LAYER_WIDTHS, strict=True)
+    return "".join(fitted(cell, width - 1).ljust(width) for cell, width in pairs).rstrip()
 
 
 def _ran(report: Report) -> bool:
@@ -96,11 +119,7 @@ def _line(cells: tuple[str, ...], name_width: int, layout: _Layout) -> str:
 def _rows(report: Report, counts: Counts, verbose: int, outputs: bool) -> Iterator[tuple[str, ...]]:
     calls = calls_by_module(report)
     tensors = {tensor.name: tensor for tensor in report.model.tensors}
-    for module in report.model.modules:
-        if not module.tensors and (
-            module.qualified_type in _CONTAINERS or (not module.path and module.children)
-        ):
-            continue  # a root that only holds others is the whole, not a layer
+    for module in filter(is_layer, report.model.modules):
         own = counts.by_module[module.path].own
         shape = _output(calls[module.path], report) if outputs else None
         yield _row(_label(module, report), shape, own.params, own.trainable)

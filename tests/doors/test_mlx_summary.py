@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -208,6 +210,63 @@ def test_types_of_inputs_can_be_said() -> None:
     assert text.report.run.inputs[0].shape == (1, 4)
     with pytest.raises(UsageError, match="different types"):
         mm.summary(mlp(), [(10,), (10,)], dtypes=[mx.float32, mx.int32])
+
+
+def test_minus_one_is_a_batch_that_does_not_matter_everywhere() -> None:
+    assert mm.summary(mlp(), (10,), -1) == mm.summary(mlp(), (10,), 1)
+    assert mg.summary(mlp(), (10,), -1) == mg.summary(mlp(), (10,), 1)
+    infos = mm.collect_layer_info(mlp(), (10,), batch_size=-1)
+    assert infos == mm.collect_layer_info(mlp(), (10,))
+    assert mm.calculate_memory_usage(infos, -1) == mm.calculate_memory_usage(infos)
+
+
+@pytest.mark.parametrize("batch", [0, -2, 1.5, "x", None], ids=str)
+def test_what_is_no_batch_is_refused(batch: Any) -> None:
+    for ask in (mm.summary, mg.summary, mm.collect_layer_info):
+        with pytest.raises(UsageError, match="no whole number above 0"):
+            ask(mlp(), (10,), batch)
+    with pytest.raises(UsageError, match="no whole number above 0"):
+        mm.calculate_memory_usage([], batch)
+
+
+@pytest.mark.parametrize("verbose", ["a", None, 1.5], ids=str)
+def test_what_is_no_verbosity_is_refused(verbose: Any) -> None:
+    for ask in (mm.summary, mg.summary):
+        with pytest.raises(UsageError, match="no whole number") as raised:
+            ask(mlp(), (10,), verbose=verbose)
+        assert "every layer" in raised.value.hint
+
+
+def test_a_number_is_a_shape_of_one_dimension() -> None:
+    assert mm.summary(mlp(), 10) == mm.summary(mlp(), (10,))
+    assert mg.summary(mlp(), 10, batch_size=3) == mg.summary(mlp(), (10,), batch_size=3)
+    assert mm.collect_layer_info(mlp(), 10)[0].output_shape == (1, 20)
+
+
+COPIES: dict[str, Callable[[Any], Any]] = {
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    **{f"pickle {n}": lambda text, n=n: pickle.loads(pickle.dumps(text, n)) for n in (0, 2, 5)},
+}
+
+
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+def test_copies_of_a_summary_have_all_that_it_has(copied: Callable[[Any], Any]) -> None:
+    made = mm.summary(mlp(), (10,), batch_size=4)
+    again = copied(made)
+    assert type(again) is mm.ModelSummary
+    assert (again, again.layer_infos, again.report) == (made, made.layer_infos, made.report)
+    for text in (mg.summary(mlp(), (10,)), mg.summary(mlp())):
+        assert type(copied(text)) is type(text)
+        assert (copied(text), copied(text).report) == (text, text.report)
+
+
+def test_layers_are_those_that_the_table_has_rows_for() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), abs, lambda x: x, nn.Sequential(nn.Linear(4, 2)))
+    text = mm.summary(model, (4,))
+    rows = [line.split()[0] for line in text.splitlines() if line.startswith("layers.")]
+    assert rows == list(text.layer_infos)
+    assert rows[:3] == ["layers.0", "layers.1", "layers.2"]
 
 
 def test_other_models_are_refused_with_a_way_out() -> None:
