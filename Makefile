@@ -72,6 +72,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/memory_truth.py -o docs/benchmarks-memory.md
 	$(BIN)/python benchmarks/memory_speed.py -o docs/benchmarks-memory-speed.md
 	$(BIN)/python benchmarks/config_survey.py --jobs 2 -o docs/benchmarks-configs.md
+	$(BIN)/python benchmarks/mlx_speed.py -o docs/benchmarks-mlx.md
 
 # The published JSON Schemas, made from the data types.
 schema: $(VENV)/.core
