@@ -14,11 +14,16 @@ from mlx.utils import tree_flatten
 
 from modelglass.analyses.counts import count
 from modelglass.frameworks.mlx import structure
+from modelglass.frameworks.mlx.places import nodes
 from modelglass.report import Counts, Model
 
 
 def model_of(native: nn.Module) -> Model:
     return structure.read(native)[0]
+
+
+def named_arrays(native: nn.Module) -> list[tuple[str, mx.array]]:
+    return [(name, slot.array) for name, slot in structure.named_slots(nodes(native))]
 
 
 def counts_of(native: nn.Module) -> Counts:
@@ -154,7 +159,7 @@ def test_arrays_in_containers_belong_to_the_module_that_has_them() -> None:
     native = holder(inner=holder(d={"w": mx.zeros((2, 2)), "more": [mx.zeros((3,)), mx.zeros((4,))]}))
     inner = model_of(native).modules[1]
     assert inner.tensors == ("inner.d.w", "inner.d.more.0", "inner.d.more.1")
-    assert [name for name, _ in structure.named_arrays(native)] == list(inner.tensors)
+    assert [name for name, _ in named_arrays(native)] == list(inner.tensors)
     assert counts_of(native).params == 11
 
 
@@ -233,7 +238,7 @@ def test_functions_in_a_sequential_are_modules_without_tensors() -> None:
         nn.Linear(2, 2), mx.tanh, nn.gelu, lambda x: x, partial(mx.softmax, axis=-1), nn.gelu
     )
     assert list(paths(native).values())[2:] == ["Linear", "tanh", "gelu", "<lambda>", "softmax", "gelu"]
-    found = list(structure.functions(native))
+    found = list(structure.functions(nodes(native)))
     assert [path for path, *_ in found] == [f"layers.{at}" for at in range(1, 6)]
     for _, steps, at, function in found:
         assert steps[at] is function
@@ -402,7 +407,7 @@ def test_reading_changes_nothing() -> None:
     native = holder(a=nn.Linear(2, 2), b=[nn.BatchNorm(2)], _c=nn.Dropout(), d=(mx.zeros((2,)),))
     native.a.freeze()
     before = [(path, type(m), dict(m), dict(vars(m)), set(m._no_grad)) for path, m in structure.walk(native)]
-    arrays = [id(array) for _, array in structure.named_arrays(native)]
+    arrays = [id(array) for _, array in named_arrays(native)]
     state = [id(array) for array in mx.random.state]
     model_of(native)
     after = [(path, type(m), dict(m), dict(vars(m)), set(m._no_grad)) for path, m in structure.walk(native)]
@@ -414,5 +419,5 @@ def test_reading_changes_nothing() -> None:
         assert all(items[key] is items_now[key] for key in items)
         assert attributes == attributes_now
         assert frozen == frozen_now
-    assert arrays == [id(array) for _, array in structure.named_arrays(native)]
+    assert arrays == [id(array) for _, array in named_arrays(native)]
     assert state == [id(array) for array in mx.random.state]

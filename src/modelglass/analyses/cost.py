@@ -14,7 +14,8 @@ from modelglass.report import Cost, Kernel, Model, ModuleCost, Op, Phase, Tensor
 
 def priced(model: Model) -> Model:
     """The same model, its operators with their multiply-accumulates."""
-    return replace(model, ops=tuple(op.costing(_macs(op)) for op in model.ops))
+    ops = (op if op.macs is not None else op.costing(_macs(op)) for op in model.ops)
+    return replace(model, ops=tuple(ops))
 
 
 def cost(model: Model) -> Cost:

@@ -78,7 +78,8 @@ class Op:
     """One operator execution, under the name a user would call it by.
 
     `module` and `call` own it: for a backward operator, the forward call whose gradient it computes.
-    `macs` is None until cost is analysed, and after that when no formula covers what ran.
+    `macs` is None until cost is analysed, unless it is known to be 0, and after that when no formula covers
+    what ran.
     """
 
     index: int

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from itertools import accumulate
 from math import prod
 from typing import Any
@@ -24,7 +24,7 @@ VIEWS = frozenset(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Layout:
     """Steps between elements, by dimension, in elements.
 
@@ -37,25 +37,30 @@ class Layout:
     filled: int
     gapless: bool = True
 
-    @cached_property
+    @property
     def by_rows(self) -> bool:
-        return self._is_dense(reversed(range(len(self.shape))))
+        """Whether one row follows the other."""
+        return _is_dense(self.shape[::-1], self.strides[::-1])
 
-    @cached_property
+    @property
     def by_columns(self) -> bool:
-        return self._is_dense(range(len(self.shape)))
+        """Whether one column follows the other."""
+        return _is_dense(self.shape, self.strides)
 
     def seen_as(self, shape: Shape, strides: tuple[int, ...]) -> Layout:
         """The same memory in other steps."""
         return Layout(shape, strides, self.filled, self.gapless)
 
-    def _is_dense(self, dims: Any) -> bool:
-        step = 1
-        for dim in dims:
-            if self.strides[dim] != step and self.shape[dim] != 1:
-                return False
-            step *= self.shape[dim]
-        return True
+
+@cache
+def _is_dense(shape: Shape, strides: tuple[int, ...]) -> bool:
+    """Whether each dimension begins where the ones before it end; of those of size 1 it does not matter."""
+    step = 1
+    for size, stride in zip(shape, strides, strict=True):
+        if stride != step and size != 1:
+            return False
+        step *= size
+    return True
 
 
 @cache

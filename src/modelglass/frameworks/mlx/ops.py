@@ -114,7 +114,9 @@ class _Describing:
         made = tuple(
             self._value("" if single else str(place), number) for place, number in enumerate(node.outputs)
         )
-        kernel = Kernel(name=kind.kernel, attributes=kind.attributes, inputs=given, outputs=made)
+        kernels: tuple[Kernel, ...] = ()
+        if not kind.is_free:
+            kernels = (Kernel(name=kind.kernel, attributes=kind.attributes, inputs=given, outputs=made),)
         return Op(
             index=index,
             name=kind.name,
@@ -125,7 +127,8 @@ class _Describing:
             attributes=kind.attributes,
             inputs=given,
             outputs=made,
-            kernels=() if kind.is_free else (kernel,),
+            kernels=kernels,
+            macs=0 if kind.is_free else None,
         )
 
     def _kind(self, node: Node) -> _Kind:

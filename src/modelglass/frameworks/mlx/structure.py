@@ -8,12 +8,11 @@ names, in tuples, or in modules that hang there, are buffers: nobody trains or s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import mlx.core as mx
 from mlx import nn
 
 from modelglass.frameworks.describing import instances_in, joined, type_name
@@ -54,25 +53,20 @@ def walk(native: nn.Module, aliases: dict[str, list[str]] | None = None) -> Iter
             yield node.path, node.native
 
 
-def functions(native: nn.Module) -> Iterator[tuple[str, list[Any], int, Any]]:
+def functions(found: Iterable[Node]) -> Iterator[tuple[str, list[Any], int, Any]]:
     """Each function among the steps of a list: its path, the list, its place there, and itself."""
-    for node in nodes(native):
+    for node in found:
         if is_function(node.native) and isinstance(node.holder, list):
             yield node.path, node.holder, node.key, node.native
 
 
-def named_arrays(native: nn.Module) -> Iterator[tuple[str, mx.array]]:
-    """Every array by each of its names, as they stand in the structure."""
-    for name, slot in named_slots(native):
-        yield name, slot.array
-
-
-def named_slots(native: nn.Module) -> Iterator[tuple[str, Slot]]:
-    """Every place where an array stands, by its name."""
+def named_slots(found: Iterable[Node]) -> Iterator[tuple[str, Slot]]:
+    """Every place where an array stands, by its name in the structure."""
     taken: set[str] = set()
-    for name, module in walk_names(native):
-        for slot in slots(module):
-            yield unused(joined(name, slot.name), taken), slot
+    for node in found:
+        if node.is_module:
+            for slot in slots(node.native):
+                yield unused(joined(node.name, slot.name), taken), slot
 
 
 def unused(name: str, taken: set[str]) -> str:

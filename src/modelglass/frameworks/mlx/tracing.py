@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from types import FunctionType
@@ -13,7 +13,7 @@ import mlx.core as mx
 from mlx import nn
 
 from modelglass.frameworks.borrow import borrowed
-from modelglass.frameworks.mlx import structure
+from modelglass.frameworks.mlx import places, structure
 from modelglass.frameworks.mlx.calls import Watcher, watching
 from modelglass.frameworks.mlx.describe import Describer, is_array, ways_in
 from modelglass.frameworks.mlx.graph import Graph
@@ -46,7 +46,8 @@ class Tracing:
         self.inputs = inputs
         self.request = request
         self.arrays = list(arrays_of(native, inputs.args, dict(inputs.kwargs)))
-        self.tensors = dict(_first_names(native))  # names by the array's id
+        nodes = list(places.nodes(native))
+        self.tensors = dict(_first_names(nodes))  # names by the array's id
         self.watcher = Watcher(Describer())
         self.error: BaseException | None = None
         self.given: tuple[Value, ...] = ()
@@ -59,8 +60,8 @@ class Tracing:
         self.step: Trained | None = None
         self.is_watched = True  # calls of the modules inside the model are seen
         self._stand_ins: Sequence[mx.array] = ()
-        self._modules = dict(structure.walk(native))
-        self._functions = list(structure.functions(native))
+        self._modules = {node.path: node.native for node in nodes if node.is_module}
+        self._functions = list(structure.functions(nodes))
         self.factories = factories(request)
         self._told: dict[int, str] = {}  # names by the id of whatever stands in for an array
 
@@ -191,10 +192,10 @@ def _asks_for_class(cls: type) -> bool:
     return any({"type", "__class__"} & set(function.__code__.co_names) for function in functions)
 
 
-def _first_names(native: nn.Module) -> Iterator[tuple[int, str]]:
+def _first_names(nodes: Iterable[places.Node]) -> Iterator[tuple[int, str]]:
     """The first name of each array, by its id."""
     seen: set[int] = set()
-    for name, array in structure.named_arrays(native):
-        if id(array) not in seen:
-            seen.add(id(array))
-            yield id(array), name
+    for name, slot in structure.named_slots(nodes):
+        if id(slot.array) not in seen:
+            seen.add(id(slot.array))
+            yield id(slot.array), name
