@@ -78,7 +78,8 @@ class _Commands(click.Group):
 def cli(debug: bool) -> None:
     """See through any model: what it is, what it costs, what ran, what its file holds.
 
-    `modelglass TARGET` is short for `modelglass inspect TARGET`.
+    `modelglass TARGET` is short for `modelglass inspect TARGET`. A target is a checkpoint, a configuration,
+    or code that returns a model of PyTorch or MLX.
     """
 
 
