@@ -102,7 +102,7 @@ NO_OPTIMIZER = "none"
 optimizer_option = click.option(
     "--optimizer",
     metavar="NAME",
-    help="With --train: adamw (the default), sgd, adam8bit (torch), file.py::factory; none ends after backward.",
+    help="With --train: adamw (the default), sgd, adam8bit (torch), file.py::factory, or none: no step.",
 )
 
 
