@@ -99,7 +99,7 @@ def grown_below(tree: Any) -> Any:
     return {name: grown_below(part) for name, part in tree.items()} if isinstance(tree, dict) else tree()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(TREES, TREES)
 def test_any_two_trees_can_be_compared_and_nothing_is_matched_twice(one: Any, other: Any) -> None:
     a, b = grown(one), grown(other)
@@ -114,12 +114,17 @@ def test_any_two_trees_can_be_compared_and_nothing_is_matched_twice(one: Any, ot
         assert getattr(comparison, side).matched <= getattr(comparison, side).tensors
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(TREES)
 def test_every_tree_is_the_same_as_itself(tree: Any) -> None:
     comparison = mg.compare_structure(grown(tree), grown(tree))
     assert comparison.same
     assert comparison.a.matched == comparison.a.tensors == comparison.b.matched
+
+
+def test_two_square_matrices_are_no_stack_of_themselves() -> None:
+    tree = {"0": {"a": linear(2, 2)}, "1": linear(2, 2)}
+    assert compared({"root": tree}, {"root": tree}).same
 
 
 def test_numbers_of_members_are_no_names() -> None:

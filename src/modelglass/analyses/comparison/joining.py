@@ -21,10 +21,12 @@ def stacks(a: Part, b: Part) -> bool:
     members = equal_members(a)
     if not members:
         return False
-    shapes = _shapes(b)
+    shapes, each = _shapes(b), _shapes(members[0])
     if a.numel == b.numel:
-        return bool(shapes) and all(shape[:1] == (len(members),) for shape in shapes)
-    ranks = sorted(len(shape) + 1 for shape in _shapes(members[0]))
+        # A list of two square matrices is no stack of itself: that has no more tensors than a member.
+        fitting = 0 < len(shapes) <= len(each)
+        return fitting and all(shape[:1] == (len(members),) for shape in shapes)
+    ranks = sorted(len(shape) + 1 for shape in each)
     return ranks == sorted(map(len, shapes)) and len({shape[0] for shape in shapes}) == 1
 
 
@@ -39,9 +41,10 @@ def equal_members(part: Part) -> list[Part]:
 def unstacked(left: Sequence[Part], right: Sequence[Part]) -> tuple[Part, list[Part]] | None:
     """A list of equal parts, and the tensors beside each other in which all their weights are stacked."""
     for part in left:
-        count = len(equal_members(part))
-        tensors = [other for other in right if other.is_leaf and _shape(other)[:1] == (count,)]
-        if len(tensors) > 1 and sum(other.numel for other in tensors) == part.numel:
+        members = equal_members(part)
+        tensors = [other for other in right if other.is_leaf and _shape(other)[:1] == (len(members),)]
+        fitting = members and 1 < len(tensors) <= len(_shapes(members[0]))
+        if fitting and sum(other.numel for other in tensors) == part.numel:
             return part, tensors
     return None
 
