@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 import mlx.core as mx
 
 from modelglass.frameworks.mlx.backward import backward_calls
-from modelglass.frameworks.mlx.graph import Graph, Node
+from modelglass.frameworks.mlx.graph import Graph, Node, makers
 from modelglass.frameworks.mlx.lifetimes import Evaluated, Role, Update, lifetimes
-from modelglass.frameworks.mlx.ops import Placed, makers, needed
+from modelglass.frameworks.mlx.ops import Placed, needed
 from modelglass.frameworks.mlx.primitives import public_name
 from modelglass.frameworks.mlx.training import Trained
 from modelglass.report import Lifetimes, Model
@@ -67,7 +67,7 @@ def phases(
     forward = {place: owner.get(place) for place in kept}
     if step is None or step.loss is None:
         return Phases(forward)
-    made_by = makers(graph)
+    made_by = makers(graph.nodes)
     for place in needed(graph, made_by, map(number, step.statistics.values()), known=forward):
         forward[place] = owner.get(place)
     loss = needed(graph, made_by, [number(step.loss)], known=forward)

@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from modelglass.frameworks.mlx.graph import Graph
-from modelglass.frameworks.mlx.ops import makers
+from modelglass.frameworks.mlx.graph import Graph, makers
 
 # The same values in another shape, type or order.
 _SAME = frozenset(
@@ -52,7 +51,7 @@ class _Search:
         self._backward = backward
         self._places = set(backward)
         self._parameters = parameters
-        self._makers = makers(graph)
+        self._makers = makers(graph.nodes)
         self._readers = self._read_by()
         self._uses = Counter(number for place in backward for number in graph.nodes[place].inputs)
         self._asked: Counter[int] = Counter()

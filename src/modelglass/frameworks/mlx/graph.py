@@ -57,6 +57,11 @@ class Graph:
     behind: frozenset[int] = frozenset()  # places of the outputs that need such a primitive
 
 
+def makers(nodes: Sequence[Node]) -> dict[int, int]:
+    """By array, the place of the node that makes it."""
+    return {number: place for place, node in enumerate(nodes) for number in node.outputs}
+
+
 def traced(function: Callable[[Arrays], Arrays], arrays: Arrays, *, left_out: Collection[int] = ()) -> Graph:
     """The graph of a function of arrays. It is called once, with stand-ins that have no values.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-from modelglass.frameworks.mlx.graph import Graph, Node
+from modelglass.frameworks.mlx.graph import Graph, Node, makers
 from modelglass.frameworks.mlx.primitives import attributes, public_name, roles
 from modelglass.report import Json, Kernel, Op, Phase, Value
 
@@ -21,18 +21,13 @@ class Placed:
     phase: Phase = "forward"
 
 
-def makers(graph: Graph) -> dict[int, int]:
-    """By array, the place of the node that makes it."""
-    return {number: place for place, node in enumerate(graph.nodes) for number in node.outputs}
-
-
 def owners(graph: Graph, crossings: Iterable[tuple[int | None, Sequence[int]]]) -> dict[int, int | None]:
     """The call in which each node ran, by the node's place.
 
     `crossings` are arrays in the order in which they crossed the border of a call, with the call they came
     from: whatever they are made of and was not needed before came to be there.
     """
-    made_by = makers(graph)
+    made_by = makers(graph.nodes)
     found: dict[int, int | None] = {}
     for call, arrays in crossings:
         for place in needed(graph, made_by, arrays, known=found):

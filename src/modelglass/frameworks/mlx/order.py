@@ -9,17 +9,17 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 
-from modelglass.frameworks.mlx.graph import Node
+from modelglass.frameworks.mlx.graph import Node, makers
 
 WIDEST = 20  # nodes of a layer that wait; MLX's own default
 
 
 def evaluation_order(nodes: Sequence[Node], wanted: Sequence[int]) -> list[int]:
     """The nodes that the wanted arrays need, by their place in `nodes`, in the order of evaluation."""
-    makers = {number: index for index, node in enumerate(nodes) for number in node.outputs}
+    made_by = makers(nodes)
 
     def needs(numbers: Sequence[int]) -> list[int]:
-        return [makers[number] for number in numbers if number in makers]
+        return [made_by[number] for number in numbers if number in made_by]
 
     root = len(nodes)
     needed = {root: needs(wanted)}

@@ -9,9 +9,9 @@ import mlx.core as mx
 
 from modelglass.frameworks.mlx.accounts import Phases, given_roles, memory_of, phases
 from modelglass.frameworks.mlx.failures import failure_notes
-from modelglass.frameworks.mlx.graph import Graph
+from modelglass.frameworks.mlx.graph import Graph, makers
 from modelglass.frameworks.mlx.loan import arrays_of
-from modelglass.frameworks.mlx.ops import Placed, digests, makers, needed, operators, owners
+from modelglass.frameworks.mlx.ops import Placed, digests, needed, operators, owners
 from modelglass.frameworks.mlx.real import measured
 from modelglass.frameworks.mlx.tracing import Tracing
 from modelglass.frameworks.training_notes import training_notes
@@ -107,7 +107,7 @@ def _kept(tracing: Tracing, graph: Graph, numbers: Mapping[int, int]) -> set[int
     """
     if tracing.error is not None or tracing.is_opaque:
         return set(range(len(graph.nodes)))
-    return needed(graph, makers(graph), _ends(tracing, graph, numbers))
+    return needed(graph, makers(graph.nodes), _ends(tracing, graph, numbers))
 
 
 def _ends(tracing: Tracing, graph: Graph, numbers: Mapping[int, int]) -> list[int]:

@@ -17,6 +17,7 @@ from typing import Any
 import mlx.core as mx
 
 from modelglass.frameworks.describing import json_safe
+from modelglass.frameworks.mlx.describe import told
 from modelglass.frameworks.mlx.primitive_rows import ROWS, Row
 from modelglass.report import Json
 
@@ -52,7 +53,7 @@ def attributes(primitive: str, arguments: Arguments = ()) -> dict[str, Json]:
     if name == "CustomKernel":
         return _custom_kernel(given)
     names = row.arguments.split()
-    named = {f"argument{index}": json_safe(value, _told) for index, value in enumerate(given)}
+    named = {f"argument{index}": json_safe(value, told) for index, value in enumerate(given)}
     if len(names) == len(given):
         named = dict(zip(names, named.values(), strict=True))
     label = _choice(primitive, arguments)
@@ -138,11 +139,6 @@ def _holders() -> Iterator[tuple[Any, str]]:
     yield mx, ""
     for name in ("fast", "linalg", "fft", "random", "distributed"):
         yield getattr(mx, name), f"{name}."
-
-
-def _told(value: Any) -> str | None:
-    """A type of numbers by its name."""
-    return str(value).rpartition(".")[2] if isinstance(value, mx.Dtype) else None
 
 
 def _word(name: str, label: str, function: str) -> Json:
