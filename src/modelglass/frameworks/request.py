@@ -8,7 +8,19 @@ from operator import index
 from typing import Any
 
 from modelglass.errors import UsageError
-from modelglass.report import Dataflow, KvCache, Lifetimes, Model, Note, Run, RunMode, Shape, WhatIf
+from modelglass.report import (
+    Dataflow,
+    Engine,
+    KvCache,
+    Lifetimes,
+    Model,
+    Note,
+    Run,
+    RunMode,
+    Shape,
+    Shard,
+    WhatIf,
+)
 
 Progress = Callable[[str], None]
 
@@ -136,6 +148,15 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Held:
+    """The modules of one rank of an engine, and how its tensors relate to the whole model's."""
+
+    rank: int
+    model: Model
+    shards: Mapping[str, Shard] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Observation:
     """The facts an adapter found."""
 
@@ -148,4 +169,7 @@ class Observation:
     kv_cache: KvCache | None = None  # as the run's output showed it
     config: Mapping[str, Any] | None = None  # what the model says of itself, as its makers keep it
     cache_dtype: str | None = None  # of what attention would keep
+    engine: Engine | None = None  # what serves the model, without the figures that are worked out of `ranks`
+    ranks: tuple[Held, ...] = ()  # of the engine, those that were looked at
+    whole: Held | None = None  # as one rank alone would hold it (rank 0); None: it was not looked at
     untold: bool = False  # the model ran, and which operators it executed could not be seen

@@ -82,11 +82,28 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """One term of the sum that leads from the parameters of one model to those of the other.
+
+    The first and the last, of code "total", are the two numbers themselves; the others say what comes to the
+    first one, or goes, and why. `code` is stable. `tensors_a` and `tensors_b` are those that it is about.
+    """
+
+    code: str
+    text: str
+    params: int
+    standing: Standing = "framework"
+    tensors_a: tuple[str, ...] = ()
+    tensors_b: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """Two models, part by part, in the order of the first one.
 
     `first` is the index of the pair that differs first in the order in which modules were called; None: they
-    do not differ, or did not both run.
+    do not differ, or did not both run. `reconciliation` leads from the parameters of one to those of the
+    other; it is empty where one number is not known, and where there is nothing to explain.
     """
 
     a: Compared
@@ -94,15 +111,28 @@ class Comparison:
     pairs: tuple[Pair, ...]
     first: int | None = None
     notes: tuple[Note, ...] = ()
+    reconciliation: tuple[Term, ...] = ()
 
     def __post_init__(self) -> None:
         if self.first is not None and not 0 <= self.first < len(self.pairs):
             raise ValueError(f"there is no pair {self.first}")
+        *terms, total = [term.params for term in self.reconciliation] or [0]
+        if sum(terms) != total:
+            raise ValueError(f"{terms} do not add up to {total}")
 
     @property
     def same(self) -> bool:
         """Whether the one is a port of the other as far as structure, shapes and settings tell."""
-        return all(pair.same for pair in self.pairs)
+        return all(pair.same for pair in self.pairs) and not any(
+            term.code == "unexplained" for term in self.reconciliation
+        )
+
+    @property
+    def reconciled(self) -> bool | None:
+        """Whether frameworks and storage explain all of what one has more parameters than the other."""
+        if not self.reconciliation:
+            return None if None in (self.a.params, self.b.params) else self.a.params == self.b.params
+        return not any(term.standing == "different" for term in self.reconciliation)
 
     @property
     def differing(self) -> tuple[Pair, ...]:
@@ -112,6 +142,6 @@ class Comparison:
     @property
     def codes(self) -> Mapping[str, int]:
         """How many differences there are by code, without those that frameworks and storage explain."""
-        return Counter(
-            each.code for pair in self.pairs for each in pair.deviations if each.standing == "different"
-        )
+        deviations = [each for pair in self.pairs for each in pair.deviations]
+        found = Counter(each.code for each in deviations if each.standing == "different")
+        return found + Counter(term.code for term in self.reconciliation if term.code == "unexplained")

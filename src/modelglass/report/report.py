@@ -10,6 +10,7 @@ if TYPE_CHECKING:  # what not every report has is loaded by those that do
     from modelglass.report.checkpoint import Checkpoint
     from modelglass.report.cost import Cost
     from modelglass.report.dataflow import Dataflow, Symbols
+    from modelglass.report.engine import Engine
     from modelglass.report.execution import Failure, Value
     from modelglass.report.memory import Memory
     from modelglass.report.model import Model, Tensor
@@ -107,6 +108,7 @@ class Report:
     stats: Mapping[str, TensorStats | None] | None = None
     notes: tuple[Note, ...] = ()
     checkpoint: Checkpoint | None = None  # None: not read from a file
+    engine: Engine | None = None  # None: nothing serves the model
 
     @property
     def parameters(self) -> tuple[Tensor, ...]:
