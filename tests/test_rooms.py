@@ -19,7 +19,10 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "quantized": ({"report", "quantized"}, {"numpy"}),
     "formats": ({"errors", "report", "quantized", "formats"}, {"numpy"}),
     "collector": (set(), set()),
-    "frameworks": ({"collector", "errors", "report", "quantized", "frameworks"}, {"torch", "mlx", "numpy"}),
+    "frameworks": (
+        {"collector", "errors", "report", "quantized", "frameworks"},
+        {"torch", "mlx", "vllm", "numpy"},
+    ),
     "analyses": ({"errors", "report", "analyses"}, {"numpy", "numba"}),
     "renderers": ({"errors", "report", "renderers"}, {"matplotlib"}),
     "files": ({"errors"}, set()),

@@ -40,10 +40,12 @@ class UnknownTargetError(InspectError):
 class MissingPackageError(InspectError):
     """Something that was asked for needs a package that is not there."""
 
-    def __init__(self, package: str, *, wanted_by: str, extra: str) -> None:
+    def __init__(
+        self, package: str, *, wanted_by: str, extra: str | None = None, hint: str | None = None
+    ) -> None:
         super().__init__(
             f"{wanted_by} needs the package {package!r}, which is not installed",
-            hint=f"pip install 'modelglass[{extra}]'",
+            hint=hint or f"pip install 'modelglass[{extra or package}]'",
         )
 
 

@@ -8,14 +8,19 @@ from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from types import ModuleType
 
-# Package name = file name here.
-FRAMEWORKS = ("torch", "mlx")
+# Package name = file name here. vLLM's modules are also torch's, so it is asked first.
+FRAMEWORKS = ("vllm", "torch", "mlx")
 
 
 def framework_of(native: object) -> str | None:
     """Name the framework without importing it: whoever made `native` already has."""
     packages = {cls.__module__.partition(".")[0] for cls in type(native).__mro__}
     return next((name for name in FRAMEWORKS if name in packages), None)
+
+
+def takes_text(native: object) -> bool:
+    """Whether the model is given texts: to an engine they are prompts, and not code that makes inputs."""
+    return framework_of(native) == "vllm"
 
 
 def adapter(framework: str) -> ModuleType:

@@ -1,0 +1,103 @@
+"""A process of its own in which vLLM builds the modules of a rank, started by `building`.
+
+It reads one line of JSON, what to build, and writes JSON, what was built or why it was not, to a file that is
+named there. It ends when nobody listens any more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from modelglass.frameworks.vllm.refusals import Refusal
+from modelglass.report import Report, Serving, codec
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to build, and the files to write to."""
+
+    folder: str
+    architecture: str
+    version: str
+    serving: Serving
+    answer: str
+    progress: str
+
+    @classmethod
+    def read(cls, line: str) -> Order:
+        given = json.loads(line)
+        return cls(**{**given, "serving": Serving(**given["serving"])})
+
+    def tell(self, text: str) -> None:
+        _write(self.progress, text)
+
+
+def main() -> None:
+    order = Order.read(sys.stdin.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        answer = _answer(order)
+    except Exception as problem:
+        cause = _cause(problem, order.architecture)
+        refusal = Refusal(type(cause).__name__, str(cause), order.architecture, order.version)
+        answer = dict(zip(("problem", "hint"), refusal.told, strict=True))
+    _write(order.answer, json.dumps(answer))
+    os._exit(0)  # what torch and vLLM do at their end takes time, and is of no use
+
+
+def _end_with_parent() -> None:
+    sys.stdin.read()  # nothing more is written: it returns when the other end is closed
+    os._exit(1)
+
+
+def _write(path: str, text: str) -> None:
+    """Write a file that is there as a whole or not at all."""
+    part = Path(f"{path}.part")
+    part.write_text(text)
+    part.replace(path)
+
+
+def _answer(order: Order) -> dict[str, str]:
+    """The rank that was asked for, and the whole model where that is something else, as JSON of reports."""
+    from modelglass.frameworks.vllm.looking import agreed, read, told
+    from modelglass.frameworks.vllm.meta import Builder
+
+    serving = order.serving
+    builder = Builder(order.folder, serving)
+    order.tell(f"building rank {serving.rank} of {serving.tensor_parallel}")
+    rank = builder.build(
+        serving.rank,
+        serving.tensor_parallel,
+        lambda native, config: told(native, config, serving, order.version),
+    )
+    if serving.tensor_parallel == 1:
+        return {"rank": _text(builder.noted(rank))}
+    order.tell("building the whole model")
+    whole = builder.build(0, 1, lambda native, config: read(native, order.version))
+    return {"rank": _text(builder.noted(agreed(rank, whole))), "whole": _text(whole)}
+
+
+def _text(report: Report) -> str:
+    return codec.dumps(report, indent=None)
+
+
+def _cause(problem: Exception, architecture: str) -> Exception:
+    """What is behind the problem: of a class that vLLM cannot import it only says that it cannot."""
+    if "failed to be inspected" not in str(problem):
+        return problem
+    try:
+        from vllm.model_executor.models.registry import ModelRegistry
+
+        ModelRegistry.models[architecture].load_model_cls()
+    except Exception as cause:
+        return cause
+    return problem
+
+
+if __name__ == "__main__":
+    main()

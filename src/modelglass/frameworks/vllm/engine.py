@@ -1,0 +1,205 @@
+"""A live engine: what its ranks hold, where that was read, and what it generates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from modelglass.errors import InspectError, TargetError, UsageError
+from modelglass.frameworks.request import Held, Observation, Progress, Request
+from modelglass.frameworks.vllm.calling import NotReachedError, check_open, held_by_workers
+from modelglass.frameworks.vllm.components import (
+    architecture,
+    components,
+    is_in_process,
+    tokenizer_of,
+    version,
+)
+from modelglass.frameworks.vllm.generating import generated
+from modelglass.frameworks.vllm.versions import version_notes
+from modelglass.report import (
+    Engine,
+    Model,
+    Module,
+    Note,
+    PagedCache,
+    Reached,
+    Report,
+    Run,
+    Serving,
+    Tensor,
+    WhatIf,
+)
+
+_REACH = (
+    "to read the engine itself, install modelglass where its workers run and leave VLLM_PLUGINS unset, or "
+    "start the engine with VLLM_ENABLE_V1_MULTIPROCESSING=0"
+)
+
+
+def observe_engine(native: Any, engine: Any, request: Request) -> Observation:
+    """What the ranks of an engine hold; with prompts, what it generates.
+
+    `native` is what the user gave: the engine itself, or an object around it.
+    """
+    check_open(engine)
+    _check(request)
+    tell = request.progress or _silently
+    tell("asking the engine's workers what they hold")
+    found = _found(engine, tell)
+    run, more = Run(mode="none"), tuple[Note, ...]()
+    if request.runs:
+        tell("generating text")
+        run, more = generated(native, engine, request)
+    return Observation(
+        model=found.ranks[0].model,
+        run=run,
+        notes=tuple(dict.fromkeys((*found.notes, *more, *version_notes(version())))),
+        engine=_engine(engine, found),
+        ranks=found.ranks if found.are_real else (),
+        whole=found.whole,
+        untold=request.runs,
+    )
+
+
+def _silently(text: str) -> None:
+    """Nobody wants to hear of progress."""
+
+
+def _check(request: Request) -> None:
+    if request.train or request.optimizer is not None:
+        raise UsageError("an engine does not train", hint="pass the model itself, as transformers builds it")
+    if request.calibrate or request.what_if != WhatIf():
+        raise UsageError(
+            "what an engine would take under other conditions is not known from the engine",
+            hint="pass the model's folder with framework='vllm', and say how it is to be served",
+        )
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What ranks hold, and how that was found out."""
+
+    reached: Reached
+    ranks: tuple[Held, ...]
+    notes: tuple[Note, ...] = ()
+    cache: PagedCache | None = None
+    whole: Held | None = None
+    are_real: bool = True  # False: nothing is known of what ranks hold
+
+
+def _found(engine: Any, tell: Progress) -> _Found:
+    try:
+        reports = held_by_workers(engine)
+    except NotReachedError as problem:
+        return _built(engine, problem, tell)
+    ranks = tuple(_held(report, number) for number, report in enumerate(reports))
+    notes = tuple(dict.fromkeys(note for report in reports for note in report.notes))
+    cache = next((each.engine.cache for each in reports if each.engine is not None), None)
+    return _Found("in-process" if _is_here(engine) else "workers", ranks, notes, cache)
+
+
+def _is_here(engine: Any) -> bool:
+    """Whether the modules are in this process: an engine here may have workers elsewhere."""
+    return is_in_process(engine) and hasattr(getattr(engine, "model_executor", None), "driver_worker")
+
+
+def _held(report: Report, number: int) -> Held:
+    engine = report.engine
+    if engine is None:
+        return Held(number, report.model)
+    return Held(engine.rank, report.model, engine.shards)
+
+
+def _built(engine: Any, problem: NotReachedError, tell: Progress) -> _Found:
+    """The same classes, built without weights in a process apart, where the real ones are out of reach."""
+    from modelglass.frameworks.vllm.building import built
+
+    tell("building the model's classes without weights")
+    config = engine.vllm_config
+    try:
+        with _folder(config.model_config) as folder:
+            found = built(folder, _serving(config), progress=tell)
+    except InspectError as cause:
+        return _unknown(config, f"{problem.problem}, and its classes cannot be built here: {cause.problem}")
+    text = f"{problem.problem}, so the same classes were built from its settings, without weights; {_REACH}"
+    note = Note(code="engine-not-reached", severity="warning", text=text)
+    cache = None if found.engine is None else found.engine.cache
+    ranks = found.ranks or (Held(0, found.model, {} if found.engine is None else found.engine.shards),)
+    return _Found("meta", ranks, (note, *found.notes), cache, found.whole)
+
+
+@contextmanager
+def _folder(model: Any) -> Iterator[Path]:
+    """A folder with the model's configuration: its own, or one made for what is elsewhere or was changed."""
+    named = Path(model.model)
+    if named.is_dir() and not getattr(model, "hf_overrides", None):
+        yield named
+        return
+    config = getattr(model, "hf_config", None)
+    if config is None:
+        raise TargetError("the engine does not tell its model's configuration", hint=_REACH)
+    with TemporaryDirectory(prefix="modelglass-vllm-") as scratch:
+        Path(scratch, "config.json").write_text(config.to_json_string(use_diff=False))
+        yield Path(scratch)
+
+
+def _serving(config: Any) -> Serving:
+    """How the engine says it was set up."""
+    model, parallel, cache = config.model_config, config.parallel_config, config.cache_config
+    kept_in = getattr(cache, "cache_dtype", None)
+    return Serving(
+        tensor_parallel=getattr(parallel, "tensor_parallel_size", 1),
+        expert_parallel=bool(getattr(parallel, "enable_expert_parallel", False)),
+        quantization=getattr(model, "quantization", None),
+        dtype=str(model.dtype).removeprefix("torch."),
+        kv_cache_dtype=kept_in if isinstance(kept_in, str) and kept_in != "auto" else None,
+        block_size=getattr(cache, "block_size", None),
+        max_model_len=getattr(model, "max_model_len", None),
+    )
+
+
+def _unknown(config: Any, problem: str) -> _Found:
+    """What the configuration alone says: a model of unknown size."""
+    name = architecture(config) or "model"
+    text = f"{problem}; its modules and how much they hold are unknown; {_REACH}"
+    note = Note(code="engine-not-reached", severity="error", text=text)
+    dtype = str(config.model_config.dtype).removeprefix("torch.")
+    hole = Tensor(name="weights", kind="parameter", shape=None, dtype=dtype, storage="weights")
+    root = Module(path="", type=name, qualified_type=name, tensors=(hole.name,))
+    model = Model(name=name, source="vllm", modules=(root,), tensors=(hole,))
+    return _Found("meta", (Held(0, model),), (note,), are_real=False)
+
+
+def _engine(engine: Any, found: _Found) -> Engine:
+    config = engine.vllm_config
+    parallel, held = config.parallel_config, found.ranks[0]
+    return Engine(
+        version=version(),
+        reached=found.reached,
+        rank=held.rank,
+        tensor_parallel=getattr(parallel, "tensor_parallel_size", 1),
+        pipeline_parallel=getattr(parallel, "pipeline_parallel_size", 1),
+        data_parallel=getattr(parallel, "data_parallel_size", 1),
+        expert_parallel=bool(getattr(parallel, "enable_expert_parallel", False)),
+        shards=held.shards,
+        cache=_cache(config.cache_config, found.cache),
+        components=components(config, tokenizer_of(engine), engine),
+    )
+
+
+def _cache(config: Any, found: PagedCache | None) -> PagedCache | None:
+    """The cache with what the engine itself says of how many blocks it has."""
+    if found is None or found.blocks is not None:
+        return found
+    blocks, tokens = getattr(config, "num_gpu_blocks", None), getattr(config, "kv_cache_size_tokens", None)
+    return replace(
+        found,
+        blocks=blocks if type(blocks) is int else None,
+        tokens=tokens if type(tokens) is int else None,
+        sequences=getattr(config, "kv_cache_max_concurrency", None),
+    )

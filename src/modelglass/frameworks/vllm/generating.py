@@ -1,0 +1,183 @@
+"""Text that an engine generates for the prompts it is given.
+
+The engine really runs, as it does for any request. It is done before this returns, and the numbers of later
+requests are not moved. What it leaves is what any request leaves: statistics, where the engine keeps some,
+and full blocks of the prompt in its cache, where it looks for known prefixes, until others need them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from modelglass.errors import InspectError, UsageError
+from modelglass.frameworks.request import Inputs, Request
+from modelglass.frameworks.vllm.calling import GENERATING, first_line, in_time
+from modelglass.frameworks.vllm.components import is_in_process, tokenizer_of
+from modelglass.report import Failure, Note, Run, Value
+
+TOKENS = 16  # that are generated where nobody says how many
+_KEYWORDS = ("prompt", "prompts", "prompt_token_ids")
+_HINT = 'give a text, several texts, or {"prompt": "...", "sampling_params": SamplingParams(...)}'
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Prompts as vLLM takes them, and how tokens are chosen."""
+
+    prompts: list[Any]
+    sampling: Any
+
+
+def generated(native: Any, engine: Any, request: Request) -> tuple[Run, tuple[Note, ...]]:
+    """What the engine makes of the prompts; a failure of it is an answer, too."""
+    asked = _asked(request.inputs)
+    if engine.get_num_unfinished_requests():
+        raise UsageError(
+            "the engine has requests under way, whose outputs would get lost",
+            hint="wait until they are finished, or inspect it without a prompt",
+        )
+    try:
+        outputs = _outputs(native, engine, asked)
+    except InspectError:
+        raise
+    except Exception as error:
+        return _failed(native, asked, error)
+    texts = tuple(_texts(outputs, are_read=tokenizer_of(engine) is not None))
+    run = Run(mode="real", inputs=tuple(_inputs(outputs)), outputs=texts)
+    return run, tuple(_notes(engine))
+
+
+def _asked(inputs: Any) -> _Asked:
+    if not isinstance(inputs, Inputs):
+        raise UsageError("an engine is called with prompts, not with tensors of some shape", hint=_HINT)
+    options = dict(inputs.kwargs)
+    sampling = _sampling(options.pop("sampling_params", None))
+    given: list[Any] = list(inputs.args)
+    if "prompts" in options:
+        several = options.pop("prompts")
+        given += [several] if isinstance(several, str) else list(several)
+    if options:  # one prompt, with what belongs to it
+        given.append(options["prompt"] if list(options) == ["prompt"] else options)
+    if given and all(type(each) is int for each in given):
+        given = [given]  # the tokens of one prompt
+    prompts = [_prompt(each) for each in given]
+    if not prompts:
+        raise UsageError("there is no prompt among the inputs", hint=_HINT)
+    return _Asked(prompts, sampling)
+
+
+def _prompt(given: Any) -> Any:
+    if isinstance(given, str):
+        return given
+    if isinstance(given, Mapping) and any(key in given for key in _KEYWORDS):
+        return dict(given)
+    if isinstance(given, Sequence) and given and all(type(token) is int for token in given):
+        return {"prompt_token_ids": list(given)}
+    raise UsageError(f"this is no prompt: {type(given).__name__}", hint=_HINT)
+
+
+def _sampling(given: Any) -> Any:
+    from vllm import SamplingParams
+
+    if isinstance(given, SamplingParams):
+        return given
+    if given is not None and not isinstance(given, Mapping):
+        raise UsageError(f"sampling_params is {type(given).__name__}", hint="give vllm.SamplingParams")
+    try:
+        return SamplingParams(**(given or {"temperature": 0.0, "max_tokens": TOKENS}))
+    except (TypeError, ValueError) as cause:
+        raise UsageError(f"these are no sampling_params: {first_line(cause)}", hint=_HINT) from cause
+
+
+def _outputs(native: Any, engine: Any, asked: _Asked) -> list[Any]:
+    """vLLM's own outputs, one for each prompt. Another process gets a time limit, this one needs none."""
+
+    def generate() -> list[Any]:
+        return _stepped(engine, asked) if native is engine else _called(native, asked)
+
+    return generate() if is_in_process(engine) else in_time(generate, GENERATING, "generate text")
+
+
+def _called(llm: Any, asked: _Asked) -> list[Any]:
+    counter = getattr(llm, "request_counter", None)
+    before = getattr(counter, "counter", None)
+    try:
+        return list(llm.generate(asked.prompts, asked.sampling, use_tqdm=False))
+    finally:
+        if before is not None:  # the next request is called what it would be called without ours
+            counter.counter = before  # type: ignore[union-attr]
+
+
+def _stepped(engine: Any, asked: _Asked) -> list[Any]:
+    """An engine alone has no method that waits for texts."""
+    name = f"modelglass-{uuid4().hex}"
+    names = [f"{name}-{number}" for number in range(len(asked.prompts))]
+    done: dict[str, Any] = {}
+    added: list[str] = []
+    try:
+        for each, prompt in zip(names, asked.prompts, strict=True):
+            engine.add_request(each, prompt, asked.sampling)
+            added.append(each)
+        while engine.get_num_unfinished_requests():
+            done.update((output.request_id, output) for output in engine.step() if output.finished)
+    finally:
+        left = [each for each in added if each not in done]
+        if left:
+            engine.abort_request(left)
+    return [done[each] for each in names]
+
+
+def _inputs(outputs: Sequence[Any]) -> Iterator[Value]:
+    for number, output in enumerate(outputs):
+        tokens = getattr(output, "prompt_token_ids", None)
+        yield Value(
+            name="prompt" if len(outputs) == 1 else f"prompt.{number}",
+            text=getattr(output, "prompt", None),
+            shape=None if tokens is None else (len(tokens),),
+        )
+
+
+def _texts(outputs: Sequence[Any], *, are_read: bool) -> Iterator[Value]:
+    """Each text, with the number of its tokens as its shape; without a tokenizer there is no text."""
+    for number, output in enumerate(outputs):
+        for sample in output.outputs:
+            name = str(number) if len(output.outputs) == 1 else f"{number}.{sample.index}"
+            text = sample.text if are_read else None
+            yield Value(name=name, text=text, shape=(len(sample.token_ids),))
+
+
+def _failed(native: Any, asked: _Asked, error: Exception) -> tuple[Run, tuple[Note, ...]]:
+    said = first_line(error)
+    given = tuple(
+        Value(name="prompt" if len(asked.prompts) == 1 else f"prompt.{number}", text=_text_of(prompt))
+        for number, prompt in enumerate(asked.prompts)
+    )
+    failure = Failure(
+        module="",
+        module_type=type(native).__name__,
+        error=type(error).__name__,
+        message=str(error),
+        op=None,
+        inputs=given,
+    )
+    text = f"the engine could not generate: {type(error).__name__}: {said}"
+    note = Note(code="forward-failed", severity="error", text=text, where=("",))
+    return Run(mode="real", inputs=given, failure=failure), (note,)
+
+
+def _text_of(prompt: Any) -> str | None:
+    found = prompt.get("prompt") if isinstance(prompt, Mapping) else prompt
+    return found if isinstance(found, str) else None
+
+
+def _notes(engine: Any) -> Iterator[Note]:
+    cache = getattr(getattr(engine, "vllm_config", None), "cache_config", None)
+    if getattr(cache, "enable_prefix_caching", False):
+        yield Note(
+            code="engine-ran",
+            text="the engine generated text for real; it may keep full blocks of the prompt in its prefix "
+            "cache until others need them",
+        )

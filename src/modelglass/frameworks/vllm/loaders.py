@@ -1,0 +1,181 @@
+"""Parameters that ranks divide and no layer tells of: what the function that loads them knows.
+
+A loader takes the whole tensor out of a checkpoint and keeps what is this rank's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from inspect import CO_VARARGS
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch import nn
+
+from modelglass.frameworks.vllm.stored import Stored, integer, sharded
+from modelglass.report import Shape
+
+_DEPTH = 4  # loaders within loaders
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The pieces of a fused weight, as a loader has them."""
+
+    sizes: tuple[int, ...]  # rows of each in the whole model
+    held: tuple[int, ...]  # rows of each in this rank
+    missing: int  # rows here that stand for nothing
+
+
+def spec_of(parameter: torch.Tensor) -> Spec | None:
+    """What the loader of a state-space layer knows: groups that each rank has a copy of are among it."""
+    for cells in _cells(_loader(parameter)):
+        pieces, ranks, rank = cells.get("shard_spec"), cells.get("tp_size"), cells.get("tp_rank")
+        if isinstance(pieces, list) and type(ranks) is int and type(rank) is int and ranks > 0:
+            return _spec(pieces, ranks, rank)
+    return None
+
+
+def divided(owner: nn.Module, parameter: torch.Tensor, ranks: int) -> tuple[Stored | None, bool]:
+    """What this rank holds of a parameter that no layer tells of, and whether that is certain.
+
+    `ranks` is the degree of tensor parallelism.
+    """
+    shape = tuple(parameter.shape)
+    loader = _loader(parameter)
+    if ranks < 2 or not shape:
+        return None, True
+    if _is_per_head(owner, parameter):
+        return _along(shape, 0, ranks), True
+    if loader is None or not _knows_ranks(loader):
+        return None, True
+    for cells in _cells(loader):
+        if type(cells.get("shard_axis")) is int:
+            return _along(shape, cells["shard_axis"] % len(shape), ranks), True
+    told = integer(parameter, "output_dim")
+    if told is not None and 0 <= told < len(shape):
+        whole_already = getattr(parameter, "is_sharded_weight", False) is True
+        return (None if whole_already else _along(shape, told, ranks)), True
+    found = _tried(loader, parameter, ranks) or _strided(loader, shape, ranks)
+    return found, found is not None
+
+
+def _spec(pieces: list[Any], ranks: int, rank: int) -> Spec:
+    sizes, held, missing = [], [], 0
+    for rows, extra, copied in pieces:
+        here = rows // ranks
+        before = 0 if copied else rank * here
+        sizes.append(rows - extra)
+        held.append(here)
+        missing += here - max(0, min(here, rows - extra - before))
+    return Spec(tuple(sizes), tuple(held), missing)
+
+
+def _along(shape: Shape, dim: int, times: int) -> Stored:
+    whole = [size * times if index == dim else size for index, size in enumerate(shape)]
+    return sharded(shape, whole, dim)
+
+
+def _is_per_head(owner: nn.Module, parameter: torch.Tensor) -> bool:
+    """Whether an attention has one row of this for each of its own heads, which are not all of them."""
+    for child in owner.children():
+        sinks = getattr(getattr(child, "impl", None), "sinks", None)
+        if sinks is parameter:
+            return True
+        heads, total = integer(child, "num_heads"), integer(child, "total_num_heads")
+        if heads is not None and total is not None and heads < total and parameter.shape[0] == heads:
+            return True
+    return False
+
+
+def _loader(parameter: torch.Tensor) -> Callable[..., Any] | None:
+    try:
+        loader = getattr(parameter, "weight_loader", None)
+    except AttributeError:  # one that was taken away says so in its own words
+        return None
+    return loader if callable(loader) else None
+
+
+def _functions(loader: Any, depth: int = 0) -> Iterator[FunctionType]:
+    """The functions a loader is made of, outermost first."""
+    if isinstance(loader, partial):
+        yield from _functions(loader.func, depth)
+    elif isinstance(loader, MethodType):
+        yield from _functions(loader.__func__, depth)
+    elif isinstance(loader, FunctionType):
+        yield loader
+        for cell in loader.__closure__ or () if depth < _DEPTH else ():
+            yield from _functions(_content(cell), depth + 1)
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # nothing was put there yet
+        return None
+
+
+def _cells(loader: Any) -> Iterator[dict[str, Any]]:
+    """What each of those functions remembers, by name."""
+    for function in _functions(loader):
+        names, cells = function.__code__.co_freevars, function.__closure__ or ()
+        yield dict(zip(names, map(_content, cells), strict=True))
+
+
+def _knows_ranks(loader: Any) -> bool:
+    """Whether a loader asks which rank it loads for."""
+    for function in _functions(loader):
+        code = function.__code__
+        if any("rank" in name for name in (*code.co_names, *code.co_varnames, *code.co_freevars)):
+            return True
+    return False
+
+
+def _tried(loader: Callable[..., Any], parameter: torch.Tensor, ranks: int) -> Stored | None:
+    """The dimension that must be greater for the loader to take a tensor without values, if any must."""
+    if isinstance(loader, MethodType) or not _takes_two(loader):
+        return None  # what a layer remembers of its loading is none of our business
+    shape = tuple(parameter.shape)
+    for times in range(ranks, 1, -1):
+        if ranks % times:
+            continue
+        fitting = [dim for dim in range(len(shape)) if _loads(loader, parameter, dim, times)]
+        if len(fitting) == 1:
+            return _along(shape, fitting[0], times)
+    return Stored(shape) if _loads(loader, parameter, 0, 1) else None
+
+
+def _takes_two(loader: Any) -> bool:
+    """Whether a loader can be called with a parameter and a tensor."""
+    function = next(_functions(loader), None)
+    if function is None or function.__code__.co_flags & CO_VARARGS:
+        return False
+    given = len(loader.keywords) if isinstance(loader, partial) else 0
+    optional = max(len(function.__defaults__ or ()), given)
+    return 0 <= function.__code__.co_argcount - 2 <= optional
+
+
+def _loads(loader: Callable[..., Any], parameter: torch.Tensor, dim: int, times: int) -> bool:
+    whole = [size * times if index == dim else size for index, size in enumerate(parameter.shape)]
+    stand_in = nn.Parameter(
+        torch.empty(parameter.shape, dtype=parameter.dtype, device="meta"), requires_grad=False
+    )
+    try:
+        with torch.no_grad():
+            loader(stand_in, torch.empty(whole, dtype=parameter.dtype, device="meta"))
+    except (RuntimeError, AssertionError, ValueError, IndexError, TypeError, AttributeError):
+        return False
+    return stand_in.shape == parameter.shape
+
+
+def _strided(loader: Any, shape: Shape, ranks: int) -> Stored | None:
+    """The one dimension that is as long as a number of the loader's own layer, or twice that."""
+    if not isinstance(loader, MethodType):
+        return None
+    names = loader.__func__.__code__.co_names
+    strides = {value for name in names if (value := integer(loader.__self__, name)) is not None and value > 1}
+    fitting = [dim for dim, size in enumerate(shape) if size in strides or size / 2 in strides]
+    return _along(shape, fitting[0], ranks) if len(fitting) == 1 else None

@@ -1,0 +1,147 @@
+"""vLLM's modules as a model: what one rank holds, and what that is of the whole.
+
+An engine packs, empties, pads, fuses and divides weights. Its layers know what they hold, and are believed
+rather than their tensors. Nothing is changed and no value is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from modelglass.frameworks.torch import structure
+from modelglass.frameworks.vllm.finding import UNCLEAR, Found
+from modelglass.frameworks.vllm.stored import integer
+from modelglass.report import Json, Model, Module, Note, Piece, Shape, Shard, Tensor
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The modules of one rank; how its tensors relate to the whole model's; what was odd."""
+
+    model: Model
+    shards: Mapping[str, Shard] = field(default_factory=dict)
+    notes: tuple[Note, ...] = ()
+
+
+def read(native: nn.Module) -> Reading:
+    """What this rank holds of a model that vLLM built or serves.
+
+    It is called where the model is, and while vLLM's groups say what they said when the model was built.
+    """
+    model, notes = structure.read(native)
+    found = Found(native, {tensor.name: tensor for tensor in model.tensors})
+    with torch._C.DisableTorchFunctionSubclass():  # parameters may have ideas of their own
+        for path, module in structure.walk(native):
+            found.add(path, module)
+        found.join_views()
+    modules = tuple(_module(module, found) for module in model.modules)
+    tensors = [found.tensors[name] for module in modules for name in module.tensors]
+    tensors.sort(key=lambda tensor: _is_view(tensor, found))  # who comes first counts
+    read_model = replace(model, source="vllm", modules=modules, tensors=tuple(tensors))
+    return Reading(read_model, found.shards, (*_true_of(notes, found), *found.notes()))
+
+
+def completed(held: Reading, whole: Reading) -> Reading:
+    """The same with what a build for one rank alone tells of tensors of which `held` does not tell enough."""
+    sizes = dict(_whole_shapes(whole))
+    shards = dict(held.shards)
+    for name, shape in _whole_shapes(held):
+        there = sizes.get(name)
+        if there is not None and there != shape:
+            tensor = next(tensor for tensor in held.model.tensors if tensor.name == name)
+            shard = _compared(_logical(tensor), there, held.shards.get(name), whole.shards.get(name))
+            if shard is not None:
+                shards[name] = shard
+    return Reading(held.model, shards, tuple(_still_unclear(held.notes, shards)))
+
+
+def _module(module: Module, found: Found) -> Module:
+    added = tuple(found.added.get(module.path, ()))
+    said = {key: value for key, value in module.config.items() if not _is_place(value, module.path)}
+    settings = dict(_settings(said, found.modules[module.path]))
+    return replace(module, config=settings, tensors=(*module.tensors, *added))
+
+
+def _is_view(tensor: Tensor, found: Found) -> bool:
+    """Whether a buffer shows the elements of a parameter."""
+    return tensor.kind == "buffer" and found.tensors[tensor.storage].kind != "buffer"
+
+
+def _is_place(value: Json, path: str) -> bool:
+    """Whether a setting is the layer's own path, which vLLM's layers keep, or what it is under in files."""
+    return isinstance(value, str) and "." in value and (path.endswith(value) or value.endswith(path))
+
+
+def _settings(config: Mapping[str, Json], native: nn.Module) -> Iterator[tuple[str, Json]]:
+    """A layer's settings, without the engine's and without objects of which only the class would show."""
+    for key, value in config.items():
+        if not (isinstance(value, str) and value.startswith(("vllm.", "transformers."))):
+            yield key, value
+    for key in ("quant_method", "quant_config"):
+        value = getattr(native, key, None)
+        if value is not None:
+            yield key, type(value).__name__
+    moe: Any = getattr(native, "moe_config", None)
+    for key in ("num_experts", "num_local_experts", "num_logical_experts", "intermediate_size"):
+        number = integer(moe, key)
+        if number is not None and key not in config:
+            yield key, number
+    for key in ("tp_size", "ep_size"):
+        number = integer(getattr(moe, "moe_parallel_config", None), key)
+        if number is not None and key not in config:
+            yield key, number
+
+
+def _true_of(notes: Sequence[Note], found: Found) -> Iterator[Note]:
+    """vLLM's models keep lists of modules that hang elsewhere in the tree, which hides nothing."""
+    for note in notes:
+        if note.code != "unregistered-module":
+            yield note
+            continue
+        where = tuple(place for place in note.where if found.hides_modules(place))
+        if where:
+            yield replace(note, where=where)
+
+
+def _whole_shapes(reading: Reading) -> Iterator[tuple[str, Shape]]:
+    for tensor in reading.model.tensors:
+        if tensor.kind == "buffer" or tensor.shape is None:
+            continue
+        shard = reading.shards.get(tensor.name)
+        yield tensor.name, _logical(tensor) if shard is None else shard.whole
+
+
+def _logical(tensor: Tensor) -> Shape:
+    return (tensor.shape or ()) if tensor.packing is None else tensor.packing.logical_shape
+
+
+def _compared(held: Shape, whole: Shape, told: Shard | None, alone: Shard | None) -> Shard | None:
+    """What a tensor is of a whole of another shape; None where no one dimension accounts for it."""
+    if len(held) != len(whole):
+        return None
+    differing = [dim for dim, (here, there) in enumerate(zip(held, whole, strict=True)) if here != there]
+    if len(differing) > 1:
+        return None
+    here, there = (() if shard is None else shard.pieces for shard in (told, alone))
+    pieces: tuple[Piece, ...] = ()
+    if len(here) == len(there):
+        pieces = tuple(replace(b, held=a.held) for a, b in zip(here, there, strict=True))
+    return Shard(
+        whole=whole,
+        dim=differing[0] if differing else None,
+        pieces=pieces,
+        pieces_dim=0 if alone is None else alone.pieces_dim,
+        padding=0 if told is None else told.padding,
+    )
+
+
+def _still_unclear(notes: Sequence[Note], shards: Mapping[str, Shard]) -> Iterator[Note]:
+    for note in notes:
+        where = tuple(place for place in note.where if note.code != UNCLEAR or place not in shards)
+        if where or not note.where:
+            yield note if where == note.where else replace(note, where=where)

@@ -1,0 +1,143 @@
+"""What vLLM's modules and engines are asked: modules answer as those of torch, engines as far as they can."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from modelglass.errors import TargetError, UsageError
+from modelglass.frameworks import torch as of_torch
+from modelglass.frameworks.request import Held, Observation, Request
+from modelglass.frameworks.torch import reproducer, seeded, untouched_process
+from modelglass.frameworks.vllm.components import version
+from modelglass.frameworks.vllm.engine import observe_engine
+from modelglass.frameworks.vllm.reading import Reading, read
+from modelglass.frameworks.vllm.versions import version_notes
+from modelglass.report import Engine, Lifetimes
+from modelglass.report.values import Values
+
+__all__ = [
+    "accepts",
+    "folded",
+    "in_training",
+    "observe",
+    "reproducer",
+    "seeded",
+    "sizes",
+    "unsaved",
+    "untouched_process",
+    "values",
+    "varied",
+]
+
+_ENGINES = ("LLM", "LLMEngine")
+_ASYNCHRONOUS = ("AsyncLLM", "AsyncLLMEngine")
+
+
+def accepts(native: object) -> bool:
+    """Whether this is an engine of vLLM, or one of its modules."""
+    return isinstance(native, nn.Module) or _is_a(native, *_ENGINES, *_ASYNCHRONOUS)
+
+
+def observe(native: Any, request: Request) -> Observation:
+    """Read the structure; an engine generates when there are prompts, a module runs when there are inputs."""
+    if not isinstance(native, nn.Module):
+        return observe_engine(native, _engine_of(native), request)
+    reading, found = read(native), of_torch.observe(native, request)
+    model = replace(reading.model, calls=found.model.calls, ops=found.model.ops)
+    notes = (*reading.notes, *found.notes, *version_notes(version()))
+    engine, ranks = _around(native, reading)
+    return replace(found, model=model, notes=tuple(dict.fromkeys(notes)), engine=engine, ranks=ranks)
+
+
+def folded(native: Any, request: Request, place: Any) -> Lifetimes | None:
+    """What `observe` would find of a module's memory, from short runs with few of its equal blocks."""
+    _require_module(native, "memory is not followed inside it")
+    return of_torch.folded(native, request, place)
+
+
+def varied(native: Any, request: Request, sizes: Mapping[tuple[int, int], int]) -> Observation:
+    """What a fake forward pass of a module shows with other sizes of the inputs."""
+    _require_module(native, "it is not run with other sizes")
+    return of_torch.varied(native, request, sizes)
+
+
+def sizes(native: Any, request: Request) -> tuple[int | None, int | None]:
+    """The batch size and the sequence length that a module's inputs show, None for what they do not."""
+    _require_module(native, "it makes up batches of its own")
+    return of_torch.sizes(native, request)
+
+
+def values(native: Any) -> Mapping[str, Values | str]:
+    """How to read the values of each tensor of a module, or a few words on why that cannot be."""
+    if not isinstance(native, nn.Module):
+        raise UsageError(
+            "the weights of an engine are not read: they are packed for its kernels, or in other processes",
+            hint="pass the checkpoint's folder instead of the engine",
+        )
+    found = dict(of_torch.values(native))
+    for tensor in read(native).model.tensors:
+        if tensor.name in found and tensor.packing is not None:
+            found[tensor.name] = f"packed by vLLM ({tensor.packing.scheme})"
+    return found
+
+
+def in_training(native: Any) -> AbstractContextManager[None]:
+    """A module in training mode inside; afterwards each module is in the mode it was in."""
+    _require_module(native, "it does not train")
+    return of_torch.in_training(native)
+
+
+def unsaved(native: Any) -> frozenset[str]:
+    """The names of a module's tensors that a checkpoint of it does not have; an engine does not tell."""
+    return of_torch.unsaved(native) if isinstance(native, nn.Module) else frozenset()
+
+
+def _require_module(native: Any, reason: str) -> None:
+    if not isinstance(native, nn.Module):
+        raise UsageError(
+            f"this is a vLLM engine, and {reason}",
+            hint="pass the model itself, such as transformers builds it, or its configuration",
+        )
+
+
+def _is_a(native: object, *names: str) -> bool:
+    """Whether an object's class is one of vLLM's of these names, or is made of one."""
+    return any(cls.__name__ in names and cls.__module__.startswith("vllm.") for cls in type(native).__mro__)
+
+
+def _engine_of(native: Any) -> Any:
+    """The engine that answers."""
+    if _is_a(native, *_ASYNCHRONOUS):
+        raise UsageError(
+            f"{type(native).__name__} answers only inside an event loop of its own",
+            hint="start vllm.LLM with the same settings, or pass the model's folder with framework='vllm'",
+        )
+    engine = native if _is_a(native, "LLMEngine") else getattr(native, "llm_engine", None)
+    if engine is None:
+        raise TargetError("this LLM has no engine any more", hint="start it again")
+    return engine
+
+
+def _around(native: nn.Module, reading: Reading) -> tuple[Engine | None, tuple[Held, ...]]:
+    """What is known of the engine that a module was made for: how ranks divide its weights."""
+    if not reading.shards:
+        return None, ()
+    sizes = [(size, rank) for size, rank in _divisions(native) if size > 1]
+    size, rank = max(sizes, default=(1, 0))
+    engine = Engine(
+        version=version(), reached="in-process", rank=rank, tensor_parallel=size, shards=reading.shards
+    )
+    return engine, (Held(rank, reading.model, reading.shards),)
+
+
+def _divisions(native: nn.Module) -> Iterator[tuple[int, int]]:
+    """How many ranks each layer says divide it, and which of them this is."""
+    for module in native.modules():
+        size, rank = getattr(module, "tp_size", None), getattr(module, "tp_rank", None)
+        if type(size) is int and type(rank) is int:
+            yield size, rank
