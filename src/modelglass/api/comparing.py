@@ -6,19 +6,20 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from modelglass import targets
 from modelglass.api.building import is_built
 from modelglass.api.inspecting import completed, inspect
 from modelglass.api.making import Recipe, Subject, with_model
+from modelglass.api.serving import ENGINES, is_served
 from modelglass.api.showing import load
 from modelglass.errors import ForwardError, InputsError, UnknownTargetError, UsageError
 from modelglass.report import Report
 
 if TYPE_CHECKING:
     from modelglass.frameworks.request import Progress
-    from modelglass.report import Comparison
+    from modelglass.report import Comparison, Serving
 
 _REPORT, _COMPARISON = b'"modelglass-report"', b'"modelglass-comparison"'
 _HEAD = 256  # bytes of a file, in which a saved report says what it is
@@ -28,20 +29,27 @@ _Side = tuple[Report, frozenset[str] | None]  # with the buffers that its checkp
 
 def compare_structure(
     a: Any,
-    b: Any,
+    b: Any = None,
     *,
     inputs: Any = None,
     inputs_a: Any = None,
     inputs_b: Any = None,
+    framework_a: str | None = None,
+    framework_b: str | None = None,
+    serving: Serving | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
     """Which parts of two models are each other's counterparts, and where they differ.
 
-    Each is a module of any framework, code that builds one ("file.py::function"), a configuration, a
-    checkpoint, a saved report or a report. Frameworks' own ways are understood: layouts of convolutions,
+    Each is a module of any framework, an engine, code that builds one ("file.py::function"), a configuration,
+    a checkpoint, a saved report or a report. Frameworks' own ways are understood: layouts of convolutions,
     biases that are kept as their sum, statistics that are buffers here and parameters there, weights that are
     joined, stacked or packed. With inputs, both run, and what their modules give is compared, too; `inputs_a`
     and `inputs_b` are for models that take them in different shapes.
+
+    `framework_a` and `framework_b` say what a configuration is built with: "vllm" builds it as an engine
+    would, and `serving` says for how many ranks; the tensors of one rank are compared as those of the whole
+    model. Without `b`, the configuration is compared with itself, built with two frameworks.
 
     >>> import torch
     >>> a = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
@@ -52,11 +60,14 @@ def compare_structure(
     """
     from modelglass.analyses.comparison import compare
 
+    if b is None:
+        b = _again(a, framework_a, framework_b)
+    _check_serving(serving, framework_a, framework_b)
     given_a, given_b = (inputs if own is None else own for own in (inputs_a, inputs_b))
     with _called("a", shared=inputs_a is None and inputs is not None):
-        one, unsaved_a = _side(a, given_a, progress)
+        one, unsaved_a = _side(_Asked(a, given_a, framework_a, serving), progress)
     with _called("b", shared=inputs_b is None and inputs is not None):
-        other, unsaved_b = _side(b, given_b, progress)
+        other, unsaved_b = _side(_Asked(b, given_b, framework_b, serving), progress)
     return compare(
         one.model,
         other.model,
@@ -64,7 +75,37 @@ def compare_structure(
         unsaved_b=unsaved_b,
         checkpoint_a=one.checkpoint,
         checkpoint_b=other.checkpoint,
+        engine_a=one.engine,
+        engine_b=other.engine,
     )
+
+
+class _Asked(NamedTuple):
+    """One of the two, and how it is to be looked at."""
+
+    target: Any
+    inputs: Any
+    framework: str | None
+    serving: Serving | None
+
+
+def _again(a: Any, framework_a: str | None, framework_b: str | None) -> Any:
+    """What is compared with itself."""
+    if framework_a == framework_b:
+        raise UsageError(
+            "there is nothing to compare it with",
+            hint='give a second model, or framework_b="vllm" (--framework-b vllm) for the same '
+            "configuration as vLLM builds it",
+        )
+    return a
+
+
+def _check_serving(serving: Serving | None, *built: str | None) -> None:
+    if serving is not None and ENGINES not in built:
+        raise UsageError(
+            "how a model would be served is for a configuration that vLLM builds",
+            hint='say of which one: framework_a="vllm" or framework_b="vllm"',
+        )
 
 
 @contextmanager
@@ -78,31 +119,51 @@ def _called(side: str, *, shared: bool) -> Iterator[None]:
         raise type(cause)(f"of the two, {side} failed: {cause.problem}", hint=hint) from cause
 
 
-def _side(target: Any, inputs: Any, progress: Progress | None) -> _Side:
+def _side(asked: _Asked, progress: Progress | None) -> _Side:
     """What is known of one of the two."""
+    target, inputs, framework, _ = asked
     if isinstance(target, Report):
         _refuse_inputs(inputs, "this is a report", "give the model that it is of")
-        return target, None
+        return _of_framework(target, framework), None
     if isinstance(target, (str, os.PathLike)) and _holds(Path(target), _COMPARISON):
         text = f"{os.fspath(target)!r} is a comparison of two models, and no model"
         raise UnknownTargetError(text, hint="compare models; mg.load reads a comparison back")
-    if _is_file(target):
+    if _holds_report(target):
         name = repr(os.fspath(target))
-        if _holds(Path(target), _REPORT):
-            _refuse_inputs(inputs, f"{name} is a report", "give the model that it is of")
-            return load(target, Report), None
+        _refuse_inputs(inputs, f"{name} is a report", "give the model that it is of")
+        return _of_framework(load(target, Report), framework), None
+    if is_served(target, framework, None):
+        _refuse_inputs(inputs, "this is built as an engine would", "leave the framework out")
+        return inspect(target, framework=framework, serving=asked.serving, progress=progress), None
+    if _is_file(target):
         if os.path.lexists(target):
             hint = "give its config.json, or code that builds the model (file.py::function)"
-            _refuse_inputs(inputs, f"{name} is a checkpoint", hint)
-        return inspect(target, progress=progress), None
+            _refuse_inputs(inputs, f"{os.fspath(target)!r} is a checkpoint", hint)
+        return inspect(target, framework=framework, progress=progress), None
 
     def look(subject: Subject) -> _Side:
-        report = inspect(subject.native, subject.inputs, progress=progress)
+        report = inspect(subject.native, subject.inputs, framework=framework, progress=progress)
         subject.check(report)
-        return completed(report), subject.adapter.unsaved(subject.native)
+        unsaved = subject.adapter.unsaved(subject.native) if report.engine is None else None
+        return completed(report), unsaved
 
     recipe = Recipe(target=target, inputs=inputs, automatic=False, progress=progress)
     return with_model(recipe, look)
+
+
+def _of_framework(report: Report, framework: str | None) -> Report:
+    """A report, if it is of the framework that was asked for."""
+    found = report.model.source
+    if framework not in (None, found):
+        raise UsageError(
+            f"this is a report of a model of {found}, not of {framework}",
+            hint="leave the framework out, or give what the report is of",
+        )
+    return report
+
+
+def _holds_report(target: Any) -> bool:
+    return isinstance(target, (str, os.PathLike)) and _holds(Path(target), _REPORT)
 
 
 def _refuse_inputs(inputs: Any, what: str, hint: str) -> None:

@@ -25,13 +25,16 @@ from modelglass.renderers._units import known, shape_text
 from modelglass.report.codec import dumps
 
 if TYPE_CHECKING:
-    from modelglass.report.comparison import Compared, Comparison, Deviation, Pair, Standing
+    from modelglass.report.comparison import Compared, Comparison, Deviation, Pair, Standing, Term
 
 _COLUMNS = ("a", "b", "difference", "in a", "in b", "times")
-_NUMBERS = frozenset({"times"})
+_NUMBERS = frozenset({"times", "parameters"})
 _FLEXIBLE = {"a": 16, "b": 16, "difference": 20, "in a": 10, "in b": 10}
 _ALL = ("a", "b", "tensors in a", "tensors in b", "by", "differs")
 _ALL_FLEXIBLE = {"a": 16, "b": 16, "tensors in a": 10, "tensors in b": 10, "differs": 8}
+_TERMS = ("from a to b", "parameters", "tensors")
+_TERMS_FLEXIBLE = {"from a to b": 20, "tensors": 16}
+_MOST = 4  # names of tensors that are told of a term
 _EXPLAINED: tuple[tuple[Standing, str], ...] = (
     ("framework", "written in another way"),
     ("storage", "stored in another way"),
@@ -62,6 +65,8 @@ def render(comparison: Comparison, *, all: bool = False, width: int = 100, color
         sections.append("\n".join(wrapped(printable(first), width)))
     if all and comparison.pairs:
         sections.append(_everything(comparison, width, paint))
+    if comparison.reconciliation:
+        sections.append(_sum(comparison.reconciliation, width, paint))
     explained = [part for text in _explained(comparison) for part in wrapped(printable(text), width)]
     if explained:
         sections.append(paint("\n".join(explained), DIM))
@@ -83,6 +88,9 @@ def render_markdown(comparison: Comparison, *, all: bool = False) -> str:
     if all and comparison.pairs:
         lines += ["", *head(_ALL, _ALL, ())]
         lines += [line(map(markdown, _pair_cells(pair))) for pair in comparison.pairs]
+    if comparison.reconciliation:
+        lines += ["", *head(_TERMS, _TERMS, _NUMBERS)]
+        lines += [line(map(markdown, row)) for row in _terms(comparison.reconciliation)]
     for text in _explained(comparison):
         lines += ["", markdown(text)]
     if comparison.notes:
@@ -99,12 +107,17 @@ def _verdict(comparison: Comparison) -> str:
     a, b = comparison.a, comparison.b
     lined = f"{a.matched:,} of {a.tensors:,} tensors of a line up with {b.matched:,} of {b.tensors:,} of b"
     if comparison.same:
-        return f"same: {lined}"
+        exact = "; their parameters reconcile exactly" if _adds_up(comparison) else ""
+        return f"same: {lined}{exact}"
     count = sum(comparison.codes.values())
-    places = len(comparison.differing)
+    places = len(comparison.differing) or count
     found = "1 difference" if count == 1 else f"{count:,} differences"
     where = "" if places == count else f" in {places:,} place{'s' if places > 1 else ''}"
     return f"different: {found}{where}; {lined}"
+
+
+def _adds_up(comparison: Comparison) -> bool:
+    return bool(comparison.reconciliation and comparison.reconciled)
 
 
 def _facts(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
@@ -216,6 +229,38 @@ def _pair_cells(pair: Pair) -> list[str]:
     ]
     codes = dict.fromkeys(each.code for each in pair.deviations if each.standing == "different")
     return [*places, *shapes, pair.matched or _NONE, ", ".join(codes) or _NONE]
+
+
+def _sum(terms: Sequence[Term], width: int, paint: Paint) -> str:
+    """How the parameters of one become as many as those of the other."""
+    rows = [[printable(cell) for cell in row] for row in _terms(terms)]
+    table = Table(_TERMS, _TERMS, rows, numbers=_NUMBERS, flexible=_TERMS_FLEXIBLE)
+    return table.text(width, [_term_style(term) for term in terms], paint)
+
+
+def _term_style(term: Term) -> Style:
+    return lambda column: YELLOW if term.standing == "different" else None
+
+
+def _terms(terms: Sequence[Term]) -> Iterator[tuple[str, str, str]]:
+    for term in terms:
+        if term.code == "total":
+            yield term.text, f"{term.params:,}", ""
+        else:
+            names = _templates(term.tensors_b or term.tensors_a)
+            yield f"{term.code}: {term.text}", f"{term.params:+,}", names
+
+
+def _templates(names: Sequence[str]) -> str:
+    """Names of tensors; those of the members of a list once."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(_template(name), []).append(name)
+    told = [
+        each[0] if len(each) == 1 else f"{template} ({len(each):,} times)" for template, each in alike.items()
+    ]
+    more = len(told) - _MOST
+    return ", ".join([*told[:_MOST], *([f"{more:,} more"] if more > 0 else [])]) or _NONE
 
 
 def _explained(comparison: Comparison) -> Iterator[str]:

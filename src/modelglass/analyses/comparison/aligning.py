@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 
-from modelglass.analyses.comparison.joining import conform, joined, stack, stacks, unstacked
+from modelglass.analyses.comparison.joining import conform, joined, stack, stacks, told, unstacked
 from modelglass.analyses.comparison.likeness import (
     NEAR,
     are_leaves_alike,
@@ -24,11 +24,11 @@ from modelglass.analyses.comparison.spreading import opened, spread
 __all__ = ["aligned", "covered"]
 
 
-def aligned(a: Part, b: Part, sorts: Sorts) -> list[Match]:
-    """Every part with its counterpart, where there is one."""
+def aligned(a: Part, b: Part, sorts: Sorts, *, served: bool = False) -> list[Match]:
+    """Every part with its counterpart, where there is one; `served`: one of them is an engine's."""
     found = _Alignment(sorts)
     found.align(Match(a, b, "name"))
-    found.align_rest(a, b)
+    found.align_rest(a, b, served)
     for match in found.matches:
         match.a.met = match.b.met = True
         conform(match)
@@ -59,9 +59,10 @@ class _Alignment:
                 found = [match._replace(how="stacked") for match in found]
             waiting.extend(reversed(found))
 
-    def align_rest(self, a: Part, b: Part) -> None:
+    def align_rest(self, a: Part, b: Part, served: bool) -> None:
         """Weights that have found nobody below their parents, wherever they are."""
-        self.matches += Remainder(a, b, self.matches, self._alike, self._of_one_sort).found()
+        rest = Remainder(a, b, self.matches, self._alike, self._of_one_sort)
+        self.matches += rest.found(served=served)
 
     def _children(self, left: list[Part], right: list[Part]) -> list[Match]:
         """The children of two counterparts that are each other's counterparts."""
@@ -75,17 +76,21 @@ class _Alignment:
                 right.remove(match.b)
                 found.append(match)
 
+        def settle_joined(matches: Iterable[tuple[Match, Sequence[Part]]]) -> None:
+            for match, members in matches:
+                found.append(match)
+                for member in members:
+                    (left if member in left else right).remove(member)
+
         while True:
+            settle_joined(list(told(left, right, self._sorts)))
             settle(_by_name(left, right))
             settle(self._by_place(left, right))
             settle(self._of_one_sort([part for part in left if len(part.sorts) > 1], right, found))
             if not spread(left, right):
                 break
         settle(self._of_one_sort(left, right, found))
-        for match, members in joined(left, right, self._sorts):
-            found.append(match)
-            for member in members:
-                (left if member in left else right).remove(member)
+        settle_joined(joined(left, right, self._sorts))
         found += self._stacked(left, right, turned=False) + self._stacked(right, left, turned=True)
         settle(self._by_likeness(left, right))
         return found

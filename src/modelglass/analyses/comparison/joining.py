@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 from math import prod
@@ -84,6 +84,31 @@ def _over(slots: Sequence[Slot], first: Slot) -> Slot:
     return Slot(names=names, shape=shape, own_shape=shape, tensor=first.tensor)
 
 
+def told(left: Sequence[Part], right: Sequence[Part], sorts: Sorts) -> Iterator[tuple[Match, Sequence[Part]]]:
+    """Each part that says of which it is made up, with those of the other side that are called so."""
+    for ones, others, turned in ((left, right, False), (right, left, True)):
+        named = {part.token: part for part in others if part.weighs and part.is_leaf and part.slots}
+        for one in ones:
+            weight = one.slots.get("weight")
+            names = () if weight is None else weight.pieces
+            if len(set(names)) < 2 or one.token in named or not named.keys() >= set(names):
+                continue
+            members = [named.pop(name) for name in dict.fromkeys(names)]
+            whole = _filled(_joined(members, one), members, one)
+            describe(whole, sorts)
+            yield (Match(whole, one, "joined") if turned else Match(one, whole, "joined")), [one, *members]
+
+
+def is_made_up(one: Part, others: Iterable[Part]) -> bool:
+    """Whether some of the other side together make up a part."""
+    several = [part for part in others if _is_matrix(part)]
+    if not _is_matrix(one) or len(several) < 2:
+        return False
+    named = {part.token for part in several}
+    pieces = set(one.slots["weight"].pieces)
+    return (len(pieces) > 1 and named >= pieces) or _members(one, several) is not None
+
+
 def joined(
     left: Sequence[Part], right: Sequence[Part], sorts: Sorts
 ) -> Iterator[tuple[Match, Sequence[Part]]]:
@@ -138,6 +163,7 @@ def _make_up(shapes: Sequence[Shape], whole: Shape) -> bool:
         _beside_each_other(shapes, whole)
         or (len(whole) == 3 and _beside_each_other(shapes, exchanged))
         or _by_heads(shapes, whole)
+        or _one_below_the_other(shapes, whole)
     )
 
 
@@ -156,22 +182,44 @@ def _by_heads(shapes: Sequence[Shape], whole: Shape) -> bool:
     return all(whole[1] in shape[1:] for shape in shapes) and not whole[0] % shapes[0][0]
 
 
+def _one_below_the_other(shapes: Sequence[Shape], whole: Shape) -> bool:
+    """Whether each has the matrices of all experts one below the other, of which the whole has a stack."""
+    if len(whole) != 3 or any(len(shape) != 2 for shape in shapes):
+        return False
+    experts, width = whole[0], whole[2]
+    return all(shape[1] == width and not shape[0] % experts for shape in shapes)
+
+
 def _joined(members: Sequence[Part], one: Part) -> Part:
     first = members[0]
     path = first.path.rpartition(".")[0]
     made = Part(token=one.token, path=path, order=first.order, type=first.type, kind=first.kind)
     for role in dict.fromkeys(role for part in members for role in part.slots):
         slots = [part.slots[role] for part in members if role in part.slots]
-        shape = _shape(one) if role == "weight" else _in_a_row([slot.shape for slot in slots])
+        fits = role == "weight" and _make_up([_shape(part) for part in members], _shape(one))
+        shape = _shape(one) if fits else _in_a_row([slot.shape for slot in slots], matrix=role == "weight")
         names = tuple(name for slot in slots for name in slot.names)
         made.slots[role] = Slot(names=names, shape=shape, own_shape=shape, tensor=slots[0].tensor)
     return made
 
 
-def _in_a_row(shapes: Sequence[Shape | None]) -> Shape | None:
-    """The shape of biases one after the other, along their last dimension."""
+def _filled(whole: Part, members: Sequence[Part], one: Part) -> Part:
+    """The joined part, as long as the other's bias where that has zeros for members without a bias."""
+    bias, own = whole.slots.get("bias"), one.slots.get("bias")
+    without = tuple(part.token for part in members if "bias" not in part.slots)
+    rows = sum(_shape(part)[0] for part in members if _shape(part))
+    if bias is not None and own is not None and without and own.shape == (rows,):
+        whole.slots["bias"] = replace(bias, shape=own.shape, filled=without)
+    return whole
+
+
+def _in_a_row(shapes: Sequence[Shape | None], *, matrix: bool) -> Shape | None:
+    """The shape of biases one after the other, or of matrices one below the other."""
     known = [shape for shape in shapes if shape]
-    return (*known[0][:-1], sum(shape[-1] for shape in known)) if known else None
+    if not known:
+        return None
+    at = len(known[0]) - 1 - matrix
+    return (*known[0][:at], sum(shape[at] for shape in known), *known[0][at + 1 :])
 
 
 def conform(match: Match) -> None:

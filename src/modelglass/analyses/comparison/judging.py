@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Mapping
+from math import prod
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from modelglass.analyses.comparison import conventions, layouts, settings
 from modelglass.analyses.comparison.conventions import IDLE, STATISTICS
@@ -13,20 +14,27 @@ from modelglass.report.comparison import Deviation, TensorPair
 if TYPE_CHECKING:
     from modelglass.analyses.comparison.parts import Match, Part, Slot
     from modelglass.analyses.comparison.settings import Setting
+    from modelglass.report import Shape, Shard
     from modelglass.report.comparison import Standing
 
+# On each side, the names of tensors whose parts have counterparts.
+Met: TypeAlias = tuple[Collection[str], Collection[str]]
+
+_PLAIN = ("weight", "bias", "qweight", "weight_packed")  # names of tensors that say nothing of their layer
 _SUM = "one keeps the parts (two biases), the other their sum"
 _FOLDED = "one keeps the parts of the weights, the other what they make"
 
 
-def judged(match: Match, sides: Sides) -> tuple[tuple[TensorPair, ...], tuple[Deviation, ...]]:
+def judged(
+    match: Match, sides: Sides, met: Met = (frozenset(), frozenset())
+) -> tuple[tuple[TensorPair, ...], tuple[Deviation, ...]]:
     """The tensors of two counterparts in pairs, and everything in which they differ."""
     pairs: list[TensorPair] = []
     found: list[Deviation] = []
     for one, other in slot_pairs(match.a, match.b):
         if one is not None and other is not None:
             pairs.append(_tensor_pair(one, other))
-            found += _of_slots(match, one, other, sides)
+            found += _of_slots(match, one, other, sides, met)
         else:
             found.append(_lone(one, other))
     found += _of_parts(match, sides)
@@ -59,12 +67,14 @@ def _tensor_pair(one: Slot, other: Slot) -> TensorPair:
     )
 
 
-def _of_slots(match: Match, one: Slot, other: Slot, sides: Sides) -> Iterator[Deviation]:
+def _of_slots(match: Match, one: Slot, other: Slot, sides: Sides, met: Met) -> Iterator[Deviation]:
     yield from _of_shapes(match, one, other, sides)
     yield from _of_storage(one, other)
+    yield from _of_padding(one, other, sides)
+    yield from _of_zeros(one, other)
     if sides.live:
-        yield from _of_training(one, other)
-        yield from _of_ties(one, other)
+        yield from _of_training(one, other, sides)
+        yield from _of_ties(one, other, sides, met)
     several, single = sorted((one.names, other.names), key=len, reverse=True)
     if match.how not in ("joined", "stacked") and len(several) > 1 and len(single) == 1:
         yield _deviation("folded", "framework", _FOLDED if "weight" in several[0] else _SUM, one, other)
@@ -108,7 +118,37 @@ def _family(dtype: str) -> str:
     return "whole" if "int" in dtype else dtype
 
 
-def _of_training(one: Slot, other: Slot) -> Iterator[Deviation]:
+def _of_padding(one: Slot, other: Slot, sides: Sides) -> Iterator[Deviation]:
+    """Elements that an engine adds so that sizes suit it, and that stand for nothing."""
+    for slot, side, of_a in ((one, sides.a, True), (other, sides.b, False)):
+        for name in slot.names:
+            shard = side.shards.get(name)
+            if shard is None or not shard.padding or slot.tied is not None:
+                continue
+            text = _padding(shard, side.held.get(name))
+            words = (f"{shard.padding:,}", "") if of_a else ("", f"{shard.padding:,}")
+            yield _deviation("padding", "framework", text, one, other, *words)
+
+
+def _of_zeros(one: Slot, other: Slot) -> Iterator[Deviation]:
+    """Zeros of a joined bias, in place of biases that some of the parts do not have."""
+    for slot, where in ((one, "b"), (other, "a")):
+        if slot.filled:
+            text = f"{where} has zeros for {', '.join(slot.filled)}, which has no bias"
+            yield _deviation("zeros", "framework", text, one, other)
+
+
+def _padding(shard: Shard, held: Shape | None) -> str:
+    """How many rows are added, and to how many."""
+    rows, rest = divmod(shard.padding, prod(shard.whole[1:]))
+    if held is None or rest or held[1:] != shard.whole[1:]:
+        return f"{shard.padding:,} elements of padding"
+    what = "row" if rows == 1 else "rows"
+    summed = f"{held[0]:,} = {held[0] - rows:,} + {rows:,}"
+    return f"{rows:,} {what} of padding: {summed} ({shard.padding:,} elements)"
+
+
+def _of_training(one: Slot, other: Slot, sides: Sides) -> Iterator[Deviation]:
     left, right = one.tensor, other.tensor
     if "buffer" in (left.kind, right.kind) and left.kind != right.kind:
         text = "one framework keeps it as a buffer, the other among the parameters"
@@ -116,13 +156,20 @@ def _of_training(one: Slot, other: Slot) -> Iterator[Deviation]:
         return
     if left.trainable == right.trainable or None in (left.trainable, right.trainable):
         return
+    if sides.served:
+        return  # an engine trains nothing
     words = ["trains" if each.trainable else "frozen" for each in (left, right)]
     packed = left.packing is not None or right.packing is not None
     text = "packed weights do not train" if packed else "it trains in one and is frozen in the other"
     yield _deviation("trainable", "storage" if packed else "different", text, one, other, *words)
 
 
-def _of_ties(one: Slot, other: Slot) -> Iterator[Deviation]:
+def _of_ties(one: Slot, other: Slot, sides: Sides, met: Met) -> Iterator[Deviation]:
+    if any(
+        side.served and slot.tied is not None and slot.tied not in names
+        for slot, side, names in zip((one, other), sides, met, strict=True)
+    ):
+        return  # an engine has another name for the same memory, and the other model has no such thing
     if (one.tied is None) != (other.tied is None):
         words = [f"is {slot.tied}" if slot.tied else "its own" for slot in (one, other)]
         text = "it shares its memory in one and has its own in the other"
@@ -145,8 +192,7 @@ def _lone(one: Slot | None, other: Slot | None) -> Deviation:
 def _of_parts(match: Match, sides: Sides) -> Iterator[Deviation]:
     a, b = match.a, match.b
     if match.how == "joined":
-        text = "weights that are apart in one are joined in the other"
-        yield Deviation(code="joined", standing="framework", text=text)
+        yield Deviation(code="joined", standing="framework", text=_joined(a, b))
     elif match.how == "stacked" and (a.slots or b.slots):
         text = "weights that are apart in one are stacked in the other"
         yield Deviation(code="stacked", standing="framework", text=text)
@@ -164,6 +210,21 @@ def _of_parts(match: Match, sides: Sides) -> Iterator[Deviation]:
         yield Deviation(
             code="buffer", standing="framework", text=text, tensor_a=a.counter, tensor_b=b.counter
         )
+
+
+def _joined(a: Part, b: Part) -> str:
+    """Which weights are apart in one and lie side by side in the other."""
+    left, right = _called(a), _called(b)
+    apart, whole, where, there = (left, right, "a", "b") if len(left) > 1 else (right, left, "b", "a")
+    return f"{', '.join(apart)} of {where} are joined in {', '.join(whole)} of {there}"
+
+
+def _called(part: Part) -> list[str]:
+    """What the layers are called whose weights a part has, each name once."""
+    names = [name.split(".") for slot in part.slots.values() for name in slot.names]
+    return list(
+        dict.fromkeys(each[-2] if len(each) > 1 and each[-1] in _PLAIN else each[-1] for each in names)
+    )
 
 
 def _are_comparable(one: str | None, other: str | None) -> bool:

@@ -33,7 +33,11 @@ def verdict(match: Match, one: Slot, other: Slot, sides: Sides) -> Verdict:
         return _of_file(match, one, sides.a, other, match.b, sides.b)
     if one.shape == other.shape:
         return "same" if one.own_shape == other.own_shape else "turned"
-    if _are_experts(match) and _by_matrix(one.shape, other.shape):
+    if (_are_experts(match) or sides.served) and _by_matrix(one.shape, other.shape):
+        return "turned"
+    if _is_vector(one) and _is_vector(other) and one.numel == other.numel:
+        return "turned"  # written with dimensions of 1 by one of them
+    if sides.served and are_one_below_the_other(one.shape, other.shape):
         return "turned"
     return "left" if one.own_shape == other.own_shape else "other"
 
@@ -103,6 +107,19 @@ def _are_experts(match: Match) -> bool:
     return not any(conventions.is_convolution(part.kind) for part in parts) and any(
         part.type for part in parts
     )
+
+
+def _is_vector(slot: Slot) -> bool:
+    return sum(size > 1 for size in slot.shape or ()) == 1
+
+
+def are_one_below_the_other(one: Shape | None, other: Shape | None) -> bool:
+    """Whether one is a stack of matrices, and the other has them one below the other, turned or not."""
+    stack, flat = sorted((one or (), other or ()), key=len, reverse=True)
+    if (len(stack), len(flat)) != (3, 2):
+        return False
+    experts, rows, columns = stack
+    return flat in ((experts * rows, columns), (experts * columns, rows))
 
 
 def _by_matrix(one: Shape | None, other: Shape | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
 from modelglass.report import Note
@@ -11,15 +11,15 @@ from modelglass.report.comparison import Deviation, Pair
 if TYPE_CHECKING:
     from modelglass.analyses.comparison.judging import Sides
     from modelglass.analyses.comparison.parts import Match, Part, Slot
+    from modelglass.analyses.comparison.sides import Side
+    from modelglass.report import Engine
 
 # Layers that do nothing to what an inspected model computes.
 _IDLE = ("Dropout", "Identity", "DropPath")
 _FEW = 0.1  # of its weights: what may have found a counterpart of a member of a list that is missing
 
 
-def lone(
-    root: Part, met: Set[str], *, of_a: bool, unsaved: Collection[str] | None
-) -> Iterator[tuple[Part, Pair]]:
+def lone(root: Part, met: Set[str], *, of_a: bool, side: Side) -> Iterator[tuple[Part, Pair]]:
     """The largest parts nothing of which has a counterpart: a missing block is one, not all its layers."""
     state = _states(root, met)
     waiting = [root]
@@ -29,7 +29,7 @@ def lone(
         constants = [slot for slot in part.slots.values() if slot.constant]
         if constants:
             if not met >= set(constants[0].names):
-                yield part, _constant_pair(constants[0], of_a, unsaved)
+                yield part, _constant_pair(constants[0], of_a, side)
         elif missing and part is not root and (not some or _is_mostly_missing(part, met)):
             yield part, _lone_pair(part.below(), of_a, met)
             continue
@@ -54,12 +54,16 @@ def _states(root: Part, met: Set[str]) -> dict[int, tuple[bool, bool]]:
     return found
 
 
-def _constant_pair(slot: Slot, of_a: bool, unsaved: Collection[str] | None) -> Pair:
+def _constant_pair(slot: Slot, of_a: bool, side: Side) -> Pair:
     """A buffer without a counterpart: the other may compute it, unless it is stored with the weights."""
     name = slot.names[0]
-    stored = unsaved is not None and name not in unsaved
+    stored = side.unsaved is not None and name not in side.unsaved
     code = "buffer" if not stored else "missing-in-b" if of_a else "extra-in-b"
-    text = "a stored buffer without a counterpart" if stored else "a constant that the other may compute"
+    text = "a constant that the other may compute"
+    if stored:
+        text = "a stored buffer without a counterpart"
+    elif side.served:
+        text = "a constant that only the engine keeps"
     deviation = Deviation(
         code=code,
         standing="different" if stored else "framework",
@@ -163,6 +167,17 @@ def weightless(root_a: Part, root_b: Part, matches: Sequence[Match], sides: Side
                 where=tuple(part.path for part in found),
                 details=tuple(part.type for part in found),
             )
+
+
+def in_stages(name: str, engine: Engine | None) -> Iterator[Note]:
+    """That a rank holds some layers of a model, and other ranks the others."""
+    if engine is not None and engine.pipeline_parallel > 1:
+        yield Note(
+            code="stage",
+            text=f"{name} is one of {engine.pipeline_parallel} stages of a pipeline; others hold the layers "
+            "that it has not",
+            severity="warning",
+        )
 
 
 def _is_layer(part: Part) -> bool:

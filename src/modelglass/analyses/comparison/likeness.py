@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from modelglass.analyses.comparison.conventions import sense
 from modelglass.analyses.comparison.joining import stacks
+from modelglass.analyses.comparison.layouts import are_one_below_the_other
 from modelglass.analyses.comparison.parts import Part
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ def _likeness_of_leaves(a: Part, b: Part) -> float:
     one, other = a.slots.get("weight"), b.slots.get("weight")
     if one is None or other is None or one.shape is None or other.shape is None:
         return LEAST if a.slots.keys() & b.slots.keys() else 0.0
+    if are_one_below_the_other(one.shape, other.shape):
+        return LEAST + (0.05 if say_the_same(a, b) else 0.0)
     if len(one.shape) != len(other.shape) or not 1 / _FAR <= (one.numel + 1) / (other.numel + 1) <= _FAR:
         return 0.0
     equal = sum(x == y for x, y in zip(one.shape, other.shape, strict=True)) / max(1, len(one.shape))

@@ -40,6 +40,8 @@ class Slot:
     tensor: Tensor  # the first that holds it
     tied: str | None = None  # the name under which the same memory was met before
     constant: bool = False  # a buffer, which holds no weights
+    pieces: tuple[str, ...] = ()  # names of the weights that lie side by side in it, where they are told
+    filled: tuple[str, ...] = ()  # of those, the ones that have no bias, for which the other keeps zeros
 
     @property
     def numel(self) -> int:
@@ -106,9 +108,18 @@ class Sorts:
         return self._numbers.setdefault(thing, len(self._numbers) + 1)
 
 
-def parts(model: Model, sorts: Sorts) -> Part:
-    """The tree of a model's parts."""
-    tree = _Tree(model)
+def parts(
+    model: Model,
+    sorts: Sorts,
+    pieces: Mapping[str, tuple[str, ...]] | None = None,
+    homes: Mapping[str, str] | None = None,
+) -> Part:
+    """The tree of a model's parts.
+
+    `pieces` are, by tensor, the names of those that are joined in it, and `homes`, by path of a module,
+    another path of it at which it is put.
+    """
+    tree = _Tree(model, pieces or {}, homes or {})
     for module in model.modules:
         tree.add(module)
     tree.sort_lists()
@@ -145,8 +156,10 @@ def _rough(shape: Shape | None) -> Shape:
 class _Tree:
     """The tree while it is made."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, pieces: Mapping[str, tuple[str, ...]], homes: Mapping[str, str]) -> None:
         self.source = model.source
+        self._pieces = pieces
+        self._homes = homes
         self.is_live = model.source in LIVE and any(module.type for module in model.modules)
         self.root = Part(token="", path="", order=0)
         self.made = [self.root]
@@ -171,7 +184,7 @@ class _Tree:
             return
         if "parametrizations" in steps and all(name.endswith(("._u", "._v")) for name in self._held[place]):
             return
-        part = self._part(steps)
+        part = self._part(self._moved(steps) if self._homes else steps)
         part.path, part.type, part.config = place, module.type, module.config
         part.kind, part.sure = conventions.kind_of(module, self.source)
         own = {name: self._tensors[name] for name in self._held[place]}
@@ -183,6 +196,14 @@ class _Tree:
         fold_recurrent(part)
         if part.slots.keys() & {"in_proj_weight", "in_proj_bias"}:
             self._split_attention(part)
+
+    def _moved(self, steps: list[str]) -> list[str]:
+        """The steps to where a module is put, with all that it is in."""
+        for count in range(len(steps), 0, -1):
+            home = self._homes.get(".".join(steps[:count]))
+            if home is not None:
+                return self._moved([*home.split("."), *steps[count:]])
+        return steps
 
     def sort_lists(self) -> None:
         """Bring members of lists into the order of their numbers, in which files do not always have them."""
@@ -269,13 +290,15 @@ class _Tree:
             )
 
     def _slot(self, tensor: Tensor, name: str, part: Part | None = None, role: str = "") -> Slot:
-        first = self._first.setdefault(tensor.storage, name)
+        # A buffer that looks at the memory of a weight shares nothing that would count twice.
+        first = name if tensor.kind == "buffer" else self._first.setdefault(tensor.storage, name)
         shape = logical_shape(tensor)
         own = shape
         if part is not None and role == "weight" and shape is not None:
             shape = conventions.torch_shape(shape, kind=part.kind, source=self.source, config=part.config)
         tied = first if first != name and self.is_live else None
-        return Slot(names=(name,), shape=shape, own_shape=own, tensor=tensor, tied=tied)
+        pieces = self._pieces.get(name, ())
+        return Slot(names=(name,), shape=shape, own_shape=own, tensor=tensor, tied=tied, pieces=pieces)
 
     def _split_attention(self, part: Part) -> None:
         """Queries, keys and values as three parts, where they are one tensor that is known to be three."""

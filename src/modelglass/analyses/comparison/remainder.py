@@ -36,7 +36,7 @@ class Remainder:
         self._likeness = likeness
         self._of_one_sort = of_one_sort
 
-    def found(self) -> list[Match]:
+    def found(self, *, served: bool) -> list[Match]:
         """The counterparts of what has found nobody so far."""
         if not all(self._apart):
             return []
@@ -44,6 +44,8 @@ class Remainder:
         self._vectors()
         self._namesakes()
         self._shared()
+        if served:
+            self._kept()
         return self._matches[self._before :]
 
     @cached_property
@@ -115,6 +117,18 @@ class Remainder:
                 if tied and _is_apart(part, met) and lone.get(own_sort(part)):
                     other = lone[own_sort(part)].pop(0)
                     self._add([Match(part, other, "shape") if lone_side else Match(other, part, "shape")])
+
+    def _kept(self) -> None:
+        """Buffers that an engine keeps among its parameters: the only ones of their shape in a block."""
+        met_a, met_b = covered(self._matches)
+        rows = self._homes.by_block(part for part in self._apart[0] if _is_apart(part, met_a))
+        columns = self._homes.by_block(part for part in self._apart[1] if _is_apart(part, met_b))
+        for block in [block for block in rows if block in columns]:
+            left, right = (_by_shape(parts[block]) for parts in (rows, columns))
+            for shape in [shape for shape in left if len(left[shape]) == len(right.get(shape, ())) == 1]:
+                a, b = left[shape][0], right[shape][0]
+                if _is_constant(a) != _is_constant(b):
+                    self._add([Match(a, b, "shape")])
 
     def _namesakes(self) -> None:
         met_a, met_b = covered(self._matches)
@@ -210,6 +224,20 @@ def _is_lone(part: Part, met: set[str]) -> bool:
 def _is_apart(part: Part, met: set[str]) -> bool:
     """Whether a part holds anything that has found nobody."""
     return any(not met.issuperset(slot.names) for slot in part.slots.values())
+
+
+def _by_shape(parts: Iterable[Part]) -> dict[object, list[Part]]:
+    """Parts with a weight of several elements, or a buffer, that is not shared, by its shape."""
+    found: dict[object, list[Part]] = defaultdict(list)
+    for part in parts:
+        slots = list(part.slots.values())
+        if len(slots) == 1 and slots[0].numel > 1 and slots[0].tied is None:
+            found[slots[0].shape].append(part)
+    return found
+
+
+def _is_constant(part: Part) -> bool:
+    return all(slot.constant for slot in part.slots.values())
 
 
 def _signature(part: Part) -> object:

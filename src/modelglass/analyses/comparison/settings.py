@@ -62,11 +62,14 @@ _HEADS = {
     "num_kv_heads": ("num_key_value_heads", "n_kv_heads", "num_kv_heads", "n_kv_head", "n_head_kv"),
     "head_dim": ("head_dim", "head_size", "dim_head", "attention_head_size"),
 }
+# What an engine's layers call them, whatever a rank has of them.
+_ALL_HEADS = {"num_heads": ("total_num_heads",), "num_kv_heads": ("total_num_kv_heads",)}
 _OF_HEADS = frozenset(key for keys in _HEADS.values() for key in keys)
 # What tells where a module stands, how it is kept or is trained, and what other settings or shapes tell, too.
 _ASIDE = re.compile(
-    r"(layer_?|block_?)?(idx|index|id|number|num)|name|name_or_path|inplace|device|dtype|training"
-    r"|gradient_checkpointing|activation_relu_or_gelu|bits|group_size|drop_prob|drop_path"
+    r"(layer_?|block_?)?(idx|index|id|number|num)|name|layer_name|prefix|name_or_path|inplace|device|dtype"
+    r"|training|gradient_checkpointing|activation_relu_or_gelu|bits|group_size|quant_config|quant_method"
+    r"|drop_prob|drop_path"
 )
 
 
@@ -153,19 +156,25 @@ def unequal(one: Mapping[str, Any], other: Mapping[str, Any], *, akin: bool = Tr
             yield Setting(name, a, b)
 
 
-def of_heads(a: Part, b: Part) -> Iterator[Setting]:
-    """How many heads two attentions of any class have, or else of what size: the first that differs."""
-    yield from list(unequal(_heads(a), _heads(b)))[:1]
+def of_heads(a: Part, b: Part, *, divided: tuple[bool, bool] = (False, False)) -> Iterator[Setting]:
+    """How many heads two attentions of any class have, or else of what size: the first that differs.
+
+    `divided`: each rank has a share of them, and tells of that as if it were all.
+    """
+    yield from list(unequal(_heads(a, divided[0]), _heads(b, divided[1])))[:1]
 
 
-def _heads(part: Part) -> dict[str, int]:
+def _heads(part: Part, divided: bool) -> dict[str, int]:
     """Numbers of heads, where a part tells them, or the size of a head and what the heads give together."""
-    parts = [part, *(child for child in part.children.values() if not child.is_leaf)]
-    teller = next((each for each in parts if _OF_HEADS & each.config.keys()), None)
-    if teller is None:
-        return {}
+    below = [each for each in part.children.values() if not each.is_leaf and _OF_HEADS & each.config.keys()]
+    tellers = [part] if _OF_HEADS & part.config.keys() else below
+    if len(tellers) != 1:
+        return {}  # of several, nothing says which one is the other's counterpart
+    teller = tellers[0]
     found = {}
-    for name, keys in _HEADS.items():
+    for name, own in _HEADS.items():
+        whole = _ALL_HEADS.get(name, ())
+        keys = (whole or own) if divided else (*whole, *own)
         value = next((teller.config[key] for key in keys if type(teller.config.get(key)) is int), None)
         if value:
             found[name] = value

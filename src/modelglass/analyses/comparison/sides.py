@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from modelglass.analyses.comparison.conventions import LIVE, MEMBERS
+from modelglass.analyses.comparison.parts import logical_shape
 
 if TYPE_CHECKING:
-    from modelglass.report import Checkpoint, Model
+    from modelglass.report import Checkpoint, Engine, Model, Shape, Shard
 
 STORED = "file"  # the source of parts that were read from files, whatever wrote them
 _WRITERS = {"pt": "torch", "mlx": "mlx"}
+_WRITTEN_IN = {"vllm": "torch"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,10 @@ class Side:
     unsaved: frozenset[str] | None = None  # buffers that are never stored; None: nobody knows
     types: Mapping[str, str] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
+    shards: Mapping[str, Shard] = field(default_factory=dict)  # of an engine's tensors
+    held: Mapping[str, Shape | None] = field(default_factory=dict)  # of those, what the rank has
+    served: bool = False  # by an engine, which trains nothing
+    rank: str = ""  # of several, which one it is: each has a share of the heads
 
 
 class Sides(NamedTuple):
@@ -42,17 +48,43 @@ class Sides(NamedTuple):
         """Whether both know which tensors train and which share memory."""
         return all(side.source in LIVE for side in self)
 
+    @property
+    def served(self) -> bool:
+        """Whether one of them is an engine's."""
+        return any(side.served for side in self)
 
-def side(model: Model, unsaved: Collection[str] | None, checkpoint: Checkpoint | None) -> Side:
+
+def side(
+    model: Model,
+    unsaved: Collection[str] | None,
+    checkpoint: Checkpoint | None,
+    engine: Engine | None = None,
+) -> Side:
     """What is known of a model beyond its parts."""
     if checkpoint is not None:
         return Side(source=STORED, stored=True, layout=_layout(checkpoint))
+    shards = {} if engine is None else engine.shards
     return Side(
-        source=model.source,
+        source=written_in(model.source),
         unsaved=None if unsaved is None else frozenset(unsaved),
         types=_types(model),
         aliases={alias: module.path for module in model.modules for alias in module.aliases},
+        shards=shards,
+        held={tensor.name: logical_shape(tensor) for tensor in model.tensors if tensor.name in shards},
+        served=engine is not None or model.source in _WRITTEN_IN,
+        rank=_rank(engine),
     )
+
+
+def _rank(engine: Engine | None) -> str:
+    if engine is None or engine.tensor_parallel == 1:
+        return ""
+    return f", rank {engine.rank} of {engine.tensor_parallel}"
+
+
+def written_in(source: str) -> str:
+    """The framework whose layers and layouts a model has: an engine's modules are those of another one."""
+    return _WRITTEN_IN.get(source, source)
 
 
 def _types(model: Model) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
+from modelglass.analyses.comparison.joining import is_made_up
 from modelglass.analyses.comparison.likeness import LEAST, is_list, likeness
 from modelglass.analyses.comparison.parts import Part
 
@@ -14,7 +15,7 @@ _MOST = 0.5  # of the members of lists, that must be in the one list that has th
 def opened(a: Part, b: Part) -> tuple[Part, Part]:
     """What is inside of parts that only wrap one other part, where their counterpart has no such wrapper."""
     while True:
-        inner_a, inner_b = _only_child(a), _only_child(b)
+        inner_a, inner_b = _only_child(a, b), _only_child(b, a)
         if inner_a is not None and inner_b is not None:
             return a, b
         if inner_a is not None and (b.slots or not _is_member(inner_a, b)):
@@ -42,16 +43,20 @@ def _is_member(inner: Part, other: Part) -> bool:
     return inner.token.isdecimal() and any(token.isdecimal() for token in other.children)
 
 
-def _only_child(part: Part) -> Part | None:
+def _only_child(part: Part, other: Part) -> Part | None:
+    """What a part wraps; None where it is more, or what several parts of the other make up."""
     children = [child for child in part.children.values() if child.weighs]
-    return children[0] if len(children) == 1 and not part.slots else None
+    if len(children) != 1 or part.slots or is_made_up(children[0], other.children.values()):
+        return None
+    return children[0]
 
 
 def _spread_wrapper(parts: list[Part], others: Sequence[Part]) -> bool:
     """Replace a wrapper by what is in it, where the other model has most of that without a wrapper."""
     names = {part.token: part for part in others if not part.token.isdecimal()}
+    pieces = {name for part in others for slot in part.slots.values() for name in slot.pieces}
     sorts = {part.sort for part in others if len(part.sorts) > 1}
-    shares = [0.0 if part.slots else _share(part, names, sorts) for part in parts]
+    shares = [0.0 if part.slots else _share(part, names, pieces, sorts) for part in parts]
     best = max(shares, default=0.0)
     if best < LEAST:
         return False
@@ -59,10 +64,14 @@ def _spread_wrapper(parts: list[Part], others: Sequence[Part]) -> bool:
     return True
 
 
-def _share(part: Part, names: Mapping[str, Part], sorts: Collection[int]) -> float:
+def _share(part: Part, names: Mapping[str, Part], pieces: Collection[str], sorts: Collection[int]) -> float:
     """Of what is in a part, how much the other model has under the same name or of the same shapes."""
     children = [child for child in part.children.values() if child.weighs]
-    known = [child for child in children if child.sort in sorts or _has_namesake(child, names)]
+    known = [
+        child
+        for child in children
+        if child.sort in sorts or child.token in pieces or _has_namesake(child, names)
+    ]
     return len(known) / len(children) if children else 0.0
 
 

@@ -20,6 +20,7 @@ class Told:
 
     def __init__(self, pairs: Sequence[Pair], alone: Sequence[Pair], sides: Sides) -> None:
         self._sides = sides
+        self._divided = bool(sides.a.rank), bool(sides.b.rank)
         self._broken: set[tuple[str, str]] = set()
         self._reshaped: set[str] = set()
         self._settings: dict[str, set[tuple[str, str]]] = defaultdict(set)
@@ -36,8 +37,9 @@ class Told:
         a, b = match.a, match.b
         if match.how in ("joined", "stacked") or not (a.type and b.type) or _are_unlike(a, b):
             return
-        found = [] if a.path in self._reshaped else list(settings.of_heads(a, b))
+        found = [] if a.path in self._reshaped else list(settings.of_heads(a, b, divided=self._divided))
         whole = ("a", a.path) not in self._broken and ("b", b.path) not in self._broken
+        whole = whole and self._sides.a.rank == self._sides.b.rank  # else each rank tells of its share
         if whole and self._sides.a.types.get(a.path) == self._sides.b.types.get(b.path):
             found += settings.of_one_class(a, b)
         for deviation in map(of_setting, found):
