@@ -34,12 +34,13 @@ if TYPE_CHECKING:
     from modelglass.doors.unique_modules import extract_pytorch_ops, extract_unique_modules
     from modelglass.errors import InspectError
     from modelglass.frameworks.request import Inputs
-    from modelglass.report import Comparison, Fit, Flow, Report, Scan, WhatIf
+    from modelglass.report import Comparison, Engine, Fit, Flow, Report, Scan, Serving, WhatIf
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Comparison": "modelglass.report",
+    "Engine": "modelglass.report",
     "Fit": "modelglass.report",
     "Flow": "modelglass.report",
     "Inputs": "modelglass.frameworks.request",
@@ -49,6 +50,7 @@ _HOMES = {
     "ModelSummary": "modelglass.api",
     "Report": "modelglass.report",
     "Scan": "modelglass.report",
+    "Serving": "modelglass.report",
     "WhatIf": "modelglass.report",
     "compare_structure": "modelglass.api",
     "dump_model_info": "modelglass.doors.dump_model_info",
@@ -73,6 +75,7 @@ _HOMES = {
 
 __all__ = [
     "Comparison",
+    "Engine",
     "Fit",
     "Flow",
     "Inputs",
@@ -82,6 +85,7 @@ __all__ = [
     "ModelSummary",
     "Report",
     "Scan",
+    "Serving",
     "WhatIf",
     "__version__",
     "compare_structure",

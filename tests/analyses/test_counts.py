@@ -46,6 +46,7 @@ def routed(config: dict[str, int], *, router: dict[str, int] | None = None) -> o
 def test_active_parameters_need_to_know_how_many_are_chosen() -> None:
     assert count(routed({"num_experts": 8}, router={"top_k": 2})).active_params == 32
     assert count(routed({"num_experts": 8})).active_params is None
+    assert count(routed({"global_num_experts": 8, "top_k": 2})).active_params == 32
     assert count(routed({"num_experts": 4}, router={"top_k": 2})).active_params == 128, (
         "not a stack of experts"
     )

@@ -13,7 +13,7 @@ import modelglass as mg
 from modelglass.errors import ReportFormatError, UsageError
 from modelglass.renderers import comparison as renderer
 from modelglass.renderers._escape import cell_width
-from modelglass.report import Compared, Comparison, Deviation, Note, Pair, TensorPair, codec
+from modelglass.report import Compared, Comparison, Deviation, Note, Pair, TensorPair, Term, codec
 
 Golden = Callable[[str, str], None]
 
@@ -84,9 +84,39 @@ DIFFERENT = Comparison(
 )
 
 
-@pytest.mark.parametrize("name", ["same", "different"])
+SERVED = replace(
+    SAME,
+    a=replace(SAME.a, params=263_552),
+    b=Compared(name="Net", source="vllm", tensors=2, matched=2, params=139_909),
+    reconciliation=(
+        Term(code="total", text="parameters of a", params=263_552),
+        Term(
+            code="buffer",
+            text="a parameter in one only",
+            params=5,
+            tensors_a=("layers.0.gate.bias", "layers.1.gate.bias"),
+            tensors_b=("blocks.0.gate.bias", "blocks.1.gate.bias"),
+        ),
+        Term(
+            code="ranks",
+            text="what other ranks hold",
+            params=-139_264,
+            tensors_b=tuple(f"{name}.weight" for name in ("embed", "blocks.0.qkv", "blocks.1.qkv", *"abcd")),
+        ),
+        Term(
+            code="padding",
+            text="elements that stand for nothing",
+            params=15_616,
+            tensors_b=("embed.weight", "head.weight"),
+        ),
+        Term(code="total", text="parameters of b, rank 1 of 2", params=139_909),
+    ),
+)
+
+
+@pytest.mark.parametrize("name", ["same", "different", "served"])
 def test_texts(name: str, golden: Golden) -> None:
-    comparison = {"same": SAME, "different": DIFFERENT}[name]
+    comparison = {"same": SAME, "different": DIFFERENT, "served": SERVED}[name]
     golden(f"comparison/{name}.txt", renderer.render(comparison, width=90))
     golden(f"comparison/{name}.md", renderer.render_markdown(comparison))
 
@@ -120,7 +150,7 @@ def test_names_cannot_command_a_terminal_or_a_page() -> None:
 
 def test_a_comparison_is_saved_and_read_back_equal(tmp_path: Path) -> None:
     path = tmp_path / "compared.json"
-    for comparison in (SAME, DIFFERENT):
+    for comparison in (SAME, SERVED, DIFFERENT):
         mg.save(comparison, path)
         assert mg.load(path) == comparison
         assert mg.load(path, mg.Comparison).same == comparison.same
@@ -133,6 +163,15 @@ def test_a_comparison_is_saved_and_read_back_equal(tmp_path: Path) -> None:
 def test_formats_are_those_that_there_are() -> None:
     with pytest.raises(UsageError, match="formats are text, json, markdown"):
         mg.render(SAME, "svg")
+
+
+def test_what_nothing_explains_is_a_difference() -> None:
+    odd = Term(code="unexplained", text="nothing explains it", params=3, standing="different")
+    totals = [Term(code="total", text=f"parameters of {side}", params=125) for side in "ab"]
+    comparison = replace(SAME, reconciliation=(totals[0], odd, replace(totals[1], params=128)))
+    text = renderer.render(comparison)
+    assert text.startswith("different: 1 difference; 2 of 2 tensors")
+    assert "unexplained: nothing explains it" in text
 
 
 def test_a_pair_that_is_not_there_cannot_be_the_first() -> None:

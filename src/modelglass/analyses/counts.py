@@ -19,6 +19,7 @@ EXPERTS = (
     "num_routed_experts",
     "moe_num_experts",
     "n_experts",
+    "global_num_experts",
 )
 CHOOSERS_ABOVE = 3  # modules above a bank: each matrix may be a module of its own, in an adapter
 CHOSEN = (

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from modelglass.renderers.unique import Choice as UniqueChoice
     from modelglass.renderers.weights import COLUMNS as STATS_COLUMNS
     from modelglass.renderers.weights import SORTS as STATS_SORTS
-    from modelglass.report import AUTOCAST, FINDINGS, WEIGHTS, WhatIf
+    from modelglass.report import AUTOCAST, FINDINGS, WEIGHTS, Serving, WhatIf
 
 __all__ = [
     "AUTOCAST",
@@ -63,6 +63,7 @@ __all__ = [
     "UNIQUE_SORTS",
     "WEIGHTS",
     "ModelSummary",
+    "Serving",
     "TensorSpec",
     "UniqueChoice",
     "WhatIf",
@@ -103,6 +104,7 @@ _HOMES = {  # further names of other rooms, imported when they are asked for
     "UNIQUE_SORTS": ("renderers.unique", "SORTS"),
     "UniqueChoice": ("renderers.unique", "Choice"),
     "AUTOCAST": ("report", "AUTOCAST"),
+    "Serving": ("report", "Serving"),
     "WEIGHTS": ("report", "WEIGHTS"),
     "WhatIf": ("report", "WhatIf"),
 }

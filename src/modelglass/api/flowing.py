@@ -48,6 +48,11 @@ def flow(report: Report, *, depth: int | None = None) -> Flow:
     if depth is not None and (type(depth) is not int or depth < 1):
         raise UsageError(f"depth={depth!r} is no depth", hint="give 1 or more, or None")
     check_completed(report.run)
+    if report.dataflow is None and report.engine is not None:
+        raise UsageError(
+            f"{report.model.name!r} is served by an engine, and data cannot be followed inside it",
+            hint="pass its configuration, which transformers builds: modelglass flow config.json",
+        )
     if report.dataflow is None and report.run.mode == "real":
         raise UsageError(
             f"what runs in {report.model.name!r} depends on values, so its operators were not seen",

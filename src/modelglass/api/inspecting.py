@@ -22,6 +22,7 @@ from modelglass.api.making import (
     silently,
     with_model,
 )
+from modelglass.api.serving import built, check_agrees, check_alone, check_unread, engine_of, is_served
 from modelglass.api.varying import with_symbols
 from modelglass.collector import without_gc
 from modelglass.errors import ForwardError, TargetError, UnknownTargetError, UsageError
@@ -31,7 +32,7 @@ from modelglass.report import Report, RunMode
 if TYPE_CHECKING:
     from modelglass.formats.reading import Reading
     from modelglass.frameworks.request import Observation, Progress, Request
-    from modelglass.report import Memory, Run, Scan, Tensor, Values, WhatIf
+    from modelglass.report import Memory, Note, Run, Scan, Serving, Tensor, Values, WhatIf
 
 
 def inspect(
@@ -53,13 +54,16 @@ def inspect(
     limits: Mapping[str, int] | None = None,
     builder: Any = None,
     model_key: str | None = None,
+    framework: str | None = None,
+    serving: Serving | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Everything about a model: a module, code that builds one ("file.py::function"), a checkpoint's path, or
-    that of a configuration ("config.json", "model.yaml").
+    """Everything about a model: a module, an engine, code that builds one ("file.py::function"), a
+    checkpoint's path, or that of a configuration ("config.json", "model.yaml").
 
     `inputs` is a tensor, a tuple (positional), a dict (keyword), `Inputs`, or code that makes them; "auto"
-    makes them from the model's own configuration, which is done without asking when the target is one.
+    makes them from the model's own configuration, which is done without asking when the target is one. For
+    an engine, a text is a prompt that it answers.
     `input_shape` with `batch_size` and `dtype` replaces them when a shape says it all. Without either, only
     the structure is read. `builder` is a function of a configuration, or code that names it, and `model_key`
     says which part of a configuration is the model ("a.b"). `run="fake"` computes nothing; `"real"` computes
@@ -67,6 +71,8 @@ def inspect(
     weight and describes it; a pattern such as "*.weight" says which. `symbols=True` runs with other sizes, to
     see which can change and what follows them. The model is left exactly as it was. Of a file, only the
     description of its tensors is read, and nothing in it is run; `limits` changes how much work it may cause.
+    `framework="vllm"` builds a configuration as a rank of an engine would hold it, without an engine, and
+    `serving` says how many ranks there are, which one is meant, and so on.
 
     >>> import torch
     >>> report = inspect(torch.nn.Linear(3, 8), inputs=torch.ones(5, 10, 3))
@@ -75,9 +81,15 @@ def inspect(
     """
     if run not in get_args(RunMode):
         raise UsageError(f"run={run!r} is not known", hint='use "fake", "real" or "none"')
+    if is_served(target, framework, serving):
+        check_alone(inputs=inputs, input_shape=input_shape, dtype=dtype, device=device, train=train)
+        check_alone(optimizer=optimizer, loss=loss, calibrate=calibrate, what_if=what_if, stats=stats)
+        check_alone(symbols=symbols, limits=limits, builder=builder, model_key=model_key)
+        return _report(built(target, serving, progress or silently), change_of(None))
     runs = inputs is not None or input_shape is not None or train
     if _is_read(target, builder, runs, stats):
         path = _file_target(target, runs)
+        check_unread(target, framework)
         check_no_config(builder, model_key)
         return _inspect_file(path, stats, limits, progress or silently)
     from modelglass.analyses.formulas import costs_nothing
@@ -87,6 +99,7 @@ def inspect(
     changed = change_of(what_if)
 
     def look(subject: Subject) -> Report:
+        check_agrees(framework, subject.adapter)
         with chosen_optimizer(changed.optimizer or optimizer) as step:
             request = Request(
                 inputs=requested_inputs(subject.inputs, input_shape, batch_size, dtype),
@@ -211,12 +224,18 @@ def _report(observation: Observation, what_if: WhatIf) -> Report:
         cost=costs,
         memory=_memory(observation, what_if),
         dataflow=observation.dataflow,
+        engine=engine_of(observation),
         notes=(
             *observation.notes,
-            *remarks(counts, costs),
+            *(note for note in remarks(counts, costs) if not _is_told(note, observation)),
             *(remarks_on_memory(lifetimes) if lifetimes is not None else ()),
         ),
     )
+
+
+def _is_told(note: Note, observation: Observation) -> bool:
+    """Whether the adapter has said it better: an engine empties parameters, none of them is lazy."""
+    return note.code == "uninitialised" and observation.engine is not None
 
 
 def _memory(observation: Observation, what_if: WhatIf) -> Memory | None:

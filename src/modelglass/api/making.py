@@ -100,6 +100,8 @@ def _wants_values(found: Report | Observation) -> bool:
 @contextmanager
 def made(recipe: Recipe, *, weightless: bool = True) -> Iterator[Subject]:
     """The model and its inputs, by the code or the configuration that makes them where that was given."""
+    from modelglass.frameworks import takes_text
+
     target, inputs = recipe.target, recipe.inputs
     tell = recipe.progress or silently
     notes: list[Note] = []
@@ -115,7 +117,9 @@ def made(recipe: Recipe, *, weightless: bool = True) -> Iterator[Subject]:
             if isinstance(target, (str, os.PathLike)) or targets.is_maker(target):
                 tell("loading and building the model")
                 native = _maker_result(target if targets.is_maker(target) else os.fspath(target), stack)
-        if _are_automatic(inputs) or (builds and inputs is None and recipe.automatic):
+        if isinstance(inputs, str) and takes_text(native):
+            pass  # a prompt, whatever it looks like
+        elif _are_automatic(inputs) or (builds and inputs is None and recipe.automatic):
             tell("making inputs")
             given = _automatic(native, own, notes, asked=inputs is not None)
         elif isinstance(inputs, str) or targets.is_maker(inputs):
@@ -167,7 +171,7 @@ def adapter_of(native: Any, target: Any) -> ModuleType:
         asked = f"{target!r} gave" if isinstance(target, str) else "this is"
         raise UnknownTargetError(
             f"{asked} a {found}, which is no model modelglass knows",
-            hint="pass a torch.nn.Module, an mlx.nn.Module, or a function that returns one",
+            hint="pass a torch.nn.Module, an mlx.nn.Module, a vllm.LLM, or a function that returns one",
         )
     return adapter
 

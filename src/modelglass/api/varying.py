@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from modelglass.api.making import silently
+from modelglass.errors import UsageError
 from modelglass.report import Note, Report
 
 if TYPE_CHECKING:
@@ -18,6 +19,11 @@ def with_symbols(report: Report, adapter: ModuleType, native: Any, request: Requ
     """The report with the sizes that can change, and the shapes that follow them."""
     from modelglass.symbols import find_symbols
 
+    if report.engine is not None and report.dataflow is None:
+        raise UsageError(
+            "data and sizes cannot be followed inside an engine",
+            hint="pass its configuration, which transformers builds",
+        )
     if report.dataflow is None:
         return report  # it says itself that nothing ran to its end
     if report.run.mode != "fake":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -12,6 +13,7 @@ from modelglass import api
 from modelglass.cli._options import config_options, given_inputs, inputs_options, output_option
 from modelglass.cli._output import emit
 from modelglass.cli._progress import Progress
+from modelglass.cli._serving import chosen_serving, serving_options
 from modelglass.doors import model_info
 
 EPILOG = """\b
@@ -19,6 +21,7 @@ Examples:
   modelglass info model.py::build --input 1x3x224x224 -o model_info.json
   modelglass info model.py::build --inputs model.py::batch --name "Detector, v3"
   modelglass info config.json -o model_info.json
+  modelglass info config.json --framework vllm --tensor-parallel 2 -o model_info.json
 """
 
 
@@ -27,6 +30,7 @@ Examples:
 @inputs_options
 @config_options
 @click.option("--name", metavar="TEXT", help="The model's name in the document, instead of its class.")
+@serving_options
 @output_option
 def info(
     target: str,
@@ -35,17 +39,29 @@ def info(
     builder: str | None,
     model_key: str | None,
     name: str | None,
+    framework: str | None,
     output: Path | None,
+    **engine: Any,
 ) -> None:
     """Describe a model for a registry, layer by layer, as model_info.json.
 
     TARGET is a configuration (config.json, model.yaml), or file.py::function or package.module:function that
     returns a model. Without inputs, which a configuration may tell itself, nothing runs, and what only a
-    run can tell is null.
+    run can tell is null. With --framework vllm, a configuration is built as one rank of an engine would hold
+    it.
     """
     given = given_inputs(inputs, specs)
+    serving = chosen_serving(framework, engine)
     with Progress() as progress, redirect_stdout(sys.stderr):
         report = api.completed(
-            api.inspect(target, given, builder=builder, model_key=model_key, progress=progress)
+            api.inspect(
+                target,
+                given,
+                builder=builder,
+                model_key=model_key,
+                framework=framework,
+                serving=serving,
+                progress=progress,
+            )
         )
     emit(model_info.rendered(report, name), output)

@@ -23,6 +23,7 @@ from modelglass.cli._options import (
 )
 from modelglass.cli._output import emit, wants_color, width_of
 from modelglass.cli._progress import Progress
+from modelglass.cli._serving import chosen_serving, serving_options
 
 FAILED = 3
 
@@ -36,6 +37,7 @@ Examples:
   modelglass mypackage.models:Net --input 2x16:int64 --input mask=2x16:bool
   modelglass model.py::build --input 1x3x224x224 --train --format markdown
   modelglass model.py::build --input 1x3x224x224 --format json -o report.json
+  modelglass inspect llama-70b/config.json --framework vllm --tensor-parallel 8 --rank 3 --memory 80GiB
 """
 
 
@@ -58,6 +60,7 @@ Examples:
 @click.option("--no-fold", is_flag=True, help="Show repeated identical blocks one by one.")
 @click.option("--stats", is_flag=True, help="Read every weight and describe it, too.")
 @limit_option
+@serving_options
 @width_option
 @format_option(api.RENDERERS)
 @color_option
@@ -75,20 +78,24 @@ def inspect(
     no_fold: bool,
     stats: bool,
     limits: tuple[str, ...],
+    framework: str | None,
     width: int | None,
     format_: str,
     color: str,
     output: Path | None,
+    **engine: Any,
 ) -> None:
     """Show what is in a model, layer by layer: shapes, parameters, cost.
 
     TARGET is a checkpoint (a file or a folder), a configuration (config.json, model.yaml), or
     file.py::function or package.module:function that returns a model. Without inputs, which a configuration
-    may tell itself, only the structure is read.
+    may tell itself, only the structure is read. With --framework vllm, a configuration is built as one rank
+    of an engine would hold it, without an engine and without weights.
     """
     shown = None if columns is None else api.known_columns(columns)
     given = given_inputs(inputs, specs)
     most = chosen_limits(limits)
+    serving = chosen_serving(framework, engine)
     # What the user's code prints must not mix with the result.
     with Progress() as progress, redirect_stdout(sys.stderr):
         report = api.inspect(
@@ -100,6 +107,8 @@ def inspect(
             limits=most,
             builder=builder,
             model_key=model_key,
+            framework=framework,
+            serving=serving,
             progress=progress,
         )
     options: dict[str, Any] = {}

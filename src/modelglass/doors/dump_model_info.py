@@ -166,9 +166,10 @@ def _drawn(report: Report, path: str | bytes | os.PathLike[Any]) -> str:
 
 def _layer(tensor: Tensor, report: Report) -> LayerInfo:
     stats = (report.stats or {}).get(tensor.name)
+    packing = tensor.packing if tensor.kind == "packed" else None
     return LayerInfo(
         name=tensor.name,
-        shape=tensor.shape,
+        shape=tensor.shape if packing is None else packing.logical_shape,
         num_params=tensor.params or 0,
         memory_mb=(tensor.nbytes or 0) / MB,
         dtype=tensor.dtype,

@@ -6,14 +6,18 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from modelglass import api
 from modelglass.files import write_whole
 from modelglass.renderers._json import pretty
+from modelglass.renderers._rows import saw_calls
 from modelglass.renderers._sources import dtype_text
 from modelglass.renderers.records import Remark, remarks
 from modelglass.report import Call, Json, Module, Report, Tensor, Value
+
+if TYPE_CHECKING:
+    from modelglass.doors.served_model_info import ServedModelDocument
 
 
 class _Further(TypedDict, total=False):
@@ -116,11 +120,12 @@ def model_info(
     inputs: Any = None,
     model_name: str | None = None,
     path: str | os.PathLike[str] | None = None,
-) -> ModelInfoDocument:
+) -> ModelInfoDocument | ServedModelDocument:
     """Everything a model registry wants to know, as a dict, and written to `path` as JSON.
 
     `model` and `inputs` are as for `inspect`. Without inputs nothing runs, and what only a run can tell is
-    None. A forward pass that raises is an error, and no file is written.
+    None. A forward pass that raises is an error, and no file is written. Of an engine, the document says what
+    it is made of, too, and what it generates for the prompt that it is given.
     """
     document = described(api.completed(api.inspect(model, inputs)), model_name)
     if path is not None:
@@ -133,10 +138,14 @@ def rendered(report: Report, model_name: str | None = None) -> str:
     return pretty(described(report, model_name))
 
 
-def described(report: Report, model_name: str | None = None) -> ModelInfoDocument:
+def described(report: Report, model_name: str | None = None) -> ModelInfoDocument | ServedModelDocument:
     """The document of a report."""
-    totals = _totals(report)
-    layers = _Layers(report)
+    if report.engine is not None:
+        from modelglass.doors import served_model_info
+
+        return served_model_info.described(report, report.engine, model_name)
+    totals = totals_of(report)
+    layers = Layers(report)
     ran = report.run.mode != "none"
     source = report.model.source
     return {
@@ -147,13 +156,14 @@ def described(report: Report, model_name: str | None = None) -> ModelInfoDocumen
         "input_info": _values(report.run.inputs, source) if ran else None,
         "output_info": _values(report.run.outputs, source) if ran else None,
         "totals": totals,
-        "memory": _memory(report),
+        "memory": memory_of(report),
         "layers": [layers.layer(index, module) for index, module in enumerate(report.model.modules[1:])],
         "notes": remarks(report),
     }
 
 
-def _totals(report: Report) -> Totals:
+def totals_of(report: Report) -> Totals:
+    """The figures of all modules together."""
     counts, cost = report.counts, report.cost
     if counts is None:
         raise ValueError("the report counts nothing")
@@ -177,7 +187,8 @@ def _own_parameters(report: Report, module: Module) -> int | None:
     return None if counts is None or waiting else counts.by_module[module.path].own.params
 
 
-def _memory(report: Report) -> Memory:
+def memory_of(report: Report) -> Memory:
+    """What parameters and buffers take; None where that of some is not known."""
     counts = report.counts
     if counts is None or counts.uninitialised or counts.unsized:
         return {"parameter_nbytes": None, "buffer_nbytes": None, "nbytes": None}
@@ -188,17 +199,19 @@ def _memory(report: Report) -> Memory:
     }
 
 
-class _Layers:
+class Layers:
     """The layers of a report."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
+        self._seen = saw_calls(report)
         self._held, self._contents = api.held(report), api.contained(report)
         self._calls: dict[str, list[Call]] = defaultdict(list)
         for call in report.model.calls:
             self._calls[call.module].append(call)
 
     def layer(self, index: int, module: Module) -> Layer:
+        """One module, with what its settings say."""
         held = self._held[module.path]
         parameters = [tensor for tensor in held if tensor.kind != "buffer"]
         layer: Layer = {
@@ -207,7 +220,7 @@ class _Layers:
             "type": module.type,
             "parameters": _sum(tensor.params for tensor in parameters),
             "trainable": any(tensor.trainable for tensor in parameters),
-            "parameter_shapes": [_shape(tensor) for tensor in parameters],
+            "parameter_shapes": [shape_of(tensor) for tensor in parameters],
             "parameter_dtypes": [
                 dtype_text(self._report.model.source, tensor.dtype) for tensor in parameters
             ],
@@ -230,7 +243,7 @@ class _Layers:
         return cost.by_module[path].total_macs
 
     def _called(self, path: str) -> Called:
-        if self._report.run.mode == "none":
+        if not self._seen:
             return {"input_info": None, "output_info": None, "times_called": None, "further_calls": []}
         source = self._report.model.source
         kinds: dict[Any, int] = Counter((call.inputs, call.outputs) for call in self._calls[path])
@@ -256,9 +269,10 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
     return None if None in known else sum(number for number in known if number is not None)
 
 
-def _shape(tensor: Tensor) -> list[int] | None:
+def shape_of(tensor: Tensor) -> list[int] | None:
+    """The shape that multiplies out to the parameters."""
     if tensor.kind == "packed" and tensor.packing is not None:
-        return list(tensor.packing.logical_shape)  # so that the shapes multiply out to the parameters
+        return list(tensor.packing.logical_shape)
     return None if tensor.shape is None else list(tensor.shape)
 
 

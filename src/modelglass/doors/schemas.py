@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from modelglass.doors.model_info import ModelInfoDocument
+from modelglass.doors.served_model_info import ServedModelDocument
 from modelglass.doors.unique_modules import PytorchOpsDocument, UniqueModulesDocument
 from modelglass.renderers import scan
 from modelglass.renderers.flow import json as flow
@@ -26,6 +27,9 @@ def published() -> dict[str, dict[str, Any]]:
             Comparison, f"modelglass comparison, version {VERSION}", format=COMPARISON, version=VERSION
         ),
         "model-info-1.json": document_schema(ModelInfoDocument, "model_info.json, version 1"),
+        "model-info-vllm-1.json": document_schema(
+            ServedModelDocument, "model_info.json of an engine, version 1"
+        ),
         "unique-modules-1.json": document_schema(UniqueModulesDocument, "unique_modules.json, version 1"),
         "pytorch-ops-1.json": document_schema(PytorchOpsDocument, "pytorch_ops.json, version 1"),
     }

@@ -140,7 +140,8 @@ def _signatures(report: Report) -> dict[str, int]:
 
 def _tensor_key(tensor: Tensor, tied: Mapping[str, str]) -> tuple[object, ...]:
     own = tensor.name.rpartition(".")[2]
-    return own, tensor.shape, tensor.dtype, tensor.trainable, tensor.name in tied, tensor.nonzero
+    logical = None if tensor.packing is None else tensor.packing.logical_shape
+    return own, tensor.shape, logical, tensor.dtype, tensor.trainable, tensor.name in tied, tensor.nonzero
 
 
 def _shapes(values: tuple[Value, ...]) -> tuple[object, ...]:
@@ -156,7 +157,14 @@ def _config_beyond_position(module: Module) -> dict[str, Json]:
         key: value
         for key, value in module.config.items()
         if not (key.endswith(_POSITION_KEYS) and type(value) is int and value in positions)
+        and not (positions and isinstance(value, str) and _is_along(value, module.path))
     }
+
+
+def _is_along(text: str, path: str) -> bool:
+    """Whether a text is a path that has the numbers of the module's own: layers of engines carry such."""
+    places = [place for place, part in enumerate(text.split(".")) if part.isdecimal()]
+    return bool(places) and text.split(".")[: places[-1] + 1] == path.split(".")[: places[-1] + 1]
 
 
 def _frozen(value: Json) -> object:
@@ -165,6 +173,11 @@ def _frozen(value: Json) -> object:
     if isinstance(value, list):
         return tuple(map(_frozen, value))
     return (type(value).__name__, value)
+
+
+def saw_calls(report: Report) -> bool:
+    """Whether a run was seen module by module; an engine runs without showing its calls."""
+    return report.run.mode != "none" and (report.engine is None or bool(report.model.calls))
 
 
 def calls_by_module(report: Report) -> dict[str, list[Call]]:
@@ -182,7 +195,8 @@ class Cells:
     def __init__(self, report: Report, *, exact: bool = True) -> None:
         self._report = report
         self._calls = calls_by_module(report)
-        self._ran = report.run.mode != "none"
+        self._ran = saw_calls(report)
+        self._shards = {} if report.engine is None else report.engine.shards
         self._tensors = {tensor.name: tensor for tensor in report.model.tensors}
         self._number: Callable[[int], str] = "{:,}".format if exact else short
 
@@ -260,6 +274,17 @@ class Cells:
         own = name.removeprefix(f"{module.path}.") if name != module.path else ""
         return f"{own} {shape}".lstrip()
 
+    def _cell_part(self, row: Row) -> str:
+        """What a rank holds of the module's own tensors."""
+        if not self._shards:
+            return ""
+        from modelglass.renderers._engine import part_text
+
+        path = f"{row.module.path}."
+        own = [name for name in row.module.tensors if name in self._shards]
+        cut = [(name.removeprefix(path), self._tensors[name], self._shards[name]) for name in own]
+        return part_text(cut)
+
     def _cell_dtype(self, row: Row) -> str:
         dtypes = dict.fromkeys(
             self._tensors[name].dtype for name in row.module.tensors if self._tensors[name].kind != "buffer"
@@ -276,7 +301,7 @@ class Cells:
         counts = self._report.counts
         if not row.module.children and counts is not None:
             if any(t.shape is None for t in tensors):
-                return "uninitialised"
+                return "unknown" if self._report.engine else "uninitialised"
             if total == 0 and any(t.kind != "buffer" and t.name in counts.tied for t in tensors):
                 return "tied"
         return _times(row, self._number(total) if total else "–")

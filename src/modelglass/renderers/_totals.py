@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from modelglass.renderers._engine import listed_share
 from modelglass.renderers._file import file_rows, more_rows
 from modelglass.renderers._sources import run_text
 from modelglass.renderers._units import known, short, size, value_text
 from modelglass.renderers._what_if import SURE
+from modelglass.report.dtypes import bits_of
 
 if TYPE_CHECKING:
-    from modelglass.report import Cost, Counts, Failure, Memory, Report, Run, Value
+    from modelglass.report import Cost, Counts, Failure, Memory, Report, Run, Share, Value
 
 SHOWN_VALUES = 6
 
@@ -22,7 +24,7 @@ def totals(report: Report) -> list[tuple[str, str]]:
     if report.checkpoint is not None:
         rows.extend(file_rows(report, report.checkpoint))
     if report.counts is not None:
-        rows.extend(_counts(report.counts))
+        rows.extend(_counts(report.counts, listed_share(report)))
     if report.checkpoint is not None:
         rows.extend(more_rows(report, report.checkpoint))
         return rows
@@ -34,15 +36,18 @@ def totals(report: Report) -> list[tuple[str, str]]:
     return rows
 
 
-def _counts(counts: Counts) -> Iterator[tuple[str, str]]:
-    plus = " + uninitialised" if counts.uninitialised else ""
+def _counts(counts: Counts, served: Share | None) -> Iterator[tuple[str, str]]:
+    hole = "uninitialised" if served is None else "unknown"
+    plus = f" + {hole}" if counts.uninitialised else ""
     yield "parameters", f"{counts.params:,}{plus}"
+    if served is not None and served.padding:
+        yield "  padding", f"{served.padding:,} of them, which stand for nothing"
     if counts.logical_params != counts.params:
         yield "  logical", f"{counts.logical_params:,} (packed weights unfolded)"
     if counts.active_params != counts.params:
         active = counts.active_params
         yield "  active", "unknown" if active is None else f"{active:,} per token"
-    if counts.trainable is not None and (counts.params or not counts.buffers):
+    if served is None and counts.trainable is not None and (counts.params or not counts.buffers):
         yield "  trainable", known(counts.trainable)
         yield "  frozen", known(counts.frozen)
     if counts.tied:
@@ -56,7 +61,8 @@ def _counts(counts: Counts) -> Iterator[tuple[str, str]]:
     yield "size", f"{at_least}{size(counts.nbytes)} ({parts})"
     if dtypes:
         yield "types", dtypes
-    if counts.bits_per_weight is not None:
+    plain = {bits_of(dtype) for dtype in counts.params_by_dtype}  # packed without changing that is no news
+    if counts.bits_per_weight is not None and plain != {counts.bits_per_weight}:
         yield "bits", f"{counts.bits_per_weight:.2f} for each weight, scales and the like included"
 
 
@@ -103,8 +109,10 @@ def _values(values: tuple[Value, ...]) -> str:
 
 def _value(value: Value) -> str:
     name = f"{value.name}: " if value.name and not value.name.isdigit() else ""
-    dtype = f" {value.dtype}" if value.dtype else ""
-    return f"{name}{value_text(value)}{dtype}"
+    more = f" {value.dtype}" if value.dtype else ""
+    if value.dtype is None and value.shape:  # a text, and its tokens
+        more = f" ({value.shape[0]:,} tokens)"
+    return f"{name}{value_text(value)}{more}"
 
 
 def failure_lines(failure: Failure) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from modelglass.errors import UsageError
+from modelglass.renderers._rows import saw_calls
 
 if TYPE_CHECKING:
     from modelglass.report import Report
@@ -17,6 +18,7 @@ COLUMNS = (
     "input",
     "output",
     "tensors",
+    "part",
     "dtype",
     "params",
     "trainable",
@@ -28,7 +30,7 @@ COLUMNS = (
     "config",
 )
 NUMBERS = frozenset({"params", "trainable", "share", "buffers", "size", "macs", "calls"})
-_HEADERS = {"share": "%", "macs": "MACs"}
+_HEADERS = {"share": "%", "macs": "MACs", "part": "of the whole"}
 
 
 def header(column: str) -> str:
@@ -49,18 +51,21 @@ def default_columns(report: Report, width: int) -> list[str]:
     """As many columns as a line of that width holds well."""
     if report.checkpoint is not None:
         return _file_columns(report, width)
-    ran = report.run.mode != "none"
+    ran = saw_calls(report)
     columns = ["name"]
     if width >= 60:
         columns.append("type")
+    if report.engine is not None and report.engine.shards and width >= 90:
+        columns.append("part")
     if ran:
         columns += ["input", "output"] if width >= 110 else ["output"]
     columns.append("params")
-    if width >= 60:
+    if width >= (120 if "part" in columns else 60):
         columns.append("share")
     if ran:
         columns.append("macs")
-    if width >= 130 or (not ran and width >= 100):
+    roomy = 180 if "part" in columns else 130 if ran else 100
+    if width >= roomy:
         columns.append("config")
     return columns
 

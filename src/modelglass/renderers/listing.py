@@ -70,6 +70,8 @@ def _padded(name: str, width: int) -> str:
 
 
 def _shape(tensor: Tensor) -> str:
+    if tensor.kind == "packed" and tensor.packing is not None:
+        return str(tensor.packing.logical_shape)
     return "uninitialised" if tensor.shape is None else str(tensor.shape)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from modelglass.renderers import weights
+from modelglass.renderers import _engine, weights
 from modelglass.renderers._escape import markdown
 from modelglass.renderers._markdown import head, line, note_items
 from modelglass.renderers._rows import Cells, Row, rows_of
@@ -34,6 +34,12 @@ def render(
     lines += [line([_cell(cells, row, name) for name in chosen]) for row in rows]
     lines += ["", line(["total", ""]), line(["---", "---"])]
     lines += [line([markdown(label.strip()), markdown(text)]) for label, text in totals(report)]
+    if report.engine is not None:
+        lines += ["", line(["served by", ""]), line(["---", "---"])]
+        rows_of_engine = _engine.engine_rows(report, report.engine)
+        lines += [line([markdown(label.strip()), markdown(text)]) for label, text in rows_of_engine]
+        lines += ["", *head(_engine.COLUMNS, _engine.HEADS, _engine.NUMBERS)]
+        lines += [line(map(markdown, row)) for row in _engine.rank_rows(report.engine)]
     if report.run.failure is not None:
         lines += ["", *(f"> {markdown(text)}  " for text in failure_lines(report.run.failure))]
     if report.stats is not None:

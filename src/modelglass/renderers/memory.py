@@ -110,6 +110,11 @@ def render_csv(report: Report) -> str:
 
 def known_memory(report: Report) -> Memory:
     """The memory in the report; that there is none is an error."""
+    if report.memory is None and report.engine is not None:
+        raise UsageError(
+            "memory is not followed inside an engine",
+            hint="modelglass inspect shows what its weights take, and its cache",
+        )
     if report.memory is None:
         reasons = [note.text for note in report.notes if note.code in UNKNOWN_MEMORY]
         if reasons:

@@ -23,12 +23,21 @@ from modelglass.renderers._totals import failure_lines, totals
 from modelglass.renderers.columns import NUMBERS, default_columns, header, known_columns
 
 if TYPE_CHECKING:
-    from modelglass.report import Report
+    from modelglass.report import Engine, Report
 
 # Narrowest useful width of the columns that may be cut; the others are numbers and stay whole.
-_FLEXIBLE = {"name": 18, "type": 10, "input": 12, "output": 14, "tensors": 16, "config": 12, "path": 16}
+_FLEXIBLE = {
+    "name": 18,
+    "type": 10,
+    "input": 12,
+    "output": 14,
+    "tensors": 16,
+    "part": 44,
+    "config": 12,
+    "path": 16,
+}
 MOST_LINES = 4  # of one total
-_COLUMN_STYLE = {"type": CYAN, "input": DIM, "tensors": DIM, "config": DIM, "share": DIM}
+_COLUMN_STYLE = {"type": CYAN, "input": DIM, "tensors": DIM, "part": DIM, "config": DIM, "share": DIM}
 
 
 def render(
@@ -44,8 +53,10 @@ def render(
     paint = painter(color)
     sections = [
         _table(report, width=width, depth=depth, fold=fold, columns=columns, paint=paint),
-        _totals(report, width, paint),
+        _labelled(totals(report), width, paint),
     ]
+    if report.engine is not None:
+        sections += _engine(report, report.engine, width, paint)
     if report.run.failure is not None:
         lines = [
             part for line in failure_lines(report.run.failure) for part in wrapped(printable(line), width)
@@ -103,8 +114,27 @@ def _row_style(cells: Cells, row: Row) -> Callable[[str], str | None]:
     return _COLUMN_STYLE.get
 
 
-def _totals(report: Report, width: int, paint: Paint) -> str:
-    rows = totals(report)
+def _engine(report: Report, engine: Engine, width: int, paint: Paint) -> Iterator[str]:
+    """What serves the model, and what its ranks hold."""
+    from modelglass.renderers import _engine as told
+
+    yield _labelled(list(told.engine_rows(report, engine)), width, paint)
+    rows = told.rank_rows(engine)
+    if not rows:
+        return
+    left_out: tuple[str, ...] = ()
+    for count in range(len(told.SPARE) + 1):
+        left_out = told.SPARE[:count]
+        kept = [index for index, name in enumerate(told.COLUMNS) if name not in left_out]
+        columns, heads = [told.COLUMNS[i] for i in kept], [told.HEADS[i] for i in kept]
+        texts = [[row[i] for i in kept] for row in rows]
+        table = Table(columns, heads, texts, numbers=told.NUMBERS, flexible={})
+        if table.width() <= width:
+            break
+    yield table.text(width, [lambda name: None] * len(rows), paint)
+
+
+def _labelled(rows: Sequence[tuple[str, str]], width: int, paint: Paint) -> str:
     label_width = max(cell_width(label) for label, _ in rows) + GAP
     return "\n".join(
         paint(label.ljust(label_width), DIM) + text
