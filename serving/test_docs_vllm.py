@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,20 +18,21 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 PAGES = [page for page in DOCUMENTS if " vllm\n" in page.read_text(encoding="utf-8")]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+# Blocks of a page follow each other in one process, which vLLM's own processes import again.
 RUN_EXAMPLES = """
-import contextlib, doctest, io, sys
-def main(text):
-    variables, shown = {}, []
-    for example in doctest.DocTestParser().get_examples(text):
-        lines = example.source.splitlines()
+import contextlib, doctest, io, json, sys
+def shown(block, variables):
+    texts = []
+    for example in doctest.DocTestParser().get_examples(block):
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             exec(compile(example.source, "example", "single"), variables)
-        shown.append(">>> " + "\\n... ".join(lines) + "\\n" + out.getvalue())
-    return "".join(shown)
-if __name__ == "__main__":  # vLLM starts processes that import this file again
-    text = sys.stdin.read()
-    sys.stdout.write(main(text))
+        texts.append(">>> " + "\\n... ".join(example.source.splitlines()) + "\\n" + out.getvalue())
+    return "".join(texts)
+if __name__ == "__main__":
+    variables = {}
+    blocks = [shown(block, variables) for block in json.load(sys.stdin)]
+    print(json.dumps(blocks))
 """
 
 
@@ -40,8 +41,8 @@ def test_examples_of_vllm(
     name: str, request: pytest.FixtureRequest, tmp_path: Path, tiny_in_examples: None
 ) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
-    renewed = _renewed(text, "console", lambda block: _command(block))
-    renewed = _renewed(renewed, "python", lambda block: _examples(block, tmp_path))
+    renewed = _renewed(text, "console", [_command(block) for block in _blocks(text, "console")])
+    renewed = _renewed(renewed, "python", _examples(_blocks(text, "python"), tmp_path))
     if request.config.getoption("--update-golden"):
         (ROOT / name).write_text(renewed, encoding="utf-8")
     assert renewed == text or request.config.getoption("--update-golden")
@@ -57,11 +58,20 @@ def tiny_in_examples() -> None:
         save("llama", folder)
 
 
-def _renewed(text: str, language: str, run: Callable[[str], str]) -> str:
-    """The text with the output of every block of a language as it is now."""
+def _pattern(language: str) -> str:
+    return rf"```{language} vllm\n(.*?)```\n"
+
+
+def _blocks(text: str, language: str) -> list[str]:
+    return re.findall(_pattern(language), text, re.DOTALL)
+
+
+def _renewed(text: str, language: str, shown: list[str]) -> str:
+    """The text with other content of its blocks of a language, one by one."""
+    blocks = iter(shown)
     return re.sub(
-        rf"```{language} vllm\n(.*?)```\n",
-        lambda block: f"```{language} vllm\n{run(block[1])}```\n",
+        _pattern(language),
+        lambda _: f"```{language} vllm\n{next(blocks)}```\n",
         text,
         flags=re.DOTALL,
     )
@@ -74,10 +84,13 @@ def _command(block: str) -> str:
     return f"{line}\n{_output([sys.executable, '-m', *words])}"
 
 
-def _examples(block: str, folder: Path) -> str:
+def _examples(blocks: list[str], folder: Path) -> list[str]:
+    if not blocks:
+        return []
     program = folder / "examples.py"
     program.write_text(RUN_EXAMPLES)
-    return _output([sys.executable, str(program)], given=block)
+    shown: list[str] = json.loads(_output([sys.executable, str(program)], given=json.dumps(blocks)))
+    return shown
 
 
 def _output(command: list[str], given: str = "") -> str:

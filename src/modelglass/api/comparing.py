@@ -12,7 +12,7 @@ from modelglass import targets
 from modelglass.api.building import is_built
 from modelglass.api.inspecting import completed, inspect
 from modelglass.api.making import Recipe, Subject, with_model
-from modelglass.api.serving import ENGINES, is_served
+from modelglass.api.serving import ENGINES, check_there, is_served
 from modelglass.api.showing import load
 from modelglass.errors import ForwardError, InputsError, UnknownTargetError, UsageError
 from modelglass.report import Report
@@ -63,6 +63,9 @@ def compare_structure(
     if b is None:
         b = _again(a, framework_a, framework_b)
     _check_serving(serving, framework_a, framework_b)
+    for target, framework in ((a, framework_a), (b, framework_b)):
+        if not _holds_report(target):
+            check_there(target, framework)
     given_a, given_b = (inputs if own is None else own for own in (inputs_a, inputs_b))
     with _called("a", shared=inputs_a is None and inputs is not None):
         one, unsaved_a = _side(_Asked(a, given_a, framework_a, serving), progress)

@@ -22,7 +22,15 @@ from modelglass.api.making import (
     silently,
     with_model,
 )
-from modelglass.api.serving import built, check_agrees, check_alone, check_unread, engine_of, is_served
+from modelglass.api.serving import (
+    built,
+    check_agrees,
+    check_alone,
+    check_seen,
+    check_unread,
+    engine_of,
+    is_served,
+)
 from modelglass.api.varying import with_symbols
 from modelglass.collector import without_gc
 from modelglass.errors import ForwardError, TargetError, UnknownTargetError, UsageError
@@ -85,6 +93,7 @@ def inspect(
         check_alone(inputs=inputs, input_shape=input_shape, dtype=dtype, device=device, train=train)
         check_alone(optimizer=optimizer, loss=loss, calibrate=calibrate, what_if=what_if, stats=stats)
         check_alone(symbols=symbols, limits=limits, builder=builder, model_key=model_key)
+        check_alone(**{'run="real"': run == "real"})
         return _report(built(target, serving, progress or silently), change_of(None))
     runs = inputs is not None or input_shape is not None or train
     if _is_read(target, builder, runs, stats):
@@ -201,6 +210,7 @@ def inspect_calls(
     def look(subject: Subject) -> Report:
         given = requested_inputs(subject.inputs, None, 1, None)
         found = subject.observe(Request(inputs=given, progress=progress, calls_only=True))
+        check_seen(found)
         notes = (*subject.notes, *found.notes)
         return Report(model=found.model, run=found.run, counts=count(found.model), notes=notes)
 

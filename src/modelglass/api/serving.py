@@ -39,6 +39,14 @@ def is_served(target: Any, framework: Any, serving: Any) -> bool:
     return False
 
 
+def check_there(target: Any, framework: Any) -> None:
+    """That what is to build this is installed: it is asked before anything else takes its time."""
+    if is_served(target, framework, None):
+        from modelglass.frameworks.vllm import versions
+
+        versions.require("a configuration as vLLM builds it")
+
+
 def check_unread(target: Any, framework: str | None) -> None:
     """That nobody asks for a framework where a file is read without one."""
     if framework is not None:
@@ -65,6 +73,15 @@ def check_alone(**others: Any) -> None:
         raise UsageError(
             f"{asked[0]} does not go with a configuration that vLLM builds: nothing runs there",
             hint="leave it out, or leave out the framework: then transformers builds the model",
+        )
+
+
+def check_seen(found: Observation) -> None:
+    """That the calls of modules were seen; an engine does not show them."""
+    if found.engine is not None and not found.model.calls:
+        raise UsageError(
+            "an engine does not show how its modules are called",
+            hint="pass the configuration, which transformers builds: its modules can be watched",
         )
 
 
