@@ -196,7 +196,7 @@ def workers(folder: str) -> Any:
     from vllm.v1.worker.worker_base import WorkerBase
 
     from modelglass.frameworks.request import Inputs
-    from modelglass.frameworks.vllm import calling, plugin
+    from modelglass.frameworks.vllm import calling, generating, plugin
 
     llm = start(folder, worker_extension_cls="watching.Watcher")
     before = tokens(llm)
@@ -211,6 +211,11 @@ def workers(folder: str) -> Any:
         "prompt": told(look(llm, inputs=Inputs(args=(PROMPT,)))),
         **told(seen),
     }
+    enough, generating.GENERATING = generating.GENERATING, 0.0
+    result["too long"] = refusal(lambda: look(llm, inputs=Inputs(args=(PROMPT,))))
+    generating.GENERATING = enough
+    result["left"] = llm.llm_engine.get_num_unfinished_requests()
+    result["after too long"] = tokens(llm)
     method, calling.SECONDS = plugin.METHOD, 1.0
     WorkerBase.sleep_for_long = None
     plugin.METHOD = "sleep_for_long"

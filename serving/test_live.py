@@ -182,6 +182,14 @@ class TestWorkers:
     def test_a_prompt_is_answered(self, workers: Any, here: Any) -> None:
         assert report(workers["prompt"]).run.outputs == report(here["stepped"]).run.outputs
 
+    def test_text_that_takes_too_long_is_left_off_and_the_engine_goes_on(self, workers: Any) -> None:
+        error, problem, hint = workers["too long"]
+        assert error == "TargetError"
+        assert "has not finished within 0 seconds" in problem
+        assert "max_tokens" in hint
+        assert workers["left"] == 0
+        assert workers["after too long"] == workers["before"]
+
     def test_a_worker_that_does_not_answer_is_given_up_with_a_clear_message(self, workers: Any) -> None:
         error, problem, hint = workers["late"]
         assert error == "TargetError"

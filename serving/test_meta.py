@@ -22,6 +22,15 @@ GIB = 1 << 30
 UTILIZATION = 0.92  # vLLM's own default
 FP8_BLOCKS = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}
+SMALL = {
+    "vocab_size": 256,
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 256,
+}
 CONFIGS: dict[str, dict[str, Any]] = {
     "llama-70b": {
         "architectures": ["LlamaForCausalLM"],
@@ -72,6 +81,26 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "text_config": {"model_type": "llama", "num_hidden_layers": 2},
         "vision_config": {"model_type": "clip_vision_model", "num_hidden_layers": 3},
     },
+    "rounded": {
+        **SMALL,
+        "architectures": ["MixtralForCausalLM"],
+        "model_type": "mixtral",
+        "num_local_experts": 4,
+        "quantization_config": {
+            "quant_method": "auto-round",
+            "bits": 4,
+            "group_size": 128,
+            "sym": True,
+            "packing_format": "auto_round:auto_gptq",
+        },
+    },
+    "traced": {
+        **SMALL,
+        "architectures": ["PhimoeForCausalLM"],  # vLLM takes it from transformers
+        "model_type": "phimoe",
+        "num_local_experts": 4,
+    },
+    "judge": {**SMALL, "architectures": ["LlamaForSequenceClassification"], "model_type": "llama"},
     "unknown": {"architectures": ["NobodysForCausalLM"], "model_type": "llama"},
     "foreign": {
         "architectures": ["MineForCausalLM"],
@@ -295,6 +324,29 @@ def test_a_model_that_sees_is_built_without_what_reads_images(build: Build) -> N
     types = {module.type for module in found.model.modules}
     assert {"LlavaForConditionalGeneration", "CLIPVisionModel", "LlamaModel"} <= types
     assert cache_of(found).groups[0].layers == 2
+
+
+def test_experts_that_only_a_cpu_leaves_plain_are_quantized(build: Build) -> None:
+    found = build("rounded")
+    packings = [tensor.packing for tensor in found.model.tensors if "experts" in tensor.name]
+    assert {packing.scheme for packing in packings if packing is not None} == {"gptq-4bit"}
+    assert "kernels-missing" in codes(found)
+
+
+def test_tracing_comes_to_an_end(build: Build) -> None:
+    engine = engine_of(build("traced"))
+    attention, experts, norm = 4 * 256 * 256, 4 * (3 * 256 * 512 + 256), 2 * 256
+    assert engine.whole is not None
+    assert engine.whole.params == 2 * 256 * 256 + 2 * (attention + experts + 2 * norm) + norm
+
+
+def test_a_model_without_its_head_has_no_hole_in_its_place(build: Build) -> None:
+    found = build("judge")
+    engine = engine_of(found)
+    assert engine.whole is not None
+    layers = 2 * (4 * 256 * 256 + 3 * 256 * 512 + 2 * 256)
+    assert (engine.whole.params, engine.whole.unknown) == (256 * 256 + layers + 256 + 2 * 256, 0)
+    assert codes(found) == set()
 
 
 @pytest.mark.parametrize(

@@ -226,5 +226,5 @@ class _Builder:
         self.modules.append(Module(path=path, type=kind, qualified_type=f"vllm.{kind}", **more))
 
     def tensor(self, name: str, shape: tuple[int, ...], **more: Any) -> None:
-        defaults = {"kind": "parameter", "dtype": self.sizes.dtype, "storage": name, "trainable": False}
+        defaults = {"kind": "parameter", "dtype": self.sizes.dtype, "storage": name, "trainable": None}
         self.tensors.append(Tensor(name=name, shape=shape, device="meta", **{**defaults, **more}))

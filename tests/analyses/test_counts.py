@@ -52,6 +52,12 @@ def test_active_parameters_need_to_know_how_many_are_chosen() -> None:
     )
 
 
+def test_a_rank_with_some_of_the_experts_does_not_know_what_a_token_meets_there() -> None:
+    part = {"num_experts": 32, "num_local_experts": 8}
+    assert count(routed(part, router={"top_k": 2})).active_params is None
+    assert count(routed({"num_experts": 8, "num_local_experts": 8, "top_k": 2})).active_params == 32
+
+
 def test_an_unknown_size_is_a_hole_not_a_zero() -> None:
     model = build.model(build.tensor("a"), build.tensor("b", dtype="float6_weird"))
     counts = count(model)

@@ -95,6 +95,17 @@ def test_the_whole_stays_unknown_when_ranks_are_missing() -> None:
     assert len(found.ranks) == 1
 
 
+def test_a_weight_counts_rather_than_a_buffer_that_shows_it_further_up() -> None:
+    weight = build.tensor("mixer.weight", (4, 1, 3))
+    view = build.tensor("view", (4, 3), kind="buffer", storage="mixer.weight")
+    root = build.module("", children=("mixer",), tensors=("view",))
+    mixer = build.module("mixer", tensors=("mixer.weight",))
+    model = build.model(weight, view, modules=(root, mixer))
+    whole = completed(build_engine.engine(), [Held(0, model)]).whole
+    assert whole is not None
+    assert (whole.params, whole.weight_nbytes, whole.nbytes) == (12, 48, 48)
+
+
 def test_bytes_of_the_whole_stay_unknown_when_nothing_says_how_scales_are_cut() -> None:
     every = [held(replace(TINY, quantized=True), ranks=2, rank=rank) for rank in range(2)]
     untold = [

@@ -11,7 +11,7 @@ import pytest
 import build_engine
 import command_line
 import modelglass as mg
-from modelglass.errors import TargetError, UsageError
+from modelglass.errors import MissingPackageError, TargetError, UsageError
 from modelglass.frameworks.request import Observation
 from modelglass.report import Report, Serving
 
@@ -34,12 +34,13 @@ Capture = pytest.CaptureFixture[str]
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A configuration, and what stands for the process in which vLLM builds it."""
-    from modelglass.frameworks.vllm import building
+    from modelglass.frameworks.vllm import building, versions
 
     def built(path: Path, serving: Serving, *, progress: Callable[[str], None]) -> Observation:
         return build_engine.observation(ranks=serving.tensor_parallel, rank=serving.rank)
 
     monkeypatch.setattr(building, "built", built)
+    monkeypatch.setattr(versions, "installed", lambda: versions.TESTED[0])
     path = tmp_path / "config.json"
     path.write_text(json.dumps(LLAMA))
     return path
@@ -93,6 +94,20 @@ def test_what_makes_no_sense_is_wrong_usage(config: Path) -> None:
         mg.compare_structure(config, framework_b="jax")
     with pytest.raises(TargetError, match="there is no file"):
         mg.compare_structure(config.with_name("none.json"), config, framework_a="vllm")
+
+
+def test_what_is_missing_is_said_before_anything_is_built(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from modelglass.frameworks.vllm import versions
+
+    monkeypatch.setattr(versions, "installed", lambda: None)
+    told: list[str] = []
+    with pytest.raises(MissingPackageError, match="needs the package 'vllm'"):
+        mg.compare_structure(config, framework_b="vllm", progress=told.append)
+    with pytest.raises(UsageError, match="framework='jax' is not known"):
+        mg.compare_structure(config, framework_b="jax", progress=told.append)
+    assert told == []
 
 
 def test_a_report_may_be_compared_again(config: Path) -> None:

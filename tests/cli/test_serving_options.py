@@ -92,6 +92,8 @@ def test_every_option_arrives(run: Run, config: str, setups: list[Serving]) -> N
         ("--framework vllm --memory 80G", "'80G' is no amount of memory"),
         ("--framework vllm --utilization 0.9", "--utilization is a share of a device's memory"),
         ("--framework vllm --memory 8GiB --utilization 1.5", "utilization=1.5 is no share"),
+        ("--framework vllm --rank 1", "give tensor_parallel, too: alone, there is rank 0"),
+        ("--framework vllm --run real", 'run="real" does not go with'),
         ("--framework vllm --train", "train does not go with"),
         ("--framework vllm --stats", "stats does not go with"),
         ("--framework vllm --input 1x2", "inputs does not go with"),

@@ -17,6 +17,7 @@ import pytest
 
 from modelglass.errors import MissingPackageError, TargetError, UsageError
 from modelglass.frameworks.vllm import building, versions
+from modelglass.frameworks.vllm.child import SCRATCH
 from modelglass.frameworks.vllm.refusals import Refusal
 from modelglass.report import Engine, Model, Module, Note, Report, Serving, Tensor, codec
 
@@ -249,6 +250,20 @@ def test_an_interruption_leaves_no_process(folder: Path, child: Child, scratch: 
     assert not list(scratch.iterdir())
 
 
+def test_a_process_whose_parent_is_gone_removes_what_both_wrote(tmp_path: Path) -> None:
+    scratch, other = tmp_path / f"{SCRATCH}1", tmp_path / "other"
+    for folder in (scratch, other):
+        folder.mkdir()
+        (folder / "log.txt").write_text("")
+        code = (
+            "from pathlib import Path; from modelglass.frameworks.vllm.child import _end_with_parent\n"
+            f"_end_with_parent(Path({str(folder)!r}))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], stdin=subprocess.DEVNULL, check=False)
+        assert done.returncode == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "problem", "hint"),
     [
@@ -297,9 +312,33 @@ def test_an_interruption_leaves_no_process(folder: Path, child: Child, scratch: 
             "vLLM's A needs the package 'timm', which is not there",
             "pip install timm",
         ),
+        (
+            "ValidationError",
+            "2 validation errors for ModelConfig\ndtype.literal['auto','half']\n  Input should be 'auto' or "
+            "'half' [type=literal_error, input_value='int3', input_type=str]\n    For further information",
+            "vLLM 9 takes no 'int3' as dtype",
+            "it takes 'auto' or 'half'",
+        ),
+        (
+            "ValueError",
+            "Cannot find the config file for awq",
+            "the configuration does not say how its weights are quantized by 'awq'",
+            "quantization_config",
+        ),
         ("AssertionError", "", "vLLM 9 cannot build A: it raised AssertionError without a word", "check"),
     ],
-    ids=["unknown", "heads", "field", "remote", "processor", "setting", "package", "silent"],
+    ids=[
+        "unknown",
+        "heads",
+        "field",
+        "remote",
+        "processor",
+        "setting",
+        "package",
+        "choice",
+        "stored",
+        "silent",
+    ],
 )
 def test_refusals_are_told_in_a_sentence(kind: str, text: str, problem: str, hint: str) -> None:
     told = Refusal(kind, text, "A", "9").told

@@ -237,3 +237,42 @@ def test_lists_of_modules_that_hang_elsewhere_are_nothing_odd() -> None:
     assert codes(read(holder)) == []
     holder.listed.append(Linear([4], 8))
     assert codes(read(holder)) == ["unregistered-module"]
+
+
+def test_nothing_is_said_of_training() -> None:
+    norm = nn.LayerNorm(8, device="meta")
+    reading = read(holding(one=Linear([4], 8), norm=norm))
+    assert {tensor.trainable for tensor in reading.model.tensors} == {None}
+
+
+class Experts(nn.Module):
+    """A layer of transformers', which has sizes of the names that vLLM's linear layers have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_experts, self.output_size, self.input_size = 4, 6, 8
+        self.weight = parameter(4, 6, 8)
+
+
+def test_a_layer_that_is_not_vllms_is_taken_as_it_is() -> None:
+    reading = read(holding(experts=Experts(), one=Linear([4], 8, ranks=2)))
+    assert "experts.weight" not in reading.shards
+    assert reading.model.tensors[0].shape == (4, 6, 8)
+
+
+class LeftOut(nn.Module):
+    """What vLLM puts where a layer was that a model does without."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.stage_name = "output"
+        self.__dict__["module"] = layer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["module"], name)
+
+
+def test_a_layer_that_the_model_does_without_holds_nothing() -> None:
+    reading = read(holding(one=Linear([4], 8), head=LeftOut(Linear([100], 8))))
+    assert [tensor.name for tensor in reading.model.tensors] == ["one.weight"]
+    assert reading.notes == ()

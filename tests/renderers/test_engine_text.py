@@ -90,7 +90,8 @@ def test_one_rank_alone_is_the_whole() -> None:
 
 
 def test_a_hole_in_a_rank_is_shown() -> None:
-    model = replace(build.model(build.tensor("a"), build.tensor("b", shape=None)), source="vllm")
+    unsaid = build.tensor("a", trainable=None), build.tensor("b", shape=None, trainable=None)
+    model = replace(build.model(*unsaid), source="vllm")
     observed = build_engine.observation(model=model, ranks=1)
     text = mg.render(report(replace(observed, ranks=(Held(0, model),), whole=None)), width=100)
     assert "0 (whole)         ≥ 6" in text

@@ -167,6 +167,8 @@ def _by_module(model: Model, counted: Mapping[str, Tensor], sizes: _Sizes) -> di
 def _active(model: Model, counted: Mapping[str, Tensor], params: int) -> int | None:
     """Parameters one token meets: of each bank of experts, only the share that is chosen."""
     modules = {module.path: module for module in model.modules}
+    if any(_is_part_of_bank(module, counted) for module in model.modules if module.config):
+        return None  # which of its experts a token visits is up to the token
     idle = 0
     seen: set[str] = set()
     for bank, experts, names in _banks(modules, counted):
@@ -221,6 +223,19 @@ def _is_stack_of(tensor: Tensor, experts: int | None) -> bool:
     if experts is None or experts < 2 or tensor.kind == "buffer" or tensor.shape is None:
         return False
     return len(tensor.shape) >= 3 and tensor.shape[0] == experts
+
+
+def _is_part_of_bank(module: Module, counted: Mapping[str, Tensor]) -> bool:
+    """Whether these are some of the experts of a bank whose others are elsewhere, in another rank."""
+    experts, here = (_setting(module, (key,)) for key in ("num_experts", "num_local_experts"))
+    if experts is None or here is None or here >= experts:
+        return False
+    return any(_holds(counted[name], here) for name in module.tensors if name in counted)
+
+
+def _holds(tensor: Tensor, experts: int) -> bool:
+    shape = tensor.shape if tensor.packing is None else tensor.packing.logical_shape
+    return tensor.kind != "buffer" and shape is not None and len(shape) >= 3 and shape[0] == experts
 
 
 def _chosen(bank: Module, modules: Mapping[str, Module]) -> int | None:

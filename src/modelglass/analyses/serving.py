@@ -89,7 +89,9 @@ def united(ranks: Sequence[Held]) -> Model:
             tensors.setdefault(tensor.name, replace(tensor, storage=owner))
     ordered = tuple(_ordered(modules, first.modules[0].path)) if first.modules else ()
     names = dict.fromkeys(name for module in ordered for name in module.tensors)
-    return replace(first, modules=ordered, tensors=tuple(tensors[name] for name in (names | tensors)))
+    # A weight counts rather than another name of it, such as a buffer that a module above shows it by.
+    listed = sorted((tensors[name] for name in names | tensors), key=lambda each: each.name != each.storage)
+    return replace(first, modules=ordered, tensors=tuple(listed))
 
 
 def _extent(module: Module) -> int:

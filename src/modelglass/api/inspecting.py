@@ -34,6 +34,7 @@ from modelglass.api.serving import (
 from modelglass.api.varying import with_symbols
 from modelglass.collector import without_gc
 from modelglass.errors import ForwardError, TargetError, UnknownTargetError, UsageError
+from modelglass.renderers._escape import fitted
 from modelglass.renderers._units import pace, value_text
 from modelglass.report import Report, RunMode
 
@@ -269,6 +270,7 @@ def completed(report: Report) -> Report:
     return report
 
 
+_LONGEST = 200  # characters of a value in a message: a prompt may be long
 _VALUES = "what runs depends on values, which models on meta and inputs of another size do not have"
 
 
@@ -276,7 +278,7 @@ def check_completed(run: Run) -> None:
     failure = run.failure
     if failure is not None:
         where = failure.module or "(root)"
-        met = ", ".join(f"{value.name} {value_text(value)}" for value in failure.inputs)
+        met = ", ".join(f"{value.name} {fitted(value_text(value), _LONGEST)}" for value in failure.inputs)
         given = f"it was given {met}" if met else "check the inputs"
         raise ForwardError(
             f"{where} raised {failure.error}: {failure.message}",

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 from modelglass.files import write_whole
 
 PIPED_WIDTH = 100
+_STDOUT, _STDERR = 1, 2
 
 
 def emit(text: str, output: Path | None) -> None:
@@ -19,6 +22,33 @@ def emit(text: str, output: Path | None) -> None:
         echo(text, nl=False, color=True)  # colour was decided when the text was made
         return
     write_whole(output, text)
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """What others print goes to stderr, so that it does not mix with the result.
+
+    Processes that they start, and libraries that write past Python, know the stream by its number alone.
+    """
+    kept = _duplicate(_STDOUT)
+    if kept is not None and _duplicate(_STDERR, _STDOUT) is None:
+        os.close(kept)
+        kept = None
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        if kept is not None:
+            os.dup2(kept, _STDOUT)
+            os.close(kept)
+
+
+def _duplicate(stream: int, place: int | None = None) -> int | None:
+    """The stream under another number, or under that one; None: it is closed."""
+    try:
+        return os.dup(stream) if place is None else os.dup2(stream, place)
+    except OSError:
+        return None
 
 
 def wants_color(choice: str, output: Path | None) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from modelglass.cli._options import (
     output_option,
     width_option,
 )
-from modelglass.cli._output import emit, wants_color, width_of
+from modelglass.cli._output import aside, emit, wants_color, width_of
 from modelglass.cli._progress import Progress
 from modelglass.cli._serving import chosen_serving, rank_options
 from modelglass.errors import UsageError
@@ -88,7 +86,7 @@ def compare(
     given_a, given_b = _own("a", inputs_a, specs_a, both), _own("b", inputs_b, specs_b, both)
     served = "vllm" if "vllm" in (framework_a, framework_b) else None
     serving = chosen_serving(served, engine, option="--framework-b")
-    with Progress() as progress, redirect_stdout(sys.stderr):
+    with Progress() as progress, aside():
         found = api.compare_structure(
             a,
             b,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
-from contextlib import redirect_stdout
 from fractions import Fraction
 from pathlib import Path
 
@@ -22,7 +20,7 @@ from modelglass.cli._options import (
     output_option,
     width_option,
 )
-from modelglass.cli._output import emit, wants_color, width_of
+from modelglass.cli._output import aside, emit, wants_color, width_of
 from modelglass.cli._progress import Progress
 from modelglass.errors import UsageError
 
@@ -96,7 +94,7 @@ def fit(
     device_nbytes = parsed_size(memory)
     given = needed_inputs(inputs, specs, target, builder)
     stepper = chosen_optimizer(train, optimizer)
-    with Progress() as progress, redirect_stdout(sys.stderr):
+    with Progress() as progress, aside():
         found = api.fit(
             target,
             given,

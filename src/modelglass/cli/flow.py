@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from modelglass.cli._options import (
     output_option,
     width_option,
 )
-from modelglass.cli._output import emit, wants_color, width_of
+from modelglass.cli._output import aside, emit, wants_color, width_of
 from modelglass.cli._progress import Progress
 from modelglass.errors import UsageError
 
@@ -82,7 +80,7 @@ def flow(
     """
     chosen = format_ or _format_of(output)
     given = _given(target, inputs, specs, builder)
-    with Progress() as progress, redirect_stdout(sys.stderr):
+    with Progress() as progress, aside():
         report = api.inspect(
             target, given, symbols=True, builder=builder, model_key=model_key, progress=progress
         )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ import click
 
 from modelglass import api
 from modelglass.cli._options import config_options, given_inputs, inputs_options, output_option
-from modelglass.cli._output import emit
+from modelglass.cli._output import aside, emit
 from modelglass.cli._progress import Progress
 from modelglass.cli._serving import chosen_serving, serving_options
 from modelglass.doors import model_info
@@ -52,7 +50,7 @@ def info(
     """
     given = given_inputs(inputs, specs)
     serving = chosen_serving(framework, engine)
-    with Progress() as progress, redirect_stdout(sys.stderr):
+    with Progress() as progress, aside():
         report = api.completed(
             api.inspect(
                 target,

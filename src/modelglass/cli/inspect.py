@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from modelglass.cli._options import (
     output_option,
     width_option,
 )
-from modelglass.cli._output import emit, wants_color, width_of
+from modelglass.cli._output import aside, emit, wants_color, width_of
 from modelglass.cli._progress import Progress
 from modelglass.cli._serving import chosen_serving, serving_options
 
@@ -97,7 +95,7 @@ def inspect(
     most = chosen_limits(limits)
     serving = chosen_serving(framework, engine)
     # What the user's code prints must not mix with the result.
-    with Progress() as progress, redirect_stdout(sys.stderr):
+    with Progress() as progress, aside():
         report = api.inspect(
             target,
             given,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from modelglass.cli._options import (
     output_option,
     width_option,
 )
-from modelglass.cli._output import emit, wants_color, width_of
+from modelglass.cli._output import aside, emit, wants_color, width_of
 from modelglass.cli._progress import Progress
 from modelglass.errors import UsageError
 
@@ -110,7 +108,7 @@ def memory(
     what_if = _what_if(train, **changes)
     stepper = chosen_optimizer(train, optimizer)
     draw = None if plot is None else api.timeline_plotter(plot)
-    with Progress() as progress, redirect_stdout(sys.stderr):
+    with Progress() as progress, aside():
         report = api.inspect(
             target,
             given,

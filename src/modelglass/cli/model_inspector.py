@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import click
 
 from modelglass import api
 from modelglass.cli._options import NO_OPTIMIZER, given_inputs, inputs_options, output_option, width_option
-from modelglass.cli._output import emit, width_of
+from modelglass.cli._output import aside, emit, width_of
 from modelglass.cli._progress import Progress
 from modelglass.cli.main import run
 from modelglass.doors import model_inspector as door
@@ -88,7 +87,7 @@ def model_inspector(
     if config is None and checkpoint is None:
         raise click.UsageError("give --config FILE, --checkpoint FILE, or both")
     given = given_inputs(inputs, specs)
-    with Progress(NAME) as progress, redirect_stdout(sys.stderr):
+    with Progress(NAME) as progress, aside():
         question = door.Question(
             config=config,
             checkpoint=checkpoint,

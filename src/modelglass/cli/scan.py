@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +16,7 @@ from modelglass.cli._options import (
     output_option,
     width_option,
 )
-from modelglass.cli._output import emit, wants_color, width_of
+from modelglass.cli._output import aside, emit, wants_color, width_of
 from modelglass.cli._progress import Progress
 
 FAIL_ON = ("info", "notice", "high")
@@ -72,7 +70,7 @@ def scan(
     was found in the bytes that were read, not that a file can be trusted.
     """
     chosen = chosen_limits(limits)
-    with Progress() as progress, redirect_stdout(sys.stderr):
+    with Progress() as progress, aside():
         found = api.scan(paths, limits=chosen, progress=progress)
     look: dict[str, object] = {"redact": redact}
     if format_ == "text":

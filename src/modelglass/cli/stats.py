@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 
 import click
@@ -18,7 +16,7 @@ from modelglass.cli._options import (
     output_option,
     width_option,
 )
-from modelglass.cli._output import emit, wants_color, width_of
+from modelglass.cli._output import aside, emit, wants_color, width_of
 from modelglass.cli._progress import Progress
 from modelglass.errors import UsageError
 
@@ -92,7 +90,7 @@ def stats(
         api.known_columns(columns, api.STATS_COLUMNS)
     most = chosen_limits(limits)
     draw = None if plot is None else api.plotter(plot)
-    with Progress() as progress, redirect_stdout(sys.stderr):
+    with Progress() as progress, aside():
         report = api.inspect(
             target,
             stats=pattern or True,

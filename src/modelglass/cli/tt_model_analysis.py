@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 
 import click
 
 from modelglass import api
-from modelglass.cli._output import emit, wants_color, width_of
+from modelglass.cli._output import aside, emit, wants_color, width_of
 from modelglass.cli._progress import Progress
 from modelglass.cli.main import run
 from modelglass.doors import unique_modules
@@ -44,7 +42,7 @@ def tt_model_analysis(model_path: str, inputs_path: str, folder: Path | None) ->
 
     No device is needed, and nothing is computed unless values decide what runs. Only the code you name runs.
     """
-    with Progress(NAME) as progress, redirect_stdout(sys.stderr):
+    with Progress(NAME) as progress, aside():
         found = unique_modules.analyse(model_path, inputs_path, folder, progress)
     summary = api.UNIQUE_RENDERERS["text"](
         found.report,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
 from pathlib import Path
 
 import click
@@ -19,7 +17,7 @@ from modelglass.cli._options import (
     output_option,
     width_option,
 )
-from modelglass.cli._output import emit, wants_color, width_of
+from modelglass.cli._output import aside, emit, wants_color, width_of
 from modelglass.cli._progress import Progress
 from modelglass.errors import UsageError
 
@@ -95,7 +93,7 @@ def unique(
             "operators are seen in a run, and a run needs inputs",
             hint="give --inputs file.py::function or --input 1x3x224x224",
         )
-    with Progress() as progress, redirect_stdout(sys.stderr):
+    with Progress() as progress, aside():
         report = api.completed(
             api.inspect(target, given, builder=builder, model_key=model_key, progress=progress)
         )

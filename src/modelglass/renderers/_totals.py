@@ -47,7 +47,7 @@ def _counts(counts: Counts, served: Share | None) -> Iterator[tuple[str, str]]:
     if counts.active_params != counts.params:
         active = counts.active_params
         yield "  active", "unknown" if active is None else f"{active:,} per token"
-    if served is None and counts.trainable is not None and (counts.params or not counts.buffers):
+    if counts.trainable is not None and (counts.params or not counts.buffers):
         yield "  trainable", known(counts.trainable)
         yield "  frozen", known(counts.frozen)
     if counts.tied:

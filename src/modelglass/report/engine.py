@@ -147,7 +147,9 @@ class Serving:
         if type(self.rank) is not int or not 0 <= self.rank < self.tensor_parallel:
             raise UsageError(
                 f"there is no rank {self.rank!r} among {self.tensor_parallel}",
-                hint=f"ranks are 0 to {self.tensor_parallel - 1}",
+                hint=f"ranks are 0 to {self.tensor_parallel - 1}"
+                if self.tensor_parallel > 1
+                else "give tensor_parallel, too: alone, there is rank 0",
             )
         share = self.utilization
         if share is not None and (type(share) not in (int, float) or not 0 < share <= 1):

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
@@ -22,7 +22,8 @@ from typing import IO, Any
 from modelglass.errors import TargetError
 from modelglass.frameworks.request import Held, Observation, Progress
 from modelglass.frameworks.vllm import versions
-from modelglass.report import Report, Run, Serving, codec
+from modelglass.frameworks.vllm.child import SCRATCH
+from modelglass.report import Engine, Report, Run, Serving, codec
 
 CONFIG = "config.json"
 TIME_LIMIT = 300.0  # seconds; most models take 15 to 30
@@ -44,15 +45,34 @@ def built(
     config = _config_file(Path(path))
     architecture = _architecture(config)
     tell("starting vLLM")
-    with TemporaryDirectory(prefix="modelglass-vllm-") as scratch:
+    with TemporaryDirectory(prefix=SCRATCH) as scratch:
+        folder = str(_folder_of(config, Path(scratch)))
         order = {
-            "folder": str(_folder_of(config, Path(scratch))),
+            "folder": folder,
             "architecture": architecture,
             "version": version,
             "serving": asdict(serving),
         }
         answer = _answer(order, Path(scratch), tell, timeout, str(config))
-    return _observation(answer, version)
+    found = _observation(answer, version)
+    return replace(found, engine=_named(found.engine, folder, str(path)))
+
+
+def _named(engine: Engine | None, folder: str, given: str) -> Engine | None:
+    """The engine with the model called what the caller calls it, not what its process was given."""
+    if engine is None:
+        return None
+    return replace(
+        engine,
+        components=tuple(
+            replace(
+                each,
+                description=each.description.replace(folder, given),
+                settings={key: given if said == folder else said for key, said in each.settings.items()},
+            )
+            for each in engine.components
+        ),
+    )
 
 
 def _silent(text: str) -> None:
@@ -109,7 +129,7 @@ def _answer(
     if not ended and not answer.exists():
         raise TargetError(
             f"{file}: vLLM did not build it within {timeout:g} s, and was stopped",
-            hint="try again when the machine is less busy, or give it more time",
+            hint="try again when the machine is less busy",
         )
     if not answer.exists():
         raise TargetError(

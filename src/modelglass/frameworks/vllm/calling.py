@@ -14,7 +14,6 @@ from modelglass.frameworks.vllm.components import is_in_process
 from modelglass.report import Report, codec
 
 SECONDS = 60.0  # that workers get to say what they hold
-GENERATING = 600.0  # seconds for text; the first of an engine may wait for kernels to be compiled
 
 Found = TypeVar("Found")
 

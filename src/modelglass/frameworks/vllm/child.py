@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import threading
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from pathlib import Path
 
 from modelglass.frameworks.vllm.refusals import Refusal
 from modelglass.report import Report, Serving, codec
+
+SCRATCH = "modelglass-vllm-"  # begins the name of the folder for all that is written
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Order:
 
 def main() -> None:
     order = Order.read(sys.stdin.readline())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(Path(order.answer).parent,), daemon=True).start()
     try:
         answer = _answer(order)
     except Exception as problem:
@@ -50,8 +53,10 @@ def main() -> None:
     os._exit(0)  # what torch and vLLM do at their end takes time, and is of no use
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(scratch: Path) -> None:
     sys.stdin.read()  # nothing more is written: it returns when the other end is closed
+    if scratch.name.startswith(SCRATCH):
+        shutil.rmtree(scratch, ignore_errors=True)  # whoever made it can no longer remove it
     os._exit(1)
 
 

@@ -22,7 +22,7 @@ NO_LIMIT = 10**15  # tokenizers without a greatest length say a number above thi
 
 # Whose text is nobody's business. Numbers are: there are many settings of how many tokens.
 _SECRET = re.compile(r"(^|_)(token|password|passwd|secret|key|credentials?|auth)(_|$)")
-_USER_OF_ADDRESS = re.compile(r"://[^/\s]*@")
+_SIGNED_ADDRESS = re.compile(r"://([^/\s]*@|\S*\?)")
 # Where processes meet: other at each start, and of no interest to anybody else.
 _MEETING = re.compile(r"(^_|_(ip|addr|port|address)$|^placement_group$|^rank$)")
 
@@ -66,7 +66,7 @@ def plain(value: Any) -> Json:
     if isinstance(value, float):
         return value if isfinite(value) else str(value)
     if isinstance(value, str):
-        return _OTHER if _USER_OF_ADDRESS.search(value) else value
+        return _OTHER if _SIGNED_ADDRESS.search(value) else value
     if isinstance(value, PurePath):
         return plain(str(value))
     if isinstance(value, type):
@@ -196,6 +196,11 @@ def is_in_process(engine: Any) -> bool:
     return hasattr(getattr(engine, "engine_core", None), "engine_core")
 
 
+def has_workers_here(engine: Any) -> bool:
+    """Whether the modules are in this process: an engine here may have workers elsewhere."""
+    return is_in_process(engine) and hasattr(getattr(engine, "model_executor", None), "driver_worker")
+
+
 def tokenizer_of(engine: Any) -> Any:
     """The tokenizer that the engine has made; None: it was told to do without."""
     renderer = getattr(engine, "renderer", None)
@@ -266,8 +271,9 @@ def _quantization(vllm_config: Any) -> Component | None:
 
 
 def _model_description(config: Any) -> str:
-    length = getattr(config, "max_model_len", None)
-    return f"Sequences of up to {_amount(length)} tokens, by {getattr(config, 'model', 'a model')}"
+    length, name = getattr(config, "max_model_len", None), plain(getattr(config, "model", None))
+    by = f", by {name}" if isinstance(name, str) else ""  # an address with a password is not told
+    return f"Sequences of up to {_amount(length)} tokens{by}"
 
 
 def _cache_description(config: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,10 +15,11 @@ from modelglass.frameworks.vllm.calling import NotReachedError, check_open, held
 from modelglass.frameworks.vllm.components import (
     architecture,
     components,
-    is_in_process,
+    has_workers_here,
     tokenizer_of,
     version,
 )
+from modelglass.frameworks.vllm.finding import UNCLEAR
 from modelglass.frameworks.vllm.generating import generated
 from modelglass.frameworks.vllm.versions import version_notes
 from modelglass.report import (
@@ -58,9 +59,9 @@ def observe_engine(native: Any, engine: Any, request: Request) -> Observation:
     return Observation(
         model=found.ranks[0].model,
         run=run,
-        notes=tuple(dict.fromkeys((*found.notes, *more, *version_notes(version())))),
+        notes=tuple(dict.fromkeys((*found.notes, *more, *_untold(engine), *version_notes(version())))),
         engine=_engine(engine, found),
-        ranks=found.ranks if found.are_real else (),
+        ranks=_adding_up(found),
         whole=found.whole,
         untold=request.runs,
     )
@@ -73,6 +74,8 @@ def _silently(text: str) -> None:
 def _check(request: Request) -> None:
     if request.train or request.optimizer is not None:
         raise UsageError("an engine does not train", hint="pass the model itself, as transformers builds it")
+    if request.device is not None:
+        raise UsageError("an engine runs where it was started", hint="leave the device out")
     if request.calibrate or request.what_if != WhatIf():
         raise UsageError(
             "what an engine would take under other conditions is not known from the engine",
@@ -98,14 +101,27 @@ def _found(engine: Any, tell: Progress) -> _Found:
     except NotReachedError as problem:
         return _built(engine, problem, tell)
     ranks = tuple(_held(report, number) for number, report in enumerate(reports))
-    notes = tuple(dict.fromkeys(note for report in reports for note in report.notes))
+    notes = tuple(_merged(note for report in reports for note in report.notes))
     cache = next((each.engine.cache for each in reports if each.engine is not None), None)
-    return _Found("in-process" if _is_here(engine) else "workers", ranks, notes, cache)
+    return _Found("in-process" if has_workers_here(engine) else "workers", ranks, notes, cache)
 
 
-def _is_here(engine: Any) -> bool:
-    """Whether the modules are in this process: an engine here may have workers elsewhere."""
-    return is_in_process(engine) and hasattr(getattr(engine, "model_executor", None), "driver_worker")
+def _adding_up(found: _Found) -> tuple[Held, ...]:
+    """The ranks that figures are made of: not all of them where nobody could tell what they are together."""
+    if not found.are_real:
+        return ()
+    is_unclear = found.whole is None and any(note.code == UNCLEAR for note in found.notes)
+    return found.ranks[:1] if is_unclear else found.ranks
+
+
+def _merged(notes: Iterable[Note]) -> Iterator[Note]:
+    """Each note once, at all the places that some rank names: stages of a pipeline have their own."""
+    places: dict[Note, dict[str, None]] = {}
+    for note in notes:
+        alike = note if note.details else replace(note, where=())
+        places.setdefault(alike, {}).update(dict.fromkeys(note.where))
+    for note, where in places.items():
+        yield replace(note, where=tuple(where))
 
 
 def _held(report: Report, number: int) -> Held:
@@ -120,8 +136,10 @@ def _built(engine: Any, problem: NotReachedError, tell: Progress) -> _Found:
     from modelglass.frameworks.vllm.building import built
 
     tell("building the model's classes without weights")
-    config = engine.vllm_config
+    config: Any = getattr(engine, "vllm_config", None)
     try:
+        if _lacking(config):
+            raise TargetError("the engine does not tell its settings", hint=_REACH)
         with _folder(config.model_config) as folder:
             found = built(folder, _serving(config), progress=tell)
     except InspectError as cause:
@@ -168,7 +186,7 @@ def _unknown(config: Any, problem: str) -> _Found:
     name = architecture(config) or "model"
     text = f"{problem}; its modules and how much they hold are unknown; {_REACH}"
     note = Note(code="engine-not-reached", severity="error", text=text)
-    dtype = str(config.model_config.dtype).removeprefix("torch.")
+    dtype = str(getattr(getattr(config, "model_config", None), "dtype", "float32")).removeprefix("torch.")
     hole = Tensor(name="weights", kind="parameter", shape=None, dtype=dtype, storage="weights")
     root = Module(path="", type=name, qualified_type=name, tensors=(hole.name,))
     model = Model(name=name, source="vllm", modules=(root,), tensors=(hole,))
@@ -176,8 +194,8 @@ def _unknown(config: Any, problem: str) -> _Found:
 
 
 def _engine(engine: Any, found: _Found) -> Engine:
-    config = engine.vllm_config
-    parallel, held = config.parallel_config, found.ranks[0]
+    config = getattr(engine, "vllm_config", None)
+    parallel, held = getattr(config, "parallel_config", None), found.ranks[0]
     return Engine(
         version=version(),
         reached=found.reached,
@@ -187,9 +205,22 @@ def _engine(engine: Any, found: _Found) -> Engine:
         data_parallel=getattr(parallel, "data_parallel_size", 1),
         expert_parallel=bool(getattr(parallel, "enable_expert_parallel", False)),
         shards=held.shards,
-        cache=_cache(config.cache_config, found.cache),
+        cache=_cache(getattr(config, "cache_config", None), found.cache),
         components=components(config, tokenizer_of(engine), engine),
     )
+
+
+def _lacking(config: Any) -> tuple[str, ...]:
+    """The settings that every engine should have, and this one does not tell."""
+    wanted = ("model_config", "parallel_config", "cache_config")
+    return tuple(name for name in wanted if getattr(config, name, None) is None)
+
+
+def _untold(engine: Any) -> Iterator[Note]:
+    lacking = _lacking(getattr(engine, "vllm_config", None))
+    if lacking:
+        text = f"this vLLM does not tell the engine's {', '.join(lacking)}; figures that need it are missing"
+        yield Note(code="settings-unknown", severity="warning", text=text)
 
 
 def _cache(config: Any, found: PagedCache | None) -> PagedCache | None:

@@ -70,9 +70,9 @@ class Found:
         path, _, key = place.rpartition(".")
         value: Any = getattr(self.modules.get(path), key, ())
         items = value.values() if isinstance(value, dict) else value
-        known = set(map(id, self.modules.values()))
-        hidden = (item for item in items if isinstance(item, nn.Module) and id(item) not in known)
-        return any(True for item in hidden for _ in item.parameters())
+        known = set(map(id, self.native.parameters()))
+        hidden = (item for item in items if isinstance(item, nn.Module))
+        return any(id(parameter) not in known for item in hidden for parameter in item.parameters())
 
     def notes(self) -> Iterator[Note]:
         """What was odd, each oddity once."""
@@ -85,6 +85,8 @@ class Found:
 
     def _layer(self, path: str, module: nn.Module) -> tuple[dict[str, Stored], tuple[str, ...]]:
         """What a layer's plain tensors stand for, and how the names of each of its weights begin."""
+        if _is_left_out(module):
+            return {}, ()
         if experts.is_experts(module):
             return dict(experts.experts(module)), (experts.FIRST, experts.SECOND)
         if layers.is_embedding(module):
@@ -215,6 +217,11 @@ class Found:
         self.memory.setdefault(key, []).append(name)
 
 
+def _is_left_out(module: nn.Module) -> bool:
+    """Whether this only stands where a layer was that the model does without, and answers in its name."""
+    return "stage_name" in vars(module) and not _held(module)
+
+
 def _held(module: nn.Module) -> dict[str, torch.Tensor]:
     both = (*module._parameters.items(), *module._buffers.items())
     return {key: tensor for key, tensor in both if tensor is not None}
@@ -278,7 +285,6 @@ _NOTES: tuple[tuple[str, Severity, str], ...] = (
     (
         UNCLEAR,
         "warning",
-        "ranks divide these parameters, and nothing tells along which dimension; they count as if every "
-        "rank held all there is",
+        "ranks divide these parameters, and nothing tells along which dimension, nor then what the whole is",
     ),
 )

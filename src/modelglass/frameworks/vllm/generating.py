@@ -7,18 +7,21 @@ and full blocks of the prompt in its cache, where it looks for known prefixes, u
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from modelglass.errors import InspectError, UsageError
+from modelglass.errors import InspectError, TargetError, UsageError
 from modelglass.frameworks.request import Inputs, Request
-from modelglass.frameworks.vllm.calling import GENERATING, first_line, in_time
-from modelglass.frameworks.vllm.components import is_in_process, tokenizer_of
+from modelglass.frameworks.vllm.calling import first_line, in_time
+from modelglass.frameworks.vllm.components import has_workers_here, tokenizer_of
 from modelglass.report import Failure, Note, Run, Value
 
 TOKENS = 16  # that are generated where nobody says how many
+GENERATING = 600.0  # seconds for text; the first of an engine may wait for kernels to be compiled
+_GRACE = 10.0  # seconds more, for an engine to leave off
 _KEYWORDS = ("prompt", "prompts", "prompt_token_ids")
 _HINT = 'give a text, several texts, or {"prompt": "...", "sampling_params": SamplingParams(...)}'
 
@@ -33,6 +36,7 @@ class _Asked:
 
 def generated(native: Any, engine: Any, request: Request) -> tuple[Run, tuple[Note, ...]]:
     """What the engine makes of the prompts; a failure of it is an answer, too."""
+    _check_writes(engine)
     asked = _asked(request.inputs)
     if engine.get_num_unfinished_requests():
         raise UsageError(
@@ -40,7 +44,7 @@ def generated(native: Any, engine: Any, request: Request) -> tuple[Run, tuple[No
             hint="wait until they are finished, or inspect it without a prompt",
         )
     try:
-        outputs = _outputs(native, engine, asked)
+        outputs = _outputs(engine, asked)
     except InspectError:
         raise
     except Exception as error:
@@ -48,6 +52,14 @@ def generated(native: Any, engine: Any, request: Request) -> tuple[Run, tuple[No
     texts = tuple(_texts(outputs, are_read=tokenizer_of(engine) is not None))
     run = Run(mode="real", inputs=tuple(_inputs(outputs)), outputs=texts)
     return run, tuple(_notes(engine))
+
+
+def _check_writes(engine: Any) -> None:
+    model = getattr(getattr(engine, "vllm_config", None), "model_config", None)
+    if getattr(model, "runner_type", None) == "pooling":
+        raise UsageError(
+            "this engine makes vectors or scores of prompts, and no text", hint="inspect it without a prompt"
+        )
 
 
 def _asked(inputs: Any) -> _Asked:
@@ -74,7 +86,8 @@ def _prompt(given: Any) -> Any:
         return given
     if isinstance(given, Mapping) and any(key in given for key in _KEYWORDS):
         return dict(given)
-    if isinstance(given, Sequence) and given and all(type(token) is int for token in given):
+    is_list = isinstance(given, Sequence) and not isinstance(given, (bytes, bytearray))
+    if is_list and given and all(type(token) is int for token in given):
         return {"prompt_token_ids": list(given)}
     raise UsageError(f"this is no prompt: {type(given).__name__}", hint=_HINT)
 
@@ -92,36 +105,35 @@ def _sampling(given: Any) -> Any:
         raise UsageError(f"these are no sampling_params: {first_line(cause)}", hint=_HINT) from cause
 
 
-def _outputs(native: Any, engine: Any, asked: _Asked) -> list[Any]:
-    """vLLM's own outputs, one for each prompt. Another process gets a time limit, this one needs none."""
+def _outputs(engine: Any, asked: _Asked) -> list[Any]:
+    """vLLM's own outputs, one for each prompt.
+
+    Between two steps the engine can be told to leave it. In a step that hangs in another process it cannot,
+    and is given up a little later.
+    """
 
     def generate() -> list[Any]:
-        return _stepped(engine, asked) if native is engine else _called(native, asked)
+        return _stepped(engine, asked, time.monotonic() + GENERATING)
 
-    return generate() if is_in_process(engine) else in_time(generate, GENERATING, "generate text")
-
-
-def _called(llm: Any, asked: _Asked) -> list[Any]:
-    counter = getattr(llm, "request_counter", None)
-    before = getattr(counter, "counter", None)
-    try:
-        return list(llm.generate(asked.prompts, asked.sampling, use_tqdm=False))
-    finally:
-        if before is not None:  # the next request is called what it would be called without ours
-            counter.counter = before  # type: ignore[union-attr]
+    return generate() if has_workers_here(engine) else in_time(generate, GENERATING + _GRACE, "generate text")
 
 
-def _stepped(engine: Any, asked: _Asked) -> list[Any]:
-    """An engine alone has no method that waits for texts."""
+def _stepped(engine: Any, asked: _Asked, until: float) -> list[Any]:
+    """Requests of our own names, so that those of later ones are what they would be without ours."""
     name = f"modelglass-{uuid4().hex}"
     names = [f"{name}-{number}" for number in range(len(asked.prompts))]
     done: dict[str, Any] = {}
     added: list[str] = []
     try:
         for each, prompt in zip(names, asked.prompts, strict=True):
-            engine.add_request(each, prompt, asked.sampling)
             added.append(each)
+            engine.add_request(each, prompt, asked.sampling)
         while engine.get_num_unfinished_requests():
+            if time.monotonic() > until:
+                raise TargetError(
+                    f"the engine has not finished within {GENERATING:g} seconds, and was told to leave it",
+                    hint="ask for fewer tokens: sampling_params with a lower max_tokens",
+                )
             done.update((output.request_id, output) for output in engine.step() if output.finished)
     finally:
         left = [each for each in added if each not in done]

@@ -7,8 +7,8 @@ Only for a process that is thrown away afterwards: what is exchanged here stays 
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -36,6 +36,53 @@ def answer_for_all() -> None:
         if hasattr(module, check):
             setattr(module, check, _yes)
     _answer_for(lambda kernel: True)
+
+
+def quantize_all(quantization: Any, tell: Callable[[], None], *, last: bool) -> None:
+    """Let layers be quantized that are left plain on a CPU alone; `tell` is called where one was.
+
+    What stands in the way of it is raised, unless this is the last time that it is tried.
+    """
+    choose = quantization.get_quant_method
+
+    def chosen(layer: Any, prefix: str) -> Any:
+        method = choose(layer, prefix)
+        if not _is_plain(method):
+            return method
+        try:
+            with _no_cpu():
+                other = choose(layer, prefix)
+        except Exception:
+            if not last:
+                raise
+            return method
+        if other is None or _is_plain(other):
+            return method
+        tell()
+        return other
+
+    quantization.get_quant_method = chosen
+
+
+def _is_plain(method: Any) -> bool:
+    return type(method).__name__.startswith("Unquantized")
+
+
+@contextmanager
+def _no_cpu() -> Iterator[None]:
+    """While vLLM takes this for another device than a CPU."""
+    from vllm.platforms import current_platform
+
+    platform = type(current_platform)
+    own = vars(platform).get("is_cpu")
+    setattr(platform, "is_cpu", lambda self: False)
+    try:
+        yield
+    finally:
+        if own is None:
+            delattr(platform, "is_cpu")
+        else:
+            setattr(platform, "is_cpu", own)
 
 
 def _answer_for(asked: Callable[[type], bool]) -> None:

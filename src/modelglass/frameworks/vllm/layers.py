@@ -25,7 +25,9 @@ def is_embedding(layer: nn.Module) -> bool:
 
 
 def is_linear(layer: nn.Module) -> bool:
-    """Whether this is a matrix that ranks may divide."""
+    """Whether this is a matrix that ranks may divide; all of vLLM's have a method of keeping it."""
+    if not hasattr(layer, "quant_method"):
+        return False
     return integer(layer, "input_size") is not None and _held_outputs(layer) is not None
 
 

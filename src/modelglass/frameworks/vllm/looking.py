@@ -43,7 +43,10 @@ def _on_load(native: nn.Module) -> tuple[Note, ...]:
     methods = (type(getattr(module, "quant_method", None)) for module in native.modules())
     if not any(".online." in method.__module__ for method in methods):
         return ()
-    text = "vLLM quantizes these weights while it loads them; they are listed as they are before that"
+    text = (
+        "vLLM quantizes these weights while it loads them; types and bytes here are those before that: "
+        "an engine takes less memory for them afterwards, and keeps more tokens"
+    )
     return (Note(code="quantized-on-load", severity="warning", text=text),)
 
 

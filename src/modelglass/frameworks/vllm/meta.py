@@ -108,14 +108,20 @@ class Builder:
     def _without_prefixes(self) -> None:
         self._more["enable_prefix_caching"] = False
 
-    def _with_own_kernels(self) -> None:
+    def _answer(self) -> None:
         self._answered = True
+
+    def _with_own_kernels(self) -> None:
+        self._answer()
         kernels.answer_for_own()
 
     def _build(self, rank: int, size: int, look: Callable[[nn.Module, Any], T]) -> T:
         from vllm.config import set_current_vllm_config
 
         config = self._configuration(size)
+        if config.quant_config is not None:
+            more_to_try = any(not looks for looks, _ in self._remedies)
+            kernels.quantize_all(config.quant_config, self._answer, last=not more_to_try)
         with set_current_vllm_config(config), world.rank_of(rank, size):
             return look(_native(config, self._smallest), config)
 
@@ -163,6 +169,32 @@ def _prepare() -> None:
     for module_name, name in _READ_BACK:
         module = import_module(module_name)
         setattr(module, name, _for_real(getattr(module, name)))
+    _trace_once()
+
+
+def _trace_once() -> None:
+    """Where vLLM traces modules of transformers, to fuse them, let it not trace what it tries on the way.
+
+    Some modules make it go deeper and deeper, as good as without end.
+    """
+    from vllm.model_executor.models import transformers
+
+    tracer = getattr(getattr(transformers, "fx_utils", None), "_AllLeafTracer", None)
+    infer = getattr(tracer, "_infer_meta", None)
+    if tracer is None or infer is None:  # another version's
+        return
+    trying: list[None] = []
+
+    def once(self: Any, *args: Any) -> Any:
+        if trying:
+            raise RecursionError("this is being tried already")
+        trying.append(None)
+        try:
+            return infer(self, *args)
+        finally:
+            trying.pop()
+
+    tracer._infer_meta = once
 
 
 def _for_real(function: Callable[..., T]) -> Callable[..., T]:

@@ -42,7 +42,8 @@ def read(native: nn.Module) -> Reading:
     modules = tuple(_module(module, found) for module in model.modules)
     tensors = [found.tensors[name] for module in modules for name in module.tensors]
     tensors.sort(key=lambda tensor: _is_view(tensor, found))  # who comes first counts
-    read_model = replace(model, source="vllm", modules=modules, tensors=tuple(tensors))
+    told = tuple(replace(tensor, trainable=None) for tensor in tensors)  # nothing trains in an engine
+    read_model = replace(model, source="vllm", modules=modules, tensors=told)
     return Reading(read_model, found.shards, (*_true_of(notes, found), *found.notes()))
 
 

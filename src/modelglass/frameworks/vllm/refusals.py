@@ -93,6 +93,15 @@ def _no_quantization(refusal: Refusal, match: re.Match[str]) -> tuple[str, str]:
     return problem, f"it knows {known}"
 
 
+def _not_stored_so(refusal: Refusal, match: re.Match[str]) -> tuple[str, str]:
+    problem = f"the configuration does not say how its weights are quantized by {match[1]!r}"
+    return problem, "take the config.json of a checkpoint that is, with its quantization_config"
+
+
+def _no_such_choice(refusal: Refusal, match: re.Match[str]) -> tuple[str, str]:
+    return f"vLLM {refusal.version} takes no {match[3]} as {match[1]}", f"it takes {match[2]}"
+
+
 def _too_long(refusal: Refusal, match: re.Match[str]) -> tuple[str, str]:
     problem = f"{match[1]} tokens are more than {refusal.architecture} is made for, which is {match[2]}"
     return problem, "give a lower max_model_len"
@@ -109,5 +118,7 @@ _RULES: tuple[tuple[str, _Tell], ...] = (
     (r"No module named '([\w.]+)'|requires the ([\w-]+) library", _no_package),
     (r"Please install ([\w-]+)", _no_package),
     (r"Unknown quantization method: ([^.]*)\. Must be one of (.*?)\.", _no_quantization),
+    (r"Cannot find the config file for ([\w-]+)", _not_stored_so),
+    (r"\n(\w+)\S*\n\s+Input should be ([^\[]+) \[type=literal_error, input_value=(.*?), ", _no_such_choice),
     (r"max_model_len \((\d+)\) is greater than the derived max_model_len \(\D*?(\d+)", _too_long),
 )
