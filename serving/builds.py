@@ -144,7 +144,7 @@ def _save(config: Any, base: str, method: str, folder: Path) -> None:
 
 def _readings(folder: str, size: int, *, experts: bool) -> Iterator[tuple[Reading, int]]:
     """Each rank, and the bytes of its parameters."""
-    from modelglass.frameworks.vllm.meta import Builder
+    from modelglass.frameworks.vllm.meta.builder import Builder
 
     builder = Builder(folder, Serving(tensor_parallel=size, expert_parallel=experts))
     for rank in range(size):

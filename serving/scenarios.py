@@ -196,7 +196,7 @@ def workers(folder: str) -> Any:
     from vllm.v1.worker.worker_base import WorkerBase
 
     from modelglass.frameworks.request import Inputs
-    from modelglass.frameworks.vllm import calling, generating, plugin
+    from modelglass.frameworks.vllm import generating, plugin, rpc
 
     llm = start(folder, worker_extension_cls="watching.Watcher")
     before = tokens(llm)
@@ -216,11 +216,11 @@ def workers(folder: str) -> Any:
     generating.GENERATING = enough
     result["left"] = llm.llm_engine.get_num_unfinished_requests()
     result["after too long"] = tokens(llm)
-    method, calling.SECONDS = plugin.METHOD, 1.0
+    method, rpc.SECONDS = plugin.METHOD, 1.0
     WorkerBase.sleep_for_long = None
     plugin.METHOD = "sleep_for_long"
     result["late"] = refusal(lambda: look(llm))
-    calling.SECONDS, plugin.METHOD = 60.0, method
+    rpc.SECONDS, plugin.METHOD = 60.0, method
     result["after all"] = tokens(llm)
     delattr(WorkerBase, method)
     result["built"] = told(look(llm))

@@ -108,8 +108,8 @@ def found(comparison: Any) -> dict[str, Any]:
 def built(folder: str) -> Iterator[dict[str, Any]]:
     """Each case, with what torch counts in both."""
     import modelglass as mg
-    from modelglass.frameworks.vllm.looking import told
-    from modelglass.frameworks.vllm.meta import Builder
+    from modelglass.frameworks.vllm.meta.builder import Builder
+    from modelglass.frameworks.vllm.meta.documents import told
 
     # All of them first: where vLLM takes a class of transformers, it makes it its own.
     originals = {name: original(name) for name in MODELS}

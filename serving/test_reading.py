@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from builds import MODELS
 
 from modelglass.analyses.counts import count
-from modelglass.frameworks.vllm.reading import Reading, completed
+from modelglass.frameworks.vllm.meta.documents import agreed
 from modelglass.report import Report, Shape, Shard, Tensor, codec
 
 RANKS = 4
@@ -120,10 +121,8 @@ def test_what_a_rank_does_not_tell_the_whole_does(builds: Any) -> None:
     whole = codec.loads(builds["sinks"]["whole"])
     name = "model.layers.0.attn.sinks"
     fewer = {key: shard for key, shard in report.engine.shards.items() if key != name}
-    found = completed(
-        Reading(report.model, fewer, report.notes), Reading(whole.model, whole.engine.shards, whole.notes)
-    )
-    assert found.shards == report.engine.shards
+    found = agreed(replace(report, engine=replace(report.engine, shards=fewer)), whole)
+    assert found.engine.shards[name] == report.engine.shards[name]
 
 
 @pytest.mark.parametrize(("name", "dtype"), ENGINES)

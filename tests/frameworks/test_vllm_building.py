@@ -17,8 +17,8 @@ import pytest
 
 from modelglass.errors import MissingPackageError, TargetError, UsageError
 from modelglass.frameworks.vllm import building, versions
-from modelglass.frameworks.vllm.child import SCRATCH
-from modelglass.frameworks.vllm.refusals import Refusal
+from modelglass.frameworks.vllm.meta.child import SCRATCH
+from modelglass.frameworks.vllm.meta.refusals import Refusal
 from modelglass.report import Engine, Model, Module, Note, Report, Serving, Tensor, codec
 
 Child = Callable[[str], None]
@@ -256,7 +256,7 @@ def test_a_process_whose_parent_is_gone_removes_what_both_wrote(tmp_path: Path) 
         folder.mkdir()
         (folder / "log.txt").write_text("")
         code = (
-            "from pathlib import Path; from modelglass.frameworks.vllm.child import _end_with_parent\n"
+            "from pathlib import Path; from modelglass.frameworks.vllm.meta.child import _end_with_parent\n"
             f"_end_with_parent(Path({str(folder)!r}))"
         )
         done = subprocess.run([sys.executable, "-c", code], stdin=subprocess.DEVNULL, check=False)
@@ -280,7 +280,7 @@ def test_a_process_whose_parent_is_gone_removes_what_both_wrote(tmp_path: Path) 
             "divisible by tensor parallel size (3). [type=value_error, input_value=1]\n    For further",
             "A cannot be divided so: Total number of attention heads (64) must be divisible by tensor "
             "parallel size (3).",
-            "choose another tensor_parallel",
+            "choose another number of ranks: tensor_parallel, --tensor-parallel",
         ),
         (
             "ValidationError",

@@ -12,7 +12,7 @@ import build
 from modelglass.analyses.serving import completed
 from modelglass.errors import UsageError
 from modelglass.frameworks.request import Inputs, Request
-from modelglass.frameworks.vllm import calling, engine
+from modelglass.frameworks.vllm import engine, rpc
 from modelglass.report import Engine, Note, Report
 
 
@@ -65,7 +65,7 @@ def test_ranks_that_nobody_could_add_up_are_not_all_handed_on(monkeypatch: pytes
 
 def test_neither_workers_nor_settings_leave_a_hole(monkeypatch: pytest.MonkeyPatch) -> None:
     def silent(asked: Any) -> Any:
-        raise calling.NotReachedError("nobody answers")
+        raise rpc.NotReachedError("nobody answers")
 
     answering(monkeypatch)
     monkeypatch.setattr(engine, "held_by_workers", silent)

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path, PurePosixPath
@@ -17,7 +16,7 @@ import pytest
 
 from modelglass.errors import TargetError, UsageError
 from modelglass.frameworks.request import Inputs, Request, TensorSpec
-from modelglass.frameworks.vllm import calling, components, generating, plugin
+from modelglass.frameworks.vllm import components, generating, plugin, rpc
 from modelglass.report import Engine, Model, Module, Report, codec
 
 WORKERS = "vllm.v1.worker.worker_base"
@@ -116,19 +115,19 @@ class FakeEngine:
 
 class TestCalling:
     def test_answers_come_in_the_order_of_ranks(self) -> None:
-        reports = calling.held_by_workers(FakeEngine([document(1), document(0)]))
+        reports = rpc.held_by_workers(FakeEngine([document(1), document(0)]))
         assert [report.model.name for report in reports] == ["M0", "M1"]
 
     def test_workers_of_another_process_are_asked_by_name(self, vllm: Any) -> None:
         plugin.register()
         engine = FakeEngine([document(0)], in_process=False)
-        calling.held_by_workers(engine)
+        rpc.held_by_workers(engine)
         assert engine.asked == [plugin.METHOD]
 
     def test_workers_without_the_plugin_are_not_asked(self, vllm: Any) -> None:
         engine = FakeEngine([document(0)], in_process=False)
-        with pytest.raises(calling.NotReachedError, match="without modelglass' plugin"):
-            calling.held_by_workers(engine)
+        with pytest.raises(rpc.NotReachedError, match="without modelglass' plugin"):
+            rpc.held_by_workers(engine)
         assert engine.asked == []
 
     @pytest.mark.parametrize(
@@ -141,28 +140,28 @@ class TestCalling:
         ],
     )
     def test_an_answer_that_is_no_document_says_so(self, answer: Any, said: str) -> None:
-        with pytest.raises(calling.NotReachedError, match=said):
-            calling.held_by_workers(FakeEngine([answer]))
+        with pytest.raises(rpc.NotReachedError, match=said):
+            rpc.held_by_workers(FakeEngine([answer]))
 
     def test_an_error_of_the_engine_says_that_workers_did_not_answer(self) -> None:
         def fail() -> None:
             raise NotImplementedError("Method is not implemented.\nmore")
 
-        with pytest.raises(calling.NotReachedError) as caught:
-            calling.held_by_workers(FakeEngine(fail))
+        with pytest.raises(rpc.NotReachedError) as caught:
+            rpc.held_by_workers(FakeEngine(fail))
         assert caught.value.problem == "the engine's workers did not answer: Method is not implemented."
 
     def test_workers_that_hang_are_given_up_in_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(calling, "SECONDS", 0.2)
+        monkeypatch.setattr(rpc, "SECONDS", 0.2)
         begun = time.monotonic()
         with pytest.raises(TargetError, match=r"not answered within 0\.2 seconds"):
-            calling.held_by_workers(FakeEngine(lambda: time.sleep(3)))
+            rpc.held_by_workers(FakeEngine(lambda: time.sleep(3)))
         assert time.monotonic() - begun < 2
 
     def test_a_closed_engine_is_an_error_and_an_open_one_is_not(self) -> None:
-        calling.check_open(FakeEngine([]))
+        rpc.check_open(FakeEngine([]))
         with pytest.raises(TargetError, match="shut down"):
-            calling.check_open(FakeEngine([], closed=True))
+            rpc.check_open(FakeEngine([], closed=True))
 
 
 class Mode(IntEnum):
@@ -246,7 +245,7 @@ class TestComponents:
 
 @dataclass
 class FakeLLM:
-    """A generator that says what it was asked, and an engine around it."""
+    """An engine that says what it was asked, and answers in one step."""
 
     error: Exception | None = None
     unfinished: int = 0
@@ -255,30 +254,38 @@ class FakeLLM:
         self.engine_core = SimpleNamespace(engine_core=None)
         self.vllm_config = SimpleNamespace(cache_config=SimpleNamespace(enable_prefix_caching=True))
         self.tokenizer = object()
-        self.request_counter = SimpleNamespace(counter=4)
         self.asked: tuple[list[Any], Any] = ([], None)
+        self.waiting: dict[str, Any] = {}
+        self.aborted: list[str] = []
 
     def get_num_unfinished_requests(self) -> int:
-        return self.unfinished
+        return self.unfinished + len(self.waiting)
 
-    def generate(self, prompts: list[Any], sampling: Any, *, use_tqdm: bool) -> Iterator[Any]:
-        self.request_counter.counter += len(prompts)
-        self.asked = prompts, sampling
+    def add_request(self, name: str, prompt: Any, sampling: Any) -> None:
+        self.asked = [*self.asked[0], prompt], sampling
         if self.error is not None:
             raise self.error
-        for prompt in prompts:
-            text = prompt if isinstance(prompt, str) else None
-            sample = SimpleNamespace(index=0, text="and so on", token_ids=[1, 2, 3])
-            yield SimpleNamespace(prompt=text, prompt_token_ids=[5, 6], outputs=[sample])
+        self.waiting[name] = prompt
+
+    def step(self) -> list[Any]:
+        waiting, self.waiting = self.waiting, {}
+        return [_output(name, prompt) for name, prompt in waiting.items()]
+
+    def abort_request(self, names: list[str]) -> None:
+        self.aborted += names
+        self.waiting = {name: prompt for name, prompt in self.waiting.items() if name not in names}
+
+
+def _output(name: str, prompt: Any) -> Any:
+    sample = SimpleNamespace(index=0, text="and so on", token_ids=[1, 2, 3])
+    text = prompt if isinstance(prompt, str) else None
+    return SimpleNamespace(
+        request_id=name, finished=True, prompt=text, prompt_token_ids=[5, 6], outputs=[sample]
+    )
 
 
 def generate(llm: FakeLLM, *args: Any, **kwargs: Any) -> Any:
-    return generating.generated(llm, SimpleNamespace(**_engine(llm)), Request(inputs=Inputs(args, kwargs)))
-
-
-def _engine(llm: FakeLLM) -> dict[str, Any]:
-    names = ("engine_core", "vllm_config", "tokenizer", "get_num_unfinished_requests")
-    return {name: getattr(llm, name) for name in names}
+    return generating.generated(llm, llm, Request(inputs=Inputs(args, kwargs)))
 
 
 @pytest.mark.usefixtures("vllm")
@@ -296,10 +303,13 @@ class TestGenerating:
         sampling = llm.asked[1]
         assert (llm.asked[0], sampling.temperature, sampling.max_tokens) == (["hello", "you"], 0.0, 16)
 
-    def test_the_numbers_of_later_requests_stay_the_same(self) -> None:
+    def test_text_that_takes_too_long_is_aborted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(generating, "GENERATING", -1.0)
         llm = FakeLLM()
-        generate(llm, "hello", "you")
-        assert llm.request_counter.counter == 4
+        with pytest.raises(TargetError, match="told to leave it"):
+            generate(llm, "hello", "you")
+        assert len(llm.aborted) == 2
+        assert not llm.get_num_unfinished_requests()
 
     @pytest.mark.parametrize(
         ("args", "kwargs", "prompts"),
@@ -365,7 +375,7 @@ class TestAdapter:
     def test_naming_the_package_loads_no_framework(self) -> None:
         code = (
             "import sys, modelglass.frameworks.vllm as adapter\n"
-            "import modelglass.frameworks.vllm.calling, modelglass.frameworks.vllm.generating\n"
+            "import modelglass.frameworks.vllm.rpc, modelglass.frameworks.vllm.generating\n"
             "print(sorted({'torch', 'numpy', 'vllm'} & set(sys.modules)), hasattr(adapter, 'nothing'))"
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

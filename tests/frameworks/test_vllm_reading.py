@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from modelglass.frameworks.vllm.reading import Reading, completed, read
+from modelglass.frameworks.vllm.meta.documents import agreed
+from modelglass.frameworks.vllm.reading import Reading, read
 from modelglass.frameworks.vllm.stored import Stored, oriented
-from modelglass.report import Model, Note, Piece, Shard, Tensor
+from modelglass.report import Engine, Model, Note, Piece, Report, Shard, Tensor
 
 
 class UnquantizedMethod:
@@ -184,15 +185,21 @@ def test_a_loader_that_tells_too_little_is_said_so_and_the_whole_completes_it() 
     assert codes(held) == ["unclear-shard"]
     alone = holding(one=Linear([8], 8))
     alone.strange = parameter(6, 5)
-    found = completed(held, read(alone))
-    assert found.shards["strange"] == Shard(whole=(6, 5), dim=0)
-    assert found.notes == ()
+    found = agreed(_report(held), _report(read(alone)))
+    assert found.engine is not None
+    assert found.engine.shards["strange"] == Shard(whole=(6, 5), dim=0)
+    assert [note.code for note in found.notes] == ["shard-corrected"]
 
 
 def test_completing_keeps_notes_that_are_of_no_place() -> None:
     note = Note(code="x", text="y")
-    nothing = Reading(Model(name="m", source="vllm"), {}, (note,))
-    assert completed(nothing, nothing).notes == (note,)
+    nothing = _report(Reading(Model(name="m", source="vllm"), {}, (note,)))
+    assert agreed(nothing, nothing).notes == (note,)
+
+
+def _report(reading: Reading) -> Report:
+    engine = Engine(version="0", reached="meta", shards=reading.shards)
+    return Report(model=reading.model, engine=engine, notes=reading.notes)
 
 
 def test_one_row_for_each_head_of_this_rank_is_divided() -> None:

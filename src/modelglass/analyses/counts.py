@@ -21,6 +21,7 @@ EXPERTS = (
     "n_experts",
     "global_num_experts",
 )
+ALL_EXPERTS = ("global_num_experts", "num_experts")  # of all ranks
 CHOOSERS_ABOVE = 3  # modules above a bank: each matrix may be a module of its own, in an adapter
 CHOSEN = (
     "num_experts_per_tok",
@@ -227,7 +228,7 @@ def _is_stack_of(tensor: Tensor, experts: int | None) -> bool:
 
 def _is_part_of_bank(module: Module, counted: Mapping[str, Tensor]) -> bool:
     """Whether these are some of the experts of a bank whose others are elsewhere, in another rank."""
-    experts, here = (_setting(module, (key,)) for key in ("num_experts", "num_local_experts"))
+    experts, here = _setting(module, ALL_EXPERTS), _setting(module, ("num_local_experts",))
     if experts is None or here is None or here >= experts:
         return False
     return any(_holds(counted[name], here) for name in module.tensors if name in counted)

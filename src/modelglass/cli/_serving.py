@@ -31,17 +31,23 @@ _FRAMEWORK = click.option(
 )
 _RANKS = (  # which weights there are, and which of them a rank holds
     click.option("--tensor-parallel", type=int, metavar="N", help="vllm: so many ranks share each layer."),
-    click.option("--rank", type=int, metavar="R", help="vllm: which of them is shown, from 0."),
+    click.option("--rank", type=int, metavar="R", help="vllm: the rank that is shown, from 0."),
     click.option("--expert-parallel", is_flag=True, help="vllm: each rank has whole experts."),
-    click.option("--quantization", metavar="NAME", help="vllm: of the weights, if no config says it."),
+    click.option(
+        "--quantization", metavar="NAME", help="vllm: how weights are quantized, if the config does not say."
+    ),
     click.option("--dtype", "model_dtype", metavar="NAME", help="vllm: element type of the weights."),
 )
 _CACHE = (
     click.option("--kv-cache-dtype", metavar="NAME", help="vllm: element type of the cache."),
     click.option("--block-size", type=int, metavar="N", help="vllm: tokens of a block of the cache."),
     click.option("--max-model-len", type=int, metavar="N", help="vllm: tokens of the longest sequence."),
-    click.option("--memory", metavar="SIZE", help="vllm: of a device: 80GiB. What fits beside weights?"),
-    click.option("--utilization", type=float, metavar="SHARE", help="vllm: the share of it to use: 0.9."),
+    click.option(
+        "--memory", metavar="SIZE", help="vllm: what a device has, such as 80GiB: how many tokens fit?"
+    ),
+    click.option(
+        "--utilization", type=float, metavar="SHARE", help="vllm: the share of --memory that it may use: 0.9."
+    ),
 )
 
 

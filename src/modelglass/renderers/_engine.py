@@ -50,9 +50,8 @@ def engine_rows(report: Report, engine: Engine) -> Rows:
     yield "parallel", _layout(engine)
     if engine.cache is not None:
         yield from _cache(engine.cache, " on each rank" if _divides(engine) else "")
-    left_out = _TOLD | {"load"} if engine.reached == "meta" else _TOLD  # nothing was loaded there
     for part in engine.components:
-        if part.name not in left_out:
+        if part.name not in _TOLD:
             yield part.name.replace("_", " "), f"{part.type}: {_continued(part.description)}"
 
 
@@ -91,7 +90,7 @@ def _cache(cache: PagedCache, where: str) -> Rows:
     if cache.tokens is not None or cache.blocks is not None:
         yield "  fits", _fits(cache)
     if cache.sequences is not None and cache.max_model_len is not None:
-        yield "  sequences", f"{cache.sequences:,.2f} of {cache.max_model_len:,} tokens at once"
+        yield "  sequences", f"{cache.sequences:,.2f} of the greatest length at once"
     elif cache.max_model_len is not None:
         yield "  longest", f"{cache.max_model_len:,} tokens of a sequence"
 
@@ -115,7 +114,8 @@ def _device(cache: PagedCache, nbytes: int) -> str:
 
 
 def _fits(cache: PagedCache) -> str:
-    tokens = None if cache.tokens is None else f"{cache.tokens:,} tokens"
+    longest = "" if cache.max_model_len is None else f" of sequences of {cache.max_model_len:,}"
+    tokens = None if cache.tokens is None else f"{cache.tokens:,} tokens{longest}"
     blocks = None if cache.blocks is None else f"{cache.blocks:,} blocks"
     taken = None if cache.nbytes is None else size(cache.nbytes)
     return ", ".join(filter(None, (" in ".join(filter(None, (tokens, blocks))), taken)))

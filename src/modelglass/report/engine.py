@@ -79,7 +79,7 @@ class PagedCache:
     state_nbytes: int = 0  # of each sequence, whatever its length
     groups: tuple[CacheGroup, ...] = ()
     blocks: int | None = None
-    tokens: int | None = None  # that fit, of all sequences together
+    tokens: int | None = None  # that fit, of all sequences together, each of the greatest length
     nbytes: int | None = None  # that the blocks take
     max_model_len: int | None = None
     sequences: float | None = None  # of the greatest length, that fit at once

@@ -22,13 +22,13 @@ from typing import IO, Any
 from modelglass.errors import TargetError
 from modelglass.frameworks.request import Held, Observation, Progress
 from modelglass.frameworks.vllm import versions
-from modelglass.frameworks.vllm.child import SCRATCH
+from modelglass.frameworks.vllm.meta.child import SCRATCH
 from modelglass.report import Engine, Report, Run, Serving, codec
 
 CONFIG = "config.json"
 TIME_LIMIT = 300.0  # seconds; most models take 15 to 30
 # The process; modules of the current folder do not come before installed ones there.
-COMMAND = (sys.executable, "-P", "-m", "modelglass.frameworks.vllm.child")
+COMMAND = (sys.executable, "-P", "-m", "modelglass.frameworks.vllm.meta.child")
 _PAUSE = 0.1  # seconds between two looks at the process
 _MOST_TOLD = 300  # characters of what it wrote
 

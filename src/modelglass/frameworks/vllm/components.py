@@ -212,10 +212,10 @@ def _engine_description(found: Mapping[str, Json], *, runs: bool) -> str:
     text = f"vLLM {found['vllm_version']} {'runs' if runs else 'would run'} {model}"
     text += f" in {found['dtype']}" if isinstance(found["dtype"], str) else ""
     text += f" on {found['device']}" if isinstance(found["device"], str) else ""
-    if isinstance(found["enforce_eager"], bool):
-        text += ", eagerly" if found["enforce_eager"] else ", compiled where its settings say so"
     if not runs:
         return text
+    if isinstance(found["enforce_eager"], bool):
+        text += ", eagerly" if found["enforce_eager"] else ", compiled where its settings say so"
     return text + (", in a process of its own" if found["own_process"] else ", in this process")
 
 

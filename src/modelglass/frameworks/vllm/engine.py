@@ -11,7 +11,6 @@ from typing import Any
 
 from modelglass.errors import InspectError, TargetError, UsageError
 from modelglass.frameworks.request import Held, Observation, Progress, Request
-from modelglass.frameworks.vllm.calling import NotReachedError, check_open, held_by_workers
 from modelglass.frameworks.vllm.components import (
     architecture,
     components,
@@ -19,8 +18,9 @@ from modelglass.frameworks.vllm.components import (
     tokenizer_of,
     version,
 )
-from modelglass.frameworks.vllm.finding import UNCLEAR
 from modelglass.frameworks.vllm.generating import generated
+from modelglass.frameworks.vllm.rpc import NotReachedError, check_open, held_by_workers
+from modelglass.frameworks.vllm.tensors import UNCLEAR
 from modelglass.frameworks.vllm.versions import version_notes
 from modelglass.report import (
     Engine,

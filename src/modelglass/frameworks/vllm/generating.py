@@ -15,8 +15,8 @@ from uuid import uuid4
 
 from modelglass.errors import InspectError, TargetError, UsageError
 from modelglass.frameworks.request import Inputs, Request
-from modelglass.frameworks.vllm.calling import first_line, in_time
 from modelglass.frameworks.vllm.components import has_workers_here, tokenizer_of
+from modelglass.frameworks.vllm.rpc import first_line, in_time
 from modelglass.report import Failure, Note, Run, Value
 
 TOKENS = 16  # that are generated where nobody says how many

@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 from modelglass.frameworks.torch import structure
-from modelglass.frameworks.vllm.finding import UNCLEAR, Found
 from modelglass.frameworks.vllm.stored import integer
-from modelglass.report import Json, Model, Module, Note, Piece, Shape, Shard, Tensor
+from modelglass.frameworks.vllm.tensors import Found
+from modelglass.report import Json, Model, Module, Note, Shard, Tensor
 
 
 @dataclass(frozen=True)
@@ -45,20 +45,6 @@ def read(native: nn.Module) -> Reading:
     told = tuple(replace(tensor, trainable=None) for tensor in tensors)  # nothing trains in an engine
     read_model = replace(model, source="vllm", modules=modules, tensors=told)
     return Reading(read_model, found.shards, (*_true_of(notes, found), *found.notes()))
-
-
-def completed(held: Reading, whole: Reading) -> Reading:
-    """The same with what a build for one rank alone tells of tensors of which `held` does not tell enough."""
-    sizes = dict(_whole_shapes(whole))
-    shards = dict(held.shards)
-    for name, shape in _whole_shapes(held):
-        there = sizes.get(name)
-        if there is not None and there != shape:
-            tensor = next(tensor for tensor in held.model.tensors if tensor.name == name)
-            shard = _compared(_logical(tensor), there, held.shards.get(name), whole.shards.get(name))
-            if shard is not None:
-                shards[name] = shard
-    return Reading(held.model, shards, tuple(_still_unclear(held.notes, shards)))
 
 
 def _module(module: Module, found: Found) -> Module:
@@ -107,42 +93,3 @@ def _true_of(notes: Sequence[Note], found: Found) -> Iterator[Note]:
         where = tuple(place for place in note.where if found.hides_modules(place))
         if where:
             yield replace(note, where=where)
-
-
-def _whole_shapes(reading: Reading) -> Iterator[tuple[str, Shape]]:
-    for tensor in reading.model.tensors:
-        if tensor.kind == "buffer" or tensor.shape is None:
-            continue
-        shard = reading.shards.get(tensor.name)
-        yield tensor.name, _logical(tensor) if shard is None else shard.whole
-
-
-def _logical(tensor: Tensor) -> Shape:
-    return (tensor.shape or ()) if tensor.packing is None else tensor.packing.logical_shape
-
-
-def _compared(held: Shape, whole: Shape, told: Shard | None, alone: Shard | None) -> Shard | None:
-    """What a tensor is of a whole of another shape; None where no one dimension accounts for it."""
-    if len(held) != len(whole):
-        return None
-    differing = [dim for dim, (here, there) in enumerate(zip(held, whole, strict=True)) if here != there]
-    if len(differing) > 1:
-        return None
-    here, there = (() if shard is None else shard.pieces for shard in (told, alone))
-    pieces: tuple[Piece, ...] = ()
-    if len(here) == len(there):
-        pieces = tuple(replace(b, held=a.held) for a, b in zip(here, there, strict=True))
-    return Shard(
-        whole=whole,
-        dim=differing[0] if differing else None,
-        pieces=pieces,
-        pieces_dim=0 if alone is None else alone.pieces_dim,
-        padding=0 if told is None else told.padding,
-    )
-
-
-def _still_unclear(notes: Sequence[Note], shards: Mapping[str, Shard]) -> Iterator[Note]:
-    for note in notes:
-        where = tuple(place for place in note.where if note.code != UNCLEAR or place not in shards)
-        if where or not note.where:
-            yield note if where == note.where else replace(note, where=where)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,27 @@ from torch import nn
 from modelglass.frameworks.vllm.cache import fitted, paged_cache, specs_of
 from modelglass.frameworks.vllm.components import components
 from modelglass.frameworks.vllm.reading import read as reading_of
-from modelglass.report import Engine, Model, Note, PagedCache, Report, Serving, Shape, Shard, Tensor
+from modelglass.frameworks.vllm.tensors import UNCLEAR
+from modelglass.report import (
+    Component,
+    Engine,
+    Model,
+    Note,
+    PagedCache,
+    Report,
+    Serving,
+    Shape,
+    Shard,
+    Tensor,
+)
+
+# Settings of this build, which say nothing of an engine.
+_OURS = frozenset(
+    {
+        *("allow_deprecated_quantization", "skip_tokenizer_init", "enforce_eager", "compilation"),
+        *("cuda_graphs", "executor", "distributed_executor_backend"),
+    }
+)
 
 
 def read(native: nn.Module, version: str) -> Report:
@@ -33,9 +53,17 @@ def told(native: nn.Module, vllm_config: Any, serving: Serving, version: str) ->
         expert_parallel=bool(vllm_config.parallel_config.enable_expert_parallel),
         shards={} if report.engine is None else report.engine.shards,
         cache=cache,
-        components=components(vllm_config),
+        components=tuple(_of_an_engine(components(vllm_config))),
     )
     return replace(report, engine=engine, notes=(*report.notes, *_on_load(native), *notes))
+
+
+def _of_an_engine(parts: Iterable[Component]) -> Iterator[Component]:
+    """The parts without what is so only because nothing is loaded and run here."""
+    for part in parts:
+        if part.name != "load":
+            settings = {key: value for key, value in part.settings.items() if key not in _OURS}
+            yield replace(part, settings=settings)
 
 
 def _on_load(native: nn.Module) -> tuple[Note, ...]:
@@ -87,8 +115,18 @@ def agreed(rank: Report, whole: Report) -> Report:
             continue
         places.append(tensor.name)
         details.append(f"{_dims(said)} by its layer, {_dims(is_so)} in one rank alone")
-    notes = rank.notes if not places else (*rank.notes, _corrected(tuple(places), tuple(details)))
+    notes = tuple(_still_true(rank.notes, there))
+    if places:
+        notes = (*notes, _corrected(tuple(places), tuple(details)))
     return replace(rank, engine=replace(rank.engine, shards=shards), notes=notes)
+
+
+def _still_true(notes: Iterable[Note], known: Collection[str]) -> Iterator[Note]:
+    """The notes without those on tensors of which nothing told what the whole is, and now something does."""
+    for note in notes:
+        where = tuple(place for place in note.where if note.code != UNCLEAR or place not in known)
+        if where or not note.where:
+            yield note if where == note.where else replace(note, where=where)
 
 
 def _corrected(places: tuple[str, ...], details: tuple[str, ...]) -> Note:

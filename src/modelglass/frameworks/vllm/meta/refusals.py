@@ -64,7 +64,10 @@ def _foreign_code(refusal: Refusal, match: re.Match[str]) -> tuple[str, str]:
 
 
 def _not_divided(refusal: Refusal, match: re.Match[str]) -> tuple[str, str]:
-    return f"{refusal.architecture} cannot be divided so: {refusal.line}", "choose another tensor_parallel"
+    return (
+        f"{refusal.architecture} cannot be divided so: {refusal.line}",
+        "choose another number of ranks: tensor_parallel, --tensor-parallel",
+    )
 
 
 def _no_processor(refusal: Refusal, match: re.Match[str]) -> tuple[str, str]:
@@ -104,7 +107,7 @@ def _no_such_choice(refusal: Refusal, match: re.Match[str]) -> tuple[str, str]:
 
 def _too_long(refusal: Refusal, match: re.Match[str]) -> tuple[str, str]:
     problem = f"{match[1]} tokens are more than {refusal.architecture} is made for, which is {match[2]}"
-    return problem, "give a lower max_model_len"
+    return problem, "give a lower max_model_len, --max-model-len"
 
 
 # The first that fits is told.

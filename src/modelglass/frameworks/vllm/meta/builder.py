@@ -19,7 +19,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
-from modelglass.frameworks.vllm import absent, kernels, world
+from modelglass.frameworks.vllm.meta import kernels, stand_ins, world
 from modelglass.report import Note, Report, Serving
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class Builder:
         self._more = _quantized_on_load(folder, serving.quantization)  # settings of the engine
         # What to do about a model that cannot be built, each once, and what its trouble looks like.
         self._remedies: list[tuple[str, Callable[[], None]]] = [
-            ("inspected|import|module", absent.stand_in),
+            ("inspected|import|module", stand_ins.stand_in),
             ("meta", self._with_values),
             ("prefix-caching", self._without_prefixes),
             ("", self._with_own_kernels),
@@ -128,6 +128,7 @@ class Builder:
     def _configuration(self, size: int) -> Any:
         """How an engine of that many ranks would be set up."""
         from vllm.engine.arg_utils import EngineArgs
+        from vllm.usage.usage_lib import UsageContext
 
         given = {theirs: getattr(self._serving, ours) for ours, theirs in _SETTINGS.items()}
         return EngineArgs(
@@ -140,7 +141,7 @@ class Builder:
             enable_expert_parallel=self._serving.expert_parallel,
             distributed_executor_backend="mp" if size > 1 else None,  # which needs no such devices here
             **{**{name: value for name, value in given.items() if value is not None}, **self._more},
-        ).create_engine_config()
+        ).create_engine_config(UsageContext.LLM_CLASS)
 
 
 def _quantized_on_load(folder: str, method: str | None) -> dict[str, Any]:

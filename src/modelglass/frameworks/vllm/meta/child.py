@@ -14,7 +14,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from modelglass.frameworks.vllm.refusals import Refusal
+from modelglass.frameworks.vllm.meta.refusals import Refusal
 from modelglass.report import Report, Serving, codec
 
 SCRATCH = "modelglass-vllm-"  # begins the name of the folder for all that is written
@@ -69,8 +69,8 @@ def _write(path: str, text: str) -> None:
 
 def _answer(order: Order) -> dict[str, str]:
     """The rank that was asked for, and the whole model where that is something else, as JSON of reports."""
-    from modelglass.frameworks.vllm.looking import agreed, read, told
-    from modelglass.frameworks.vllm.meta import Builder
+    from modelglass.frameworks.vllm.meta.builder import Builder
+    from modelglass.frameworks.vllm.meta.documents import agreed, read, told
 
     serving = order.serving
     builder = Builder(order.folder, serving)
