@@ -44,7 +44,8 @@ def report(request: pytest.FixtureRequest) -> Report:
 
 
 def test_every_framework_is_here() -> None:
-    assert set(SOURCES) == set(FRAMEWORKS)
+    # vLLM serves models of its own and runs none that a user writes; its suite is a folder of its own.
+    assert set(SOURCES) == set(FRAMEWORKS) - {"vllm"}
 
 
 def test_counts(report: Report) -> None:

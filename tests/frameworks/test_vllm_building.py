@@ -243,9 +243,14 @@ def test_an_interruption_leaves_no_process(folder: Path, child: Child, scratch: 
             time.sleep(0.05)
         signal.raise_signal(signal.SIGINT)
 
-    threading.Thread(target=interrupt).start()
-    with pytest.raises(KeyboardInterrupt):
-        building.built(folder, Serving(), timeout=30.0)
+    # A process that was started in the background may have been told to ignore it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            building.built(folder, Serving(), timeout=30.0)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert gone(json.loads(pids.read_text()))
     assert not list(scratch.iterdir())
 
