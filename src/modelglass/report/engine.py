@@ -115,10 +115,6 @@ class Engine:
     cache: PagedCache | None = None  # None: the model keeps nothing, or nothing tells
     components: tuple[Component, ...] = ()
 
-    def component(self, name: str) -> Component | None:
-        """The part of that name."""
-        return next((each for each in self.components if each.name == name), None)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:

