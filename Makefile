@@ -7,7 +7,7 @@ SECONDS ?= 60
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint types unit fuzz browser test-vllm vllm-suite golden bench schema clean
+.PHONY: demo test lint types unit fuzz browser test-vllm vllm-suite golden zoo bench schema clean
 
 demo: $(VENV)/.core
 	$(BIN)/modelglass examples/models.py::resnet50 --input 1x3x224x224 --depth 1
@@ -72,6 +72,11 @@ golden: $(VENV)/.dev
 	$(BIN)/python examples/make_files.py
 	$(BIN)/pytest -n 2 --update-golden
 	git --no-pager diff --stat -- tests/golden
+
+# Every architecture of timm and transformers against an independent truth. It goes on where it was ended;
+# `make zoo FRESH=1` begins anew.
+zoo: $(VENV)/.dev
+	$(BIN)/python zoo/run.py $(if $(FRESH),--fresh) -o docs
 
 # Ratios, side by side in one run.
 bench: $(VENV)/.bench

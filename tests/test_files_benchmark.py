@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+import files_speed as bench
 import gguf
 import pytest
 from safetensors.numpy import load_file
 
 import modelglass as mg
-
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
-import files_speed as bench
 
 CALLS = {
     "many.safetensors": (bench.scanning, bench.inspecting, bench.safe_open),

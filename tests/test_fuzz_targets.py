@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from random import Random
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1]))
-
 from fuzz import run, seeds, targets
 from fuzz.mutations import mutated
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from modelglass.configs.examples.facts import Facts, Probe
+from modelglass.configs.examples.pictured import picture
 
 _OWN = ("example_input_array", "dummy_inputs")  # of Lightning, and of many others
 
@@ -25,7 +26,8 @@ def example(native: Any, probe: Probe) -> Example:
     """
     facts = Facts.of(native, probe)
     if facts is None:
-        return Example(_own(native))
+        own = _own(native)
+        return Example(picture(native) if own is None else own)
     from modelglass.configs.examples.candidates import candidates, optional
 
     ways = candidates(facts)

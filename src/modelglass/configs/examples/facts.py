@@ -124,11 +124,9 @@ class Facts:
 
     @cached_property
     def dtype(self) -> Any:
-        """Of floating inputs: that of the weights."""
-        import torch
+        from modelglass.configs.examples.values import float_dtype
 
-        floats = (each.dtype for each in self.native.parameters() if each.dtype.is_floating_point)
-        return next(floats, torch.float32)
+        return float_dtype(self.native)
 
     def modules(self) -> Iterator[Any]:
         return iter(self.native.modules())

@@ -10,6 +10,12 @@ import torch
 _SEED = 0
 
 
+def float_dtype(native: torch.nn.Module) -> torch.dtype:
+    """Of floating inputs: that of the weights."""
+    found = (each.dtype for each in native.parameters() if each.dtype.is_floating_point)
+    return next(found, torch.float32)
+
+
 def floats(shape: tuple[int, ...], dtype: Any) -> torch.Tensor:
     """Draws from a normal distribution, by a generator of our own."""
     generator = torch.Generator("cpu").manual_seed(_SEED)

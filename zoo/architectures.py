@@ -1,0 +1,84 @@
+"""Every architecture that timm and transformers build without weights: names, and how each is built."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from zoo.repairs import repaired
+
+from torchvision_beside_cpu import make_torchvision_importable
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+make_torchvision_importable()
+
+
+def every() -> Iterator[str]:
+    """The names of all there are: `timm:resnet18`, and `base:bert` or `causal:llama` of transformers."""
+    import timm
+    from transformers.models.auto import modeling_auto as auto
+
+    yield from (f"timm:{name}" for name in timm.list_models())
+    yield from (f"base:{name}" for name in auto.MODEL_MAPPING_NAMES)
+    yield from (f"causal:{name}" for name in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+
+
+def build(architecture: str, *, written_out: bool = False, device: str = "meta") -> Any:
+    """The model in eval mode, with its weights on that device: on meta it has none.
+
+    `written_out`: attention as matrix products and a softmax, and experts as batched products, which is what
+    a counter of operators understands.
+    """
+    import torch
+
+    kind, _, name = architecture.partition(":")
+    make = _timm if kind == "timm" else _transformers(kind)
+    with quietly(), torch.device(device):
+        return make(name, written_out).eval()
+
+
+def _timm(name: str, written_out: bool) -> Any:
+    import timm
+    from timm.layers import config
+
+    before = config.use_fused_attn()
+    timm.layers.set_fused_attn(not written_out)
+    try:
+        return timm.create_model(name)
+    finally:
+        timm.layers.set_fused_attn(bool(before))
+
+
+def _transformers(kind: str) -> Callable[[str, bool], Any]:
+    import transformers
+
+    auto = transformers.AutoModel if kind == "base" else transformers.AutoModelForCausalLM
+
+    def make(name: str, written_out: bool) -> Any:
+        if not written_out:
+            return auto.from_config(repaired(name))
+        try:
+            return auto.from_config(
+                repaired(name), attn_implementation="eager", experts_implementation="batched_mm"
+            )
+        except ValueError:  # some have no such choice; on meta their attention is written out by torch
+            return auto.from_config(repaired(name))
+
+    return make
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """What libraries say about a model that nobody trained is of no interest."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

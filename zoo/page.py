@@ -1,0 +1,196 @@
+"""The findings as figures and as a page: how many pass each check, and every failure with its reason."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from zoo.explained import EXPLAINED
+from zoo.names import CHECKS, KINDS, ONLY
+from zoo.results import versions
+
+Row = Mapping[str, Any]
+Summary = dict[str, Any]
+LIBRARIES = {"timm": "timm", "base": "transformers, base", "causal": "transformers, causal"}
+
+
+def write_page(rows: Sequence[Row], output: Path | None, *, partly: bool) -> int:
+    """Print the page, and write it where the user wants it; 1 where a failure is unexplained."""
+    found = summary(rows)
+    text = page(found)
+    print(text)
+    if output is not None and partly:
+        print("not written: a page is of all architectures, and this run was about some", file=sys.stderr)
+    elif output is not None:
+        (output / "zoo.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        (output / "zoo.md").write_text(text, encoding="utf-8")
+    unexplained = [name for name in found["failures"] if name not in EXPLAINED]
+    for name in unexplained:
+        print(f"unexplained: {name}", file=sys.stderr)
+    return 1 if unexplained else 0
+
+
+def summary(rows: Sequence[Row]) -> Summary:
+    """What a page says of all rows, as plain values."""
+    there = [row for row in rows if "unbuilt" not in row]
+    return {
+        "machine": f"Python {platform.python_version()}, {os.cpu_count()} CPU cores",
+        "versions": versions(),
+        "architectures": {kind: len(_of(kind, there)) for kind in KINDS},
+        "passed": {
+            check: {kind: _passed(check, _of(kind, there)) for kind in ONLY.get(check, KINDS)}
+            for check in CHECKS
+        },
+        "all passed": {kind: sum(not row["wrong"] for row in _of(kind, there)) for kind in KINDS},
+        "ways": dict(Counter(row["way"] for row in there if "way" in row).most_common()),
+        "weights": sum("weights" in row for row in there),
+        "missed": _missed(there),
+        "effort": _effort(there),
+        "failures": {row["name"]: row["wrong"] for row in there if row["wrong"]},
+        "unbuilt": {row["name"]: row["unbuilt"] for row in rows if "unbuilt" in row},
+    }
+
+
+def _of(kind: str, rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row["name"].startswith(f"{kind}:")]
+
+
+def _passed(check: str, rows: Sequence[Row]) -> int:
+    """How many pass a check; where a run did not get so far, it was not passed."""
+    needs = {"macs": ("inspected", "ran"), "coverage": ("inspected", "ran"), "ran": ("inspected",)}
+    needed = (*needs.get(check, ("inspected",)), check)
+    return sum(not any(each in row["wrong"] for each in needed) for row in rows)
+
+
+def _missed(rows: Sequence[Row]) -> dict[str, int]:
+    """By operator that torch's counter has no formula for, in how many architectures it ran."""
+    return dict(sorted(Counter(op for row in rows for op in row.get("added", ())).items()))
+
+
+def _effort(rows: Sequence[Row]) -> dict[str, list[float]]:
+    """Median, 95th of a hundred and most, of those that were counted on meta."""
+    ran = [row for row in rows if row.get("way", "").startswith("meta")]
+    if not ran:
+        return {}
+    return {
+        "seconds": _spread([row["seconds"] for row in ran]),
+        "times torch's counter": _spread([row["seconds"] / max(row["counter_seconds"], 1e-3) for row in ran]),
+        "MiB added to the peak": _spread([row["mib"] for row in ran]),
+    }
+
+
+def _spread(values: Sequence[float]) -> list[float]:
+    ordered = sorted(values)
+    return [
+        round(each, 2) for each in (median(ordered), ordered[int(0.95 * (len(ordered) - 1))], ordered[-1])
+    ]
+
+
+def page(found: Summary) -> str:
+    total = sum(found["architectures"].values())
+    with_versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
+    lines = [
+        "# The zoo",
+        "",
+        "`make zoo` inspects every architecture that timm and transformers build without weights,",
+        f"{total:,} in all, each with automatic inputs, and checks what modelglass says of it against an",
+        "independent truth.",
+        f"Printed with {with_versions}, {found['machine']}.",
+        "",
+        *_table(found),
+        "",
+        *_truths(found),
+        "",
+        *_efforts(found["effort"]),
+        *_failures(found["failures"]),
+        *_unbuilt(found["unbuilt"]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _table(found: Summary) -> Iterator[str]:
+    kinds = found["architectures"]
+    yield f"| check | {' | '.join(LIBRARIES[kind] for kind in kinds)} | all | |"
+    yield f"|---|{'---:|' * (len(kinds) + 2)}"
+    yield _line("architectures", kinds, kinds, None)
+    for check, what in CHECKS.items():
+        yield _line(what, found["passed"][check], kinds, kinds)
+    yield _line("**all of these**", found["all passed"], kinds, kinds)
+
+
+def _line(
+    what: str, figures: Mapping[str, int], kinds: Mapping[str, int], of: Mapping[str, int] | None
+) -> str:
+    """One check: how many of each kind that it is about, of all, and their share."""
+    cells = [f"{figures[kind]:,}" if kind in figures else "–" for kind in kinds]
+    total = sum(figures.values())
+    every = sum(of[kind] for kind in figures) if of else 0
+    share = f"{100 * total / every:.2f} %" if every else ""
+    return f"| {what} | {' | '.join(cells)} | {total:,} | {share} |"
+
+
+def _truths(found: Summary) -> Iterator[str]:
+    ways = ", ".join(f"{number} {way}" for way, number in found["ways"].items())
+    missed = ", ".join(f"`{op}` in {number}" for op, number in found["missed"].items()) or "none was met"
+    yield f"""## The independent truth
+
+- **Parameters**: the elements of `model.parameters()`, which lists each one once.
+- **MACs**: half of what torch's `FlopCounterMode` counts when a second model, built with attention and
+  experts written out, is called with the same inputs. It is called on meta, where the counter sees every
+  product; a model that looks at values is computed on the CPU, with weights, where it is small enough. So
+  were counted: {ways}.
+- **What the counter misses** is added by formulas of its own, and listed: {missed}.
+- **No trace**: everything about the model, its inputs and the process that an inspection could change is
+  compared before and after.
+- {found["weights"]} look at values of weights, and were inspected with weights; all others on meta."""
+
+
+def _efforts(effort: Mapping[str, list[float]]) -> Iterator[str]:
+    if not effort:
+        return
+    yield "## Time and memory"
+    yield ""
+    yield "| an inspection | median | 95 of 100 take no more | most |"
+    yield "|---|---:|---:|---:|"
+    for what, figures in effort.items():
+        yield f"| {what} | {' | '.join(map(str, figures))} |"
+    yield ""
+    yield "The peak is that of the process, and by how much the inspection raised it. torch's counter calls"
+    yield "the model on meta, once, and adds up."
+    yield ""
+
+
+def _failures(failures: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    yield f"## Failures: {len(failures)}"
+    yield ""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name, wrong in failures.items():
+        said = "; ".join(f"{CHECKS[check]}: {_plain(text)}" for check, text in wrong.items())
+        groups[EXPLAINED.get(name, "")].append(f"- `{name}`: {said}")
+    for why, lines in sorted(groups.items()):
+        if why:
+            yield f"{why}"
+            yield ""
+        yield from lines
+        yield ""
+
+
+def _unbuilt(unbuilt: Mapping[str, str]) -> Iterator[str]:
+    yield f"## Not built: {len(unbuilt)}"
+    yield ""
+    yield "transformers itself does not build these here, from their default configuration."
+    yield ""
+    for name, why in unbuilt.items():
+        yield f"- `{name}`: {_plain(why)}"
+
+
+def _plain(text: str) -> str:
+    """What was raised, as Markdown that says just that."""
+    return text.replace("`", "'").replace("|", "/").replace("<", "&lt;")[:240]

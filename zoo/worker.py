@@ -1,0 +1,24 @@
+"""A process that looks at architectures: a name a line comes in, a row of results a line goes out."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "benchmarks")]
+
+
+def main() -> None:
+    out, sys.stdout = sys.stdout, sys.stderr  # models print
+    from zoo.checks import looked_at
+
+    for line in sys.stdin:
+        print(json.dumps(looked_at(line.strip())), file=out, flush=True)
+        gc.collect()
+
+
+if __name__ == "__main__":
+    main()
