@@ -76,7 +76,7 @@ def _missed(rows: Sequence[Row]) -> dict[str, int]:
 
 def _effort(rows: Sequence[Row]) -> dict[str, list[float]]:
     """Median, 95th of a hundred and most, of those that were counted on meta."""
-    ran = [row for row in rows if row.get("way", "").startswith("meta")]
+    ran = [row for row in rows if row.get("way", "").startswith("on meta")]
     if not ran:
         return {}
     return {
@@ -144,8 +144,8 @@ def _truths(found: Summary) -> Iterator[str]:
 - **Parameters**: the elements of `model.parameters()`, which lists each one once.
 - **MACs**: half of what torch's `FlopCounterMode` counts when a second model, built with attention and
   experts written out, is called with the same inputs. It is called on meta, where the counter sees every
-  product; a model that looks at values is computed on the CPU, with weights, where it is small enough. So
-  were counted: {ways}.
+  product. A model that looks at values of its inputs is called with these kept, and one that looks at
+  values of its weights is computed on the CPU, where it is small enough. So were counted: {ways}.
 - **What the counter misses** is added by formulas of its own, and listed: {missed}.
 - **No trace**: everything about the model, its inputs and the process that an inspection could change is
   compared before and after.

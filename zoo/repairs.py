@@ -6,6 +6,7 @@ cannot be built or called. Here is the least that has to be said; everything els
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 _REPVIT = {
@@ -53,4 +54,4 @@ def repaired(name: str) -> Any:
     """The default configuration of a type of model, consistent in itself."""
     import transformers
 
-    return transformers.AutoConfig.for_model(name, **REPAIRS.get(name, {}))
+    return transformers.AutoConfig.for_model(name, **deepcopy(REPAIRS.get(name, {})))

@@ -14,6 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 from zoo.architectures import build, quietly
+from zoo.values import ValuesKept
 
 MOST_COMPUTED = 1_500_000_000  # parameters of a model whose products are computed, to count them
 
@@ -36,17 +37,22 @@ def params(model: torch.nn.Module) -> int:
 def macs(architecture: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Truth:
     """The products of one call, by torch's counter, on meta where the model can be called there.
 
-    Where it cannot, because it looks at values, a small one is computed with weights. A mask that masks
-    nothing is left out on meta: models ask whether it does, and there nobody can tell.
+    A mask that masks nothing is left out there: models ask whether it does, and nobody can tell. A model that
+    asks more is called with what it asks for kept, and a small one that asks for values of weights, too, is
+    computed.
     """
     model = build(architecture, written_out=True)
     plain = {name: value for name, value in kwargs.items() if not _masks_nothing(name, value)}
     tried: list[str] = []
-    for way, given in (("meta", plain), ("meta, with masks", kwargs)):
-        try:
-            return _counted(model, *_moved((args, given), "meta"), way)
-        except Exception as error:  # noqa: BLE001 (whatever a model raises where it has no values)
-            tried.append(f"{way}: {type(error).__name__}: {error}")
+    try:
+        return _counted(model, *_moved((args, plain), "meta"), "on meta")
+    except Exception as error:  # noqa: BLE001 (whatever a model raises where it has no values)
+        tried.append(f"on meta: {type(error).__name__}: {error}")
+    try:
+        with ValuesKept():
+            return _counted(model, args, kwargs, "on meta, with values that do not depend on weights")
+    except Exception as error:  # noqa: BLE001
+        tried.append(f"with values: {type(error).__name__}: {error}")
     if params(model) > MOST_COMPUTED:
         raise RuntimeError("; ".join(tried))
     del model

@@ -1,0 +1,71 @@
+"""The zoo's independent count is right by hand, also where torch's own counter has no formula."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+from zoo import truth
+from zoo.values import ValuesKept
+
+from models import Apply
+
+r = torch.randn
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "macs"),
+    [
+        ("mv", lambda: r(8, 16) @ r(16), 128),
+        ("dot", lambda: torch.dot(r(16), r(16)), 16),
+        ("addmv", lambda: torch.addmv(r(8), r(8, 16), r(16)), 128),
+        ("_grouped_mm", lambda: torch._grouped_mm(*grouped()), 6 * 16 * 32),
+    ],
+)
+def test_what_the_counter_misses_is_added_and_named(name: str, call: Callable[[], Any], macs: int) -> None:
+    with FlopCounterMode(display=False) as alone:
+        call()
+    assert alone.get_total_flops() == 0
+    found = truth._counted(Apply(lambda self: call()), (), {}, "here")
+    assert found.macs == macs
+    assert found.added == {f"aten.{name}": macs}
+
+
+def grouped() -> tuple[Any, ...]:
+    return r(6, 16).bfloat16(), r(2, 16, 32).bfloat16(), torch.tensor([2, 6], dtype=torch.int32)
+
+
+class Asking(nn.Module):
+    """Takes as many rows as its input says, which only a value tells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(16, 32, device="meta")
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        rows = int(lengths.max())
+        places = torch.arange(rows, device=self.fc.weight.device)
+        found = self.fc(x[:rows])[mask[places]]
+        return found @ self.fc.weight
+
+
+def test_values_that_depend_on_no_weight_decide_what_runs_without_weights() -> None:
+    mask = torch.tensor([True, False, True, True, False])
+    given = r(5, 16), torch.tensor([2, 4]), mask
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        truth._counted(Asking(), tuple(each.to("meta") for each in given), {}, "on meta")
+    with ValuesKept():
+        found = truth._counted(Asking(), given, {}, "with values")
+    assert found.macs == 4 * 16 * 32 + 3 * 32 * 16
+
+
+def test_what_a_weight_has_met_has_no_value() -> None:
+    fc = nn.Linear(4, 4, device="meta")
+    with ValuesKept():
+        assert (torch.ones(2, 4) + 1).sum().item() == 16
+        with pytest.raises(RuntimeError, match="meta"):
+            fc(torch.ones(2, 4)).sum().item()
