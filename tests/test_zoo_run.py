@@ -109,10 +109,11 @@ def test_every_failure_is_on_the_page_and_an_unexplained_one_is_an_error(
         {"name": "base:c", "wrong": {}, "unbuilt": "No: x"},
     ]
     monkeypatch.setattr(page, "EXPLAINED", {})
+    monkeypatch.setattr(page, "OUT", {"base:c": "Needs a package."})
     assert page.write_page(rows, tmp_path, partly=False) == 1
     text = (tmp_path / "zoo.md").read_text()
     assert "- `timm:b`: MACs as counted independently: 1 and not 2" in text
-    assert "- `base:c`: No: x" in text
+    assert "- `base:c`: Needs a package." in text
     assert "unexplained: timm:b" in capsys.readouterr().err
     monkeypatch.setattr(page, "EXPLAINED", {"timm:b": "Its dice are cast anew in every call."})
     assert page.write_page(rows, tmp_path, partly=False) == 0

@@ -14,6 +14,7 @@ from typing import Any
 
 from zoo.explained import EXPLAINED
 from zoo.names import CHECKS, KINDS, ONLY
+from zoo.repairs import OUT
 from zoo.results import versions
 
 Row = Mapping[str, Any]
@@ -32,6 +33,7 @@ def write_page(rows: Sequence[Row], output: Path | None, *, partly: bool) -> int
         (output / "zoo.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         (output / "zoo.md").write_text(text, encoding="utf-8")
     unexplained = [name for name in found["failures"] if name not in EXPLAINED]
+    unexplained += [name for name in found["unbuilt"] if name not in OUT]
     for name in unexplained:
         print(f"unexplained: {name}", file=sys.stderr)
     return 1 if unexplained else 0
@@ -188,7 +190,7 @@ def _unbuilt(unbuilt: Mapping[str, str]) -> Iterator[str]:
     yield "transformers itself does not build these here, from their default configuration."
     yield ""
     for name, why in unbuilt.items():
-        yield f"- `{name}`: {_plain(why)}"
+        yield f"- `{name}`: {OUT.get(name, _plain(why))}"
 
 
 def _plain(text: str) -> str:

@@ -15,8 +15,8 @@ _INDEXING = (aten.index.Tensor, aten.index_put.default, aten.index_put_.default)
 class ValuesKept(TorchDispatchMode):
     """Sizes, masks and places are computed on the CPU; whatever meets a weight has a shape and no values.
 
-    A model may then ask how many patches a picture has, or whether a mask masks anything, although its weights
-    are nowhere.
+    A model may then ask how many patches a picture has, or whether a mask masks anything, although it has no
+    weights.
     """
 
     def __torch_dispatch__(
@@ -25,19 +25,18 @@ class ValuesKept(TorchDispatchMode):
         kwargs = kwargs or {}
         tensors = [each for each in tree_flatten((args, kwargs))[0] if isinstance(each, torch.Tensor)]
         if not any(each.is_meta for each in tensors):
-            return func(*args, **_on_cpu(kwargs))
+            return func(*args, **_on("cpu", kwargs))
         if func in _INDEXING:
             args = (args[0], _counted_out(args[1]), *args[2:])
         given, named = tree_map_only(torch.Tensor, lambda each: each.to("meta"), (args, kwargs))
-        made = func(*given, **named)
+        made = func(*given, **_on("meta", named))
         changed = func._schema.is_mutable and isinstance(args[0], torch.Tensor) and not args[0].is_meta
         return args[0] if changed else made
 
 
-def _on_cpu(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """What is made, or moved, for a model without weights stays where it has values."""
-    device = kwargs.get("device")
-    return kwargs if device is None else {**kwargs, "device": torch.device("cpu")}
+def _on(device: str, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """What is made, or moved, stays on this device: values where they are, and what has none without."""
+    return kwargs if kwargs.get("device") is None else {**kwargs, "device": torch.device(device)}
 
 
 def _counted_out(indices: Any) -> list[Any]:
