@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,82 +13,34 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention.flex_attention import flex_attention
-from torch.nn.utils import parametrizations
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import modelglass as mg
 from models import (
     SMALL,
     Apply,
-    CellLoop,
-    Tied,
-    gpt2,
     ids,
     llama,
     mixtral,
     old_weight_norm,
     pruned,
     quantized,
-    scripted,
     transformers_model,
 )
 
-r = torch.randn
-
-
-class WeightAndChild(nn.Module):
-    """Owns a weight, has a child, multiplies itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(r(32, 16))
-        self.act = nn.ReLU()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.act(x @ self.weight.t())
-
-
-class ConvHeadLinear(nn.Module):
-    """Neither a convolution nor a linear layer, whatever its name says."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(r(32, 16))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.linear(x, self.weight)
-
-
-class UnusedResult(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = nn.Linear(16, 32), nn.Linear(16, 32)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.b(x)
-        return self.a(x)
-
-
-def self_attention(**options: Any) -> mg.Inputs:
-    x = r(2, 10, 64)
-    return mg.Inputs((x, x, x), options)
-
-
-def resnet18() -> nn.Module:
-    import torchvision
-
-    return torchvision.models.resnet18()
-
-
-def with_lora() -> nn.Module:
-    import peft
-
-    config = peft.LoraConfig(r=4, target_modules=["c_attn"], fan_in_fan_out=True)
-    return peft.get_peft_model(gpt2(), config)
-
-
-def group_product() -> tuple[torch.Tensor, ...]:
-    return r(6, 16).bfloat16(), r(2, 16, 32).bfloat16(), torch.tensor([2, 6], dtype=torch.int32)
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+from peers.builders import (
+    Given,
+    TwoOutputs,
+    attention,
+    encoder_layer,
+    group_product,
+    r,
+    self_attention,
+    two_layers,
+    with_lora,
+)
+from peers.known import CASES, Case
 
 
 def complex_pair() -> tuple[torch.Tensor, ...]:
@@ -148,17 +102,21 @@ def function(body: Callable[..., Any]) -> Callable[[], nn.Module]:
     return lambda: Apply(lambda self, *args: body(*args))
 
 
-MHA = lambda: nn.MultiheadAttention(64, 4, batch_first=True)
-ENCODER = lambda: nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, dropout=0.0)
+def as_inputs(given: Given) -> mg.Inputs:
+    return mg.Inputs(given.args, given.kwargs)
+
+
+def known(case: Case) -> tuple[Callable[[], nn.Module], Callable[[], Any], int]:
+    """A case that other tools are asked, too."""
+    assert case.build is not None
+    return case.build, lambda: as_inputs(case.inputs()), case.asked["macs"]
+
 
 # id: (model, inputs, multiply-accumulates)
 MACS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any], int]] = {
-    "linear on a sequence": (lambda: nn.Linear(3, 8), lambda: r(5, 10, 3), 1_200),
-    "attention, training": (MHA, lambda: self_attention(need_weights=False), 353_280),
-    "attention, fused": (lambda: MHA().eval(), lambda: self_attention(need_weights=False), 353_280),
-    "attention with weights": (lambda: MHA().eval(), self_attention, 353_280),
-    "encoder layer, fused": (lambda: ENCODER().eval(), lambda: r(2, 10, 64), 680_960),
-    "encoder layer, training": (ENCODER, lambda: r(2, 10, 64), 680_960),
+    **{case.id: known(case) for case in CASES.values() if "macs" in case.asked},
+    "attention with weights": (lambda: attention().eval(), lambda: as_inputs(self_attention()), 353_280),
+    "encoder layer, training": (encoder_layer, lambda: r(2, 10, 64), 680_960),
     "encoder on padded sequences": (padded_encoder, padded_batch, 1_165_312),
     "attention with other keys": (
         lambda: nn.MultiheadAttention(64, 4, kdim=48, vdim=32, batch_first=True),
@@ -215,46 +173,17 @@ MACS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any], int]] = {
     "inner": (function(torch.inner), lambda: (r(4, 5), r(6, 5)), 120),
     "vecdot": (function(torch.linalg.vecdot), lambda: (r(4, 5), r(4, 5)), 20),
     "statically quantized": (static_quantized, lambda: r(2, 3, 8, 8), 2 * 8 * 36 * 27 + 2 * 4 * 16 * 72),
-    "transposed convolution": (
-        lambda: nn.ConvTranspose2d(4, 6, 4, stride=2, padding=1),
-        lambda: r(2, 4, 8, 8),
-        49_152,
-    ),
     "transposed, grouped": (lambda: nn.ConvTranspose1d(4, 6, 3, groups=2), lambda: r(1, 4, 9), 4 * 9 * 3 * 3),
-    "convolution, padding same": (
-        lambda: nn.Conv2d(3, 8, 3, padding="same"),
-        lambda: r(1, 3, 16, 16),
-        55_296,
-    ),
     "depthwise convolution": (lambda: nn.Conv1d(8, 8, 5, groups=8), lambda: r(2, 8, 20), 2 * 8 * 16 * 5),
     "convolution 3d, strided": (
         lambda: nn.Conv3d(2, 4, 3, stride=2),
         lambda: r(1, 2, 7, 7, 7),
         4 * 27 * 2 * 27,
     ),
-    "embedding": (lambda: nn.Embedding(1000, 64), lambda: torch.zeros(2, 10, dtype=torch.long), 0),
-    "weight-normed convolution": (
-        lambda: parametrizations.weight_norm(nn.Conv2d(8, 16, 3, padding=1)),
-        lambda: r(2, 8, 10, 10),
-        230_400,
-    ),
     "weight norm by hook": (
         lambda: old_weight_norm(nn.Conv2d(8, 16, 3, padding=1)),
         lambda: r(2, 8, 10, 10),
         230_400,
-    ),
-    "pruned linear": (pruned, lambda: r(8, 16), 4_096),
-    "lstm": (lambda: nn.LSTM(10, 20, batch_first=True), lambda: r(2, 5, 10), 24_000),
-    "lstm cell in a loop": (CellLoop, lambda: r(5, 2, 10), 24_000),
-    "lstm, deep and bidirectional": (
-        lambda: nn.LSTM(10, 20, 2, bidirectional=True, batch_first=True),
-        lambda: r(2, 5, 10),
-        144_000,
-    ),
-    "lstm on a packed sequence": (
-        lambda: nn.LSTM(10, 20),
-        lambda: pack_padded_sequence(r(7, 3, 10), torch.tensor([7, 3, 1])),
-        26_400,
     ),
     "lstm with projection": (
         lambda: nn.LSTM(10, 20, proj_size=7),
@@ -269,57 +198,30 @@ MACS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any], int]] = {
     ),
     "rnn": (lambda: nn.RNN(10, 20), lambda: r(5, 2, 10), 6_000),
     "gru cell": (lambda: nn.GRUCell(10, 20), lambda: r(2, 10), 2 * 60 * 30),
-    "scaled dot product": (
-        function(lambda q: F.scaled_dot_product_attention(q, q, q)),
-        lambda: r(1, 12, 64, 64),
-        6_291_456,
-    ),
     "scaled dot product, shared keys": (
         function(lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True)),
         lambda: (r(1, 8, 10, 16), r(1, 2, 12, 16)),
         8 * 10 * 12 * 32,
     ),
-    "einsum of three": (
-        function(lambda a, b, c: torch.einsum("bij,bjk,kl->bil", a, b, c)),
-        lambda: (r(4, 8, 16), r(4, 16, 32), r(32, 5)),
-        21_504,
-    ),
-    "matrix times vector": (function(torch.matmul), lambda: (r(8, 16), r(16)), 128),
     "vector times vector": (function(torch.dot), lambda: (r(16), r(16)), 16),
     "baddbmm": (function(torch.baddbmm), lambda: (r(3, 4, 6), r(3, 4, 5), r(3, 5, 6)), 3 * 4 * 5 * 6),
     "addbmm": (function(torch.addbmm), lambda: (r(4, 6), r(3, 4, 5), r(3, 5, 6)), 3 * 4 * 5 * 6),
     "addmv": (function(torch.addmv), lambda: (r(4), r(4, 5), r(5)), 20),
-    "own weight beside a child": (WeightAndChild, lambda: r(8, 16), 4_096),
-    "misleading class name": (ConvHeadLinear, lambda: r(2, 7, 16), 7_168),
-    "unused result": (UnusedResult, lambda: r(4, 16), 4_096),
-    "grouped product": (function(lambda x, w, o: torch._grouped_mm(x, w, offs=o)), group_product, 3_072),
     "grouped product in float32": (
         function(lambda x, w, o: torch._grouped_mm(x, w, offs=o)),
-        lambda: tuple(t.float() if t.is_floating_point() else t for t in group_product()),
+        lambda: tuple(t.float() if t.is_floating_point() else t for t in group_product().args),
         3_072,
-    ),
-    "quantized linear": (
-        lambda: quantized(nn.Sequential(nn.Linear(16, 32)), nn.Linear),
-        lambda: r(4, 16),
-        2_048,
     ),
     "quantized lstm": (
         lambda: quantized(nn.Sequential(nn.LSTM(10, 20, batch_first=True)), nn.LSTM),
         lambda: r(2, 5, 10),
         24_000,
     ),
-    "scripted": (lambda: scripted(nn.Sequential(nn.Linear(16, 32), nn.ReLU())), lambda: r(4, 16), 2_048),
     "complex product": (function(torch.matmul), complex_pair, 4 * 2_048),
     "bilinear": (lambda: nn.Bilinear(3, 4, 7), lambda: (r(5, 3), r(5, 4)), 5 * 7 * 4 * (3 + 1)),
     "distances": (function(torch.cdist), lambda: (r(2, 5, 3), r(2, 7, 3)), 2 * 5 * 7 * 3),
     "sparse times dense": (function(torch.sparse.mm), lambda: (torch.eye(3).to_sparse(), r(3, 5)), 15),
-    "gpt2": (gpt2, ids, 2_662_400),
-    "llama": (llama, ids, 2_269_184),
-    "mixtral": (mixtral, ids, 3_063_808),
     "mixtral, expert by expert": (lambda: mixtral(experts_implementation="eager"), ids, 3_063_808),
-    "gpt2 with lora": (with_lora, ids, 2_695_168),
-    "resnet18": (resnet18, lambda: r(1, 3, 224, 224), 1_814_073_344),
-    "tied head": (Tied, lambda: torch.zeros(2, 10, dtype=torch.long), 1_280_000),
 }
 
 
@@ -336,13 +238,6 @@ def test_multiply_accumulates_are_exact(case: str) -> None:
 
 
 PARAMS: dict[str, tuple[Callable[[], nn.Module], int]] = {
-    "gpt2": (gpt2, 172_288),
-    "llama": (llama, 138_048),
-    "mixtral": (mixtral, 350_016),
-    "gpt2 with lora": (with_lora, 174_336),
-    "resnet18": (resnet18, 11_689_512),
-    "tied head": (Tied, 64_000),
-    "quantized linear": (lambda: quantized(nn.Sequential(nn.Linear(16, 32)), nn.Linear), 544),
     "quantized embedding bag": (quantized_bag, 800),
     "quantized gru cell": (lambda: quantized(nn.Sequential(nn.GRUCell(10, 20)), nn.GRUCell), 1_920),
 }
@@ -412,15 +307,11 @@ def test_lora_trains_little_of_the_whole() -> None:
 
 @pytest.mark.parametrize(("frozen", "flops"), [((), 20_480), ((0,), 12_288), ((1,), 16_384), ((0, 1), 8_192)])
 def test_backward_costs_what_really_ran(frozen: tuple[int, ...], flops: int) -> None:
-    model = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16))
-    for index in frozen:
-        model[index].requires_grad_(False)
-    report = mg.inspect(model, inputs=r(8, 16), train=True)
+    report = mg.inspect(two_layers(*frozen), inputs=r(8, 16), train=True)
     assert report.cost.flops == flops
     assert ("nothing-trains" in {note.code for note in report.notes}) == (frozen == (0, 1))
 
 
 def test_every_part_of_an_output_is_seen() -> None:
-    model = Apply(lambda self, x: {"logits": x, "aux": x.sum()})
-    outputs = mg.inspect(model, inputs=r(2, 8)).run.outputs
+    outputs = mg.inspect(TwoOutputs(), inputs=r(2, 8)).run.outputs
     assert [(value.name, value.shape) for value in outputs] == [("logits", (2, 8)), ("aux", ())]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint_sequential
 
 import modelglass as mg
 from modelglass.report import Memory
@@ -20,6 +18,7 @@ from models import SMALL, Apply, ids, transformers_model
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import memory_truth as truth
+from peers.builders import ExplicitAttention, InSegments, Repeated
 
 # Kernels of these take nothing for themselves where it matters.
 WITHOUT_SCRATCH = (
@@ -85,49 +84,24 @@ def test_a_forward_pass_saves_nothing() -> None:
     assert set(memory.by_category) == {"parameters", "inputs", "temporaries"}
 
 
-def repeated(times: int) -> nn.Module:
-    def run(self: Any, x: torch.Tensor) -> torch.Tensor:
-        for _ in range(times):
-            x = self.layer(x)
-        return x
-
-    return Apply(run, layer=nn.Linear(16, 16))
-
-
-def attention(self: Any, x: torch.Tensor) -> torch.Tensor:
-    query, key, value = self.qkv(x).chunk(3, -1)
-    return (query @ key.transpose(-2, -1) / 8).softmax(-1) @ value
-
-
-def segments(reentrant: bool, self: Any, x: torch.Tensor) -> Any:
-    return checkpoint_sequential(self.blocks, 4, x, use_reentrant=reentrant)
-
-
-def blocks(count: int) -> nn.Sequential:
-    return nn.Sequential(*(nn.Sequential(nn.Linear(16, 16), nn.GELU()) for _ in range(count)))
-
-
 @pytest.mark.parametrize(
     ("model", "inputs", "saved"),
     [
-        pytest.param(repeated(100), torch.randn(8, 16), 51_200, id="a layer applied a hundred times"),
+        pytest.param(Repeated(100), torch.randn(8, 16), 51_200, id="a layer applied a hundred times"),
         pytest.param(
-            Apply(attention, qkv=nn.Linear(64, 192)),
+            ExplicitAttention(),
             torch.randn(1, 512, 64),
             1_572_864,
             id="attention by hand",
         ),
         pytest.param(
-            Apply(
-                lambda self, x: checkpoint_sequential(self.blocks, 4, x, use_reentrant=False),
-                blocks=blocks(8),
-            ),
+            InSegments(reentrant=False),
             torch.randn(8, 16),
             3_584,
             id="checkpointed in four segments",
         ),
         pytest.param(
-            Apply(partial(segments, True), blocks=blocks(8)),
+            InSegments(reentrant=True),
             torch.randn(8, 16, requires_grad=True),
             3_584,
             id="checkpointed reentrantly",
