@@ -23,6 +23,8 @@ r = torch.randn
         ("mv", lambda: r(8, 16) @ r(16), 128),
         ("dot", lambda: torch.dot(r(16), r(16)), 16),
         ("addmv", lambda: torch.addmv(r(8), r(8, 16), r(16)), 128),
+        ("_euclidean_dist", lambda: torch.cdist(r(2, 40, 16), r(2, 30, 16)), 2 * 40 * 30 * 16),
+        ("_cdist_forward", lambda: torch.cdist(r(2, 4, 16), r(2, 3, 16)), 2 * 4 * 3 * 16),
         ("_grouped_mm", lambda: torch._grouped_mm(*grouped()), 6 * 16 * 32),
     ],
 )

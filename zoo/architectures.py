@@ -37,6 +37,7 @@ def build(architecture: str, *, written_out: bool = False, device: str = "meta")
 
     kind, _, name = architecture.partition(":")
     make = _timm if kind == "timm" else _transformers(kind)
+    torch.manual_seed(0)  # what runs may depend on weights: they are the same each time
     with quietly(), torch.device(device):
         return make(name, written_out).eval()
 

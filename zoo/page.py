@@ -53,6 +53,7 @@ def summary(rows: Sequence[Row]) -> Summary:
         "all passed": {kind: sum(not row["wrong"] for row in _of(kind, there)) for kind in KINDS},
         "ways": dict(Counter(row["way"] for row in there if "way" in row).most_common()),
         "weights": sum("weights" in row for row in there),
+        "otherwise": [row["name"] for row in there if "otherwise" in row],
         "missed": _missed(there),
         "effort": _effort(there),
         "failures": {row["name"]: row["wrong"] for row in there if row["wrong"]},
@@ -140,6 +141,12 @@ def _line(
 
 def _truths(found: Summary) -> Iterator[str]:
     ways = ", ".join(f"{number} {way}" for way, number in found["ways"].items())
+    names = ", ".join(f"`{name}`" for name in found["otherwise"])
+    otherwise = (
+        f"transformers' own ways of attention do not do the same in {names}: counted as built."
+        if names
+        else "written out, every model does the same."
+    )
     missed = ", ".join(f"`{op}` in {number}" for op, number in found["missed"].items()) or "none was met"
     yield f"""## The independent truth
 
@@ -148,6 +155,7 @@ def _truths(found: Summary) -> Iterator[str]:
   experts written out, is called with the same inputs. It is called on meta, where the counter sees every
   product. A model that looks at values of its inputs is called with these kept, and one that looks at
   values of its weights is computed on the CPU, where it is small enough. So were counted: {ways}.
+- **Other work**: {otherwise}
 - **What the counter misses** is added by formulas of its own, and listed: {missed}.
 - **No trace**: everything about the model, its inputs and the process that an inspection could change is
   compared before and after.

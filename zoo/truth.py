@@ -34,14 +34,16 @@ def params(model: torch.nn.Module) -> int:
     return sum(each.numel() for each in model.parameters())
 
 
-def macs(architecture: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Truth:
+def macs(
+    architecture: str, args: tuple[Any, ...], kwargs: dict[str, Any], *, written_out: bool = True
+) -> Truth:
     """The products of one call, by torch's counter, on meta where the model can be called there.
 
     A mask that masks nothing is left out there: models ask whether it does, and nobody can tell. A model that
     asks more is called with what it asks for kept, and a small one that asks for values of weights, too, is
     computed.
     """
-    model = build(architecture, written_out=True)
+    model = build(architecture, written_out=written_out)
     plain = {name: value for name, value in kwargs.items() if not _masks_nothing(name, value)}
     tried: list[str] = []
     try:
@@ -56,7 +58,7 @@ def macs(architecture: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tr
     if params(model) > MOST_COMPUTED:
         raise RuntimeError("; ".join(tried))
     del model
-    model = build(architecture, written_out=True, device="cpu")
+    model = build(architecture, written_out=written_out, device="cpu")
     with sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(enabled=False):
         return _counted(model, args, kwargs, "computed")
 
@@ -80,9 +82,9 @@ def _moved(given: Any, device: str) -> Any:
     return tree_map_only(torch.Tensor, lambda each: each.to(device), given)
 
 
-def _rows(*shapes: Any, **_: Any) -> int:
+def _rows(matrix: Any, *_: Any, **__: Any) -> int:
     """Of a matrix and a vector, or of two vectors: each number of the first is used once."""
-    return prod(shapes[0])
+    return prod(matrix)
 
 
 def _added_rows(start: Any, matrix: Any, *_: Any, **__: Any) -> int:
@@ -94,12 +96,19 @@ def _grouped(rows: Any, weights: Any, *_: Any, **__: Any) -> int:
     return prod(rows) * weights[-1]
 
 
+def _distances(points: Any, *_: Any, out_shape: Any, **__: Any) -> int:
+    """Each distance is a product of two points."""
+    return prod(out_shape) * points[-1]
+
+
 MISSED: dict[Any, Callable[..., int]] = {
     torch.ops.aten.mv: _rows,
     torch.ops.aten.dot: _rows,
     torch.ops.aten.vdot: _rows,
     torch.ops.aten.addmv: _added_rows,
     torch.ops.aten._grouped_mm: _grouped,
+    torch.ops.aten._cdist_forward: _distances,
+    torch.ops.aten._euclidean_dist: _distances,
 }
 
 
@@ -107,7 +116,7 @@ def _missing(added: Counter[str]) -> dict[Any, Any]:
     """Formulas for products that torch's counter has none for, which note what they add."""
 
     def noting(op: Any, formula: Callable[..., int]) -> Callable[..., int]:
-        def flops(*shapes: Any, out_shape: Any = None, **options: Any) -> int:
+        def flops(*shapes: Any, **options: Any) -> int:
             found = formula(*shapes, **options)
             added[str(op)] += found
             return 2 * found
