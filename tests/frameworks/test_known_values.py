@@ -46,6 +46,26 @@ def test_a_decision_on_the_inputs_own_numbers_needs_no_real_run(lengths: tuple[i
     assert ran(model, inputs, "fake") == ran(model, inputs, "real")
 
 
+MADE = {
+    "new_ones": lambda x: x.new_ones(4, dtype=torch.int64),
+    "new_zeros": lambda x: x.new_zeros(4),
+    "new_full": lambda x: x.new_full((4,), 3.0),
+    "ones_like": torch.ones_like,
+    "zeros_like": torch.zeros_like,
+    "full_like": lambda x: torch.full_like(x, 2),
+}
+
+
+@pytest.mark.parametrize("make", MADE.values(), ids=list(MADE))
+def test_what_is_filled_is_known_whatever_it_was_made_from(make: Any) -> None:
+    def run(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) if bool(make(x).all()) else x  # type: ignore[no-any-return]
+
+    model = Apply(run, layer=nn.Linear(4, 4))
+    inputs = (torch.randn(2, 4),)
+    assert ran(model, inputs, "fake") == ran(model, inputs, "real")
+
+
 def test_what_is_written_over_is_no_longer_known() -> None:
     """A number that comes from what nobody knows makes the run a real one."""
 

@@ -176,6 +176,12 @@ def _output_shapes(native: Any, given: dict[str, Any]) -> list[tuple[str, tuple[
     request = Request(inputs=Inputs(kwargs=given), memory_only=True)
     run = frameworks.adapter("torch").observe(native, request).run
     if run.failure is not None:
-        # Where values decide what runs, the inputs were good enough to come that far.
-        return [] if run.failure.error in UNFAKEABLE else None
+        # Where values decide what runs, the inputs were good enough to come that far, and weights can be had.
+        return [] if run.failure.error in UNFAKEABLE and _may_have_weights(native) else None
     return [(value.name, value.shape) for value in run.outputs if value.shape is not None]
+
+
+def _may_have_weights(native: Any) -> bool:
+    """Whether a model is small enough to be built with its weights where values are looked at."""
+    nbytes: int = sum(each.nbytes for each in native.parameters())
+    return nbytes <= REAL_NBYTES

@@ -28,6 +28,8 @@ def example(native: Any, probe: Probe) -> Example:
     if facts is None:
         own = _own(native)
         return Example(picture(native) if own is None else own)
+    if not facts.can_be_called:
+        return Example()
     from modelglass.configs.examples.candidates import candidates, optional
 
     ways = candidates(facts)

@@ -47,7 +47,12 @@ def _is_first(module: Any, number: int) -> bool:
 
 
 def _frames(facts: Facts) -> int:
-    """As many as the model has positions for, where it must be all of them."""
+    """As many as the model has positions for, where it must be all of them; or as go with another input."""
+    hop, each = facts.number("encoder_hop_length", "hop_length"), facts.number("audio_length_per_tok")
+    if hop and facts.takes("input_values", "input_features"):
+        return SAMPLES // hop
+    if each and facts.takes("input_ids"):
+        return LENGTH * each
     positions = facts.number("max_source_positions", within=facts.audio)
     strides = [each.stride[0] for each in facts.modules() if isinstance(each, nn.Conv1d)]
     if positions is None or not strides or positions > 2 * _FRAMES * 4:

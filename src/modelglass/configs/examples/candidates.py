@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from modelglass.configs.examples import audio, further, modalities, text, vision
-from modelglass.configs.examples.facts import Facts
+from modelglass.configs.examples.facts import BATCH, Facts
 from modelglass.configs.examples.modalities import Modality
 
 MAKERS: dict[str, Any] = {**text.MAKERS, **vision.MAKERS, **audio.MAKERS, **further.MAKERS}
@@ -19,6 +19,8 @@ Given = dict[str, Any]
 Way = Callable[[], Given | None]
 _MOST_FORMS = 10
 _MOST_TOGETHER = 16
+_MOST_SINGLE = 4
+_MASKS = {1: "image_embeds_position_mask"}  # of places, beside a text that has no id for them
 
 
 def candidates(facts: Facts) -> list[Way]:
@@ -40,7 +42,8 @@ def candidates(facts: Facts) -> list[Way]:
         last.append(lambda: {"input_ids": text.coded_ids(facts)})
     if facts.takes("encoder_hidden_states"):
         last.append(lambda: {**_plain(facts), **_made(facts, ["encoder_hidden_states"])})
-    return [*ways, *last, *unlisted]
+    single: list[Way] = [partial(_single, way) for way in ways[:_MOST_SINGLE]]
+    return [*ways, *last, *single, *unlisted]
 
 
 def _is_plain(facts: Facts, there: list[Modality]) -> bool:
@@ -67,6 +70,8 @@ def _choices(there: list[Modality]) -> Iterator[list[Modality]]:
 def _plain(facts: Facts) -> Given:
     """The main input, text, and what must be there."""
     names = [facts.main, *facts.required, "input_ids", *further.WANTED, "decoder_input_ids"]
+    if facts.takes("shared_kv_states"):
+        names.append("inputs_embeds")
     if facts.takes("input_ids"):
         names.append("attention_mask")
     return _made(facts, names)
@@ -93,12 +98,25 @@ def _forms(facts: Facts, chosen: list[Modality]) -> Iterator[Way]:
         yield partial(given, *indices)
 
 
+def _single(way: Way) -> Given | None:
+    """One sample of what a way makes: there are models that take no more at a time."""
+    made = way()
+    return made and {name: _first_sample(value) for name, value in made.items()}
+
+
+def _first_sample(value: Any) -> Any:
+    return value[:1] if isinstance(value, torch.Tensor) and len(value) == BATCH else value
+
+
 def _mixed(facts: Facts, chosen: list[Modality]) -> Given | None:
     """Text with as many places as there are features."""
     made = _plain(facts)
     found: dict[int, tuple[int, int]] = {}
     for modality in chosen:
         id = modalities.place_id(facts, modality)
+        mask = _MASKS.get(modality.token_type)
+        if id is None and mask is not None and facts.takes(mask):
+            id = text.plain_ids(facts, text.vocabulary(facts))[0]
         placed = modalities.placed(facts, modality)
         if id is None or placed is None:
             return None
@@ -110,4 +128,6 @@ def _mixed(facts: Facts, chosen: list[Modality]) -> Given | None:
         made["attention_mask"] = torch.ones_like(ids)
     if facts.takes("mm_token_type_ids"):
         made["mm_token_type_ids"] = types
+    masks = ((type, name) for type, name in _MASKS.items() if type in found and facts.takes(name))
+    made |= {name: (types == type).long() for type, name in masks}
     return made

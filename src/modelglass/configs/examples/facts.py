@@ -47,6 +47,11 @@ class Facts:
             return None
         return cls(native, native.config, probe)
 
+    @property
+    def can_be_called(self) -> bool:
+        """Whether the class says what a call does; some have only methods of other names."""
+        return not _is_missing(type(self.native).forward)
+
     @cached_property
     def parameters(self) -> Mapping[str, Parameter]:
         """What `forward` takes by name."""
@@ -130,6 +135,12 @@ class Facts:
 
     def modules(self) -> Iterator[Any]:
         return iter(self.native.modules())
+
+
+def _is_missing(forward: Any) -> bool:
+    from torch import nn
+
+    return forward is nn.Module.forward
 
 
 def part(config: Any, names: tuple[str, ...]) -> Any:

@@ -17,13 +17,33 @@ def width(facts: Facts) -> int:
 
 
 def embeddings(facts: Facts) -> torch.Tensor:
-    return floats((BATCH, LENGTH, width(facts)), facts.dtype)
+    larger = facts.number("backbone_hidden_size")  # of a model whose embedding and last layer are both given
+    wide = 2 * larger if larger and facts.takes("shared_kv_states") else width(facts)
+    return floats((BATCH, LENGTH, wide), facts.dtype)
+
+
+def shared_states(facts: Facts) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """Keys and values of a larger model, by the kind of layer that looks at them."""
+    made = {}
+    heads = facts.number("num_attention_heads", within=facts.text, default=1) or 1
+    for each in facts.modules():
+        if all(hasattr(each, name) for name in ("layer_type", "head_dim", "num_key_value_groups")):
+            form = (BATCH, heads // each.num_key_value_groups, LENGTH, each.head_dim)
+            made[str(each.layer_type)] = floats(form, facts.dtype), floats(form, facts.dtype)
+    return made
 
 
 def encoded(facts: Facts) -> torch.Tensor:
     """What an encoder would have given."""
     wide = facts.number("encoder_hidden_size", "cross_attention_hidden_size", default=width(facts))
     return floats((BATCH, LENGTH, wide or 1), facts.dtype)
+
+
+def contexts(facts: Facts) -> torch.Tensor:
+    """What some layers of a larger model gave, one beside the other."""
+    layers = facts.value("target_layer_ids")
+    several = len(layers) if isinstance(layers, (list, tuple)) else 1
+    return floats((BATCH, LENGTH, several * width(facts)), facts.dtype)
 
 
 def unembedded(facts: Facts) -> torch.Tensor:
@@ -47,8 +67,9 @@ def series(facts: Facts) -> torch.Tensor:
 
 def known_of_series(facts: Facts) -> torch.Tensor:
     """What is known of each step of a series: its time, and more."""
-    features = facts.number("num_time_features", default=1) or 1
-    return floats((BATCH, series(facts).shape[1], features), facts.dtype)
+    features = [facts.value(name) for name in ("num_time_features", "num_dynamic_real_features")]
+    told = [each for each in features if isinstance(each, int)]
+    return floats((BATCH, series(facts).shape[1], sum(told) if told else 1), facts.dtype)
 
 
 def seen_of_series(facts: Facts) -> torch.Tensor:
@@ -58,6 +79,10 @@ def seen_of_series(facts: Facts) -> torch.Tensor:
 def _steps(name: str) -> Any:
     """One vector for each step of an episode, as wide as the configuration says."""
     return lambda facts: floats((BATCH, LENGTH, facts.number(name, default=1) or 1), facts.dtype)
+
+
+def _acting_width(facts: Facts) -> int:
+    return facts.number("hidden_size", within=getattr(facts.config, "dit_config", None), default=1) or 1
 
 
 def times(facts: Facts) -> torch.Tensor:
@@ -94,6 +119,13 @@ def described_patches(facts: Facts) -> torch.Tensor:
 
 MAKERS: dict[str, Any] = {
     "inputs_embeds": embeddings,
+    "shared_kv_states": shared_states,
+    "action_embeds": lambda facts: floats((BATCH, LENGTH, _acting_width(facts)), facts.dtype),
+    "classes_input_ids": text.input_ids,
+    "classes_attention_mask": text.attention_mask,
+    "classes_structure": lambda facts: ones(BATCH),
+    "tasks_input_ids": text.input_ids,
+    "tasks_attention_mask": text.attention_mask,
     "query_embeds": embeddings,
     "encoder_hidden_states": encoded,
     "inputs": embeddings,
@@ -111,7 +143,7 @@ MAKERS: dict[str, Any] = {
     "task_inputs": tasks,
     "lang_ids": lambda facts: zeros(BATCH),
     "noise_embeds": embeddings,
-    "context_hidden_states": embeddings,
+    "context_hidden_states": contexts,
     "latents": latents,
     "decoder_input_values": sounds_of_decoder,
     "past_values_padding": lambda facts: zeros(*series(facts).shape[:2]),
@@ -119,5 +151,5 @@ MAKERS: dict[str, Any] = {
 }
 WANTED = (
     *("actions", "rewards", "returns_to_go", "timesteps", "bbox", "lang_ids", "visual_feats", "visual_pos"),
-    *("decoder_input_values",),
+    *("decoder_input_values", "shared_kv_states"),
 )  # although a call could leave them out

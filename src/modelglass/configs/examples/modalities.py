@@ -11,9 +11,14 @@ from typing import Any
 from torch import nn
 
 from modelglass.configs.examples import audio, vision
-from modelglass.configs.examples.facts import Facts
+from modelglass.configs.examples.facts import BATCH, Facts
+from modelglass.configs.examples.further import width
 
-_PLACES = ("_thw", "_position_ids")  # without which patches are nowhere
+_NEEDED = (
+    *("_thw", "_position_ids", "target_sizes", "target_sizes_videos", "_per_grid"),
+    *("high_res_pixel_values",),
+)
+_SEVERAL_PICTURES = 5  # dimensions of pictures of which each sample has several
 MOST_PLACES = 20_000  # of one sample; more would be no text at all
 
 
@@ -31,12 +36,16 @@ class Modality:
 
 
 def _pictures(facts: Facts, names: set[str]) -> Iterator[Any]:
+    if "target_sizes" in names:
+        return vision.strips(facts)
     if names & {"pixel_position_ids", "image_position_ids", "spatial_shapes"}:
         return vision.placed_patches(facts)
     return vision.pictures(facts, patches=bool(names & {"image_grid_thw", "grid_thw"}))
 
 
 def _films(facts: Facts, names: set[str]) -> Iterator[Any]:
+    if "target_sizes_videos" in names:
+        return vision.strips(facts)
     return vision.films(facts, patches=bool(names & {"video_grid_thw", "grid_thw"}))
 
 
@@ -65,6 +74,8 @@ IMAGE = Modality(
         "image_position_ids": vision.positions,
         "pixel_attention_mask": vision.patch_mask,
         "spatial_shapes": vision.shapes,
+        "target_sizes": vision.strip_sizes,
+        "high_res_pixel_values": vision.finer_pictures,
     },
 )
 VIDEO = Modality(
@@ -74,7 +85,12 @@ VIDEO = Modality(
     ("video_token_id", "video_token_index"),
     2,
     _films,
-    {"video_grid_thw": vision.grid, "image_sizes_videos": vision.sizes},
+    {
+        "video_grid_thw": vision.grid,
+        "image_sizes_videos": vision.sizes,
+        "target_sizes_videos": vision.strip_sizes,
+        "video_second_per_grid": vision.seconds,
+    },
 )
 FEATURES = Modality(
     "features of sound",
@@ -115,20 +131,26 @@ def forms(facts: Facts, modality: Modality) -> Iterator[dict[str, Any]]:
     """The arguments of a modality, in the forms that there are, first without what may be left out."""
     name = next(name for name in modality.values if facts.takes(name))
     further = {each: make for each, make in modality.further.items() if facts.takes(each)}
-    needed = {
-        each: make for each, make in further.items() if each.endswith(_PLACES) or each in facts.required
-    }
+    needed = {each: make for each, make in further.items() if _is_needed(facts, each)}
     for values in modality.forms(facts, {*facts.parameters}):
         for chosen in (needed, further) if needed != further else (needed,):
             yield {name: values, **{each: make(facts) for each, make in chosen.items()}}
 
 
+def _is_needed(facts: Facts, name: str) -> bool:
+    """Whether pictures and films are nothing without an argument; robots tell which cameras they have."""
+    return name.endswith(_NEEDED) or name in facts.required or facts.takes("action_embeds")
+
+
 def placed(facts: Facts, modality: Modality) -> tuple[dict[str, Any], int] | None:
     """The arguments of a modality and how many places they take in all; None where that cannot be found."""
-    if not hasattr(facts.native, modality.method):
-        return None
+    maker = _maker(facts.native, modality.method)
+    if maker is None:
+        queries = facts.number("num_query_tokens")
+        return (next(forms(facts, modality)), BATCH * queries) if queries else None
     for given in forms(facts, modality):
-        number = _places(facts, modality, given)
+        seen = given if maker is facts.native else {name: _one_by_one(value) for name, value in given.items()}
+        number = _places(facts, maker, modality, seen)
         if number is not None and number <= MOST_PLACES:
             return given, number
     return None
@@ -145,12 +167,34 @@ class _Features(nn.Module):
         return getattr(self.native, self.method)(**given)
 
 
-def _places(facts: Facts, modality: Modality, given: dict[str, Any]) -> int | None:
-    parameters = signature(getattr(facts.native, modality.method)).parameters
+def _maker(native: nn.Module, method: str) -> nn.Module | None:
+    """What makes features: the model, or a part of it that is a model of its own."""
+    return next((each for each in (native, *native.children()) if hasattr(each, method)), None)
+
+
+def _one_by_one(value: Any) -> Any:
+    """Pictures of all samples together, for a part of a model that knows of no samples."""
+    return value.flatten(0, 1) if value.dim() == _SEVERAL_PICTURES else value
+
+
+def _places(facts: Facts, maker: nn.Module, modality: Modality, given: dict[str, Any]) -> int | None:
+    parameters = signature(getattr(maker, modality.method)).parameters
     known = {name: value for name, value in given.items() if name in parameters}
-    shapes = facts.probe(_Features(facts.native, modality.method), known)
+    shapes = facts.probe(_Features(maker, modality.method), known)
     if not shapes:
         return None
     pooled = [shape for name, shape in shapes if name.startswith("pooler_output")]
-    chosen = pooled or [shapes[0][1]]
+    chosen = pooled or _taken_by_text(shapes, width(facts))
+    queries = facts.number("num_query_tokens")  # that stand for all features of a picture
+    if queries and not any(queries in shape[:-1] for shape in chosen):
+        return BATCH * queries
     return sum(prod(shape[:-1]) for shape in chosen)
+
+
+def _taken_by_text(shapes: list[tuple[str, tuple[int, ...]]], wide: int) -> list[tuple[int, ...]]:
+    """The first output; or where it is not as wide as a text, those of the first list that are."""
+    fitting = [(name.rpartition(".")[0], shape) for name, shape in shapes if shape[-1:] == (wide,)]
+    if shapes[0][1][-1:] == (wide,) or not fitting:
+        return [shapes[0][1]]
+    beside = fitting[0][0]
+    return [shape for name, shape in fitting if name == beside] if beside else [fitting[0][1]]

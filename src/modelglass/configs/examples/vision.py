@@ -16,6 +16,8 @@ _USUAL = 224
 _REGIONS = 7
 _PATCHES = (4, 6)  # of a picture that is given as patches, in height and width, before any are merged
 _PLACED = (6, 12)  # of one whose patches have their places beside them; some are pooled by 3, some by 4
+_STRIP = (8, 12)  # of one whose patches stand beside each other in one long picture; halved, then merged by 2
+_CAMERAS = 2
 _CLIP = 4  # pictures of a film whose number nothing tells
 
 
@@ -31,8 +33,18 @@ def size(facts: Facts) -> tuple[int, int]:
     for place in (facts.config, facts.vision, *facts.all_configs, *facts.modules()):
         found = _size_in(place)
         if found is not None:
-            return found
+            return _in_windows(facts, found)
     return _USUAL, _USUAL
+
+
+def _in_windows(facts: Facts, found: tuple[int, int]) -> tuple[int, int]:
+    """A size of so many patches that windows share them without a rest."""
+    windows = facts.number("num_windows", within=facts.vision)
+    if windows is None:
+        return found
+    step = windows * (facts.number("patch_size", within=facts.vision) or 1)
+    height, width = (-(-each // step) * step for each in found)
+    return height, width
 
 
 def _size_in(place: Any) -> tuple[int, int] | None:
@@ -47,6 +59,12 @@ def _size_in(place: Any) -> tuple[int, int] | None:
     return None
 
 
+def finer_pictures(facts: Facts) -> torch.Tensor:
+    """The same pictures for a part of the model that looks closer."""
+    finer = getattr(facts.config, "high_res_vision_config", None)
+    return floats((BATCH, channels(facts), *(_size_in(finer) or size(facts))), facts.dtype)
+
+
 def channels(facts: Facts) -> int:
     return facts.number("num_channels", "in_channels", "in_chans", within=facts.vision, default=3) or 3
 
@@ -57,12 +75,18 @@ def pictures(facts: Facts, *, patches: bool) -> Iterator[torch.Tensor]:
     if patches:
         yield from _loose_patches(facts)
         return
+    if facts.takes("action_embeds"):  # each camera of a robot gives one
+        yield floats((BATCH, _CAMERAS, *picture), facts.dtype)
+        return
     frames = facts.number("num_frames", "frames_per_clip", "num_image_with_embedding", within=facts.vision)
     if frames:
         yield floats((BATCH, frames, *picture), facts.dtype)
     yield floats((BATCH, *picture), facts.dtype)
     for number in (1, 2, 3, 5):  # pictures, or pieces of one, of each sample
         yield floats((BATCH, number, *picture), facts.dtype)
+    wide = patch_size(facts)
+    if any(isinstance(each, nn.Linear) and each.in_features == wide for each in facts.modules()):
+        yield floats((BATCH, prod(_PATCHES), wide), facts.dtype)  # cut into patches already
 
 
 def _loose_patches(facts: Facts) -> Iterator[torch.Tensor]:
@@ -99,6 +123,16 @@ def grid_of(facts: Facts) -> list[list[int]]:
     return [[1, height, width]] * BATCH
 
 
+def strips(facts: Facts) -> Iterator[torch.Tensor]:
+    """The patches of all pictures beside each other, as one picture of the height of a patch."""
+    side = facts.number("patch_size", within=facts.vision, default=14) or 14
+    yield floats((1, channels(facts), side, BATCH * prod(_STRIP) * side), facts.dtype)
+
+
+def strip_sizes(facts: Facts) -> torch.Tensor:
+    return whole([list(_STRIP)] * BATCH, dtype=torch.int32)
+
+
 def placed_patches(facts: Facts) -> Iterator[torch.Tensor]:
     """Patches of each picture, whose places are told beside them."""
     yield floats((BATCH, prod(_PLACED), patch_size(facts)), facts.dtype)
@@ -110,6 +144,9 @@ def positions(facts: Facts) -> torch.Tensor:
 
 
 def patch_mask(facts: Facts) -> torch.Tensor:
+    """Which patches are there, or which cameras."""
+    if facts.takes("action_embeds"):
+        return ones(BATCH, _CAMERAS, dtype=torch.bool)
     return ones(BATCH, prod(_PLACED))
 
 
@@ -120,6 +157,11 @@ def shapes(facts: Facts) -> torch.Tensor:
 def merges(facts: Facts) -> torch.Tensor:
     merged = facts.number("spatial_merge_size", "merge_size", within=facts.vision, default=1) or 1
     return whole([merged] * BATCH)
+
+
+def seconds(facts: Facts) -> torch.Tensor:
+    """How long each step of a film is."""
+    return floats((BATCH,), torch.float32).fill_(1)
 
 
 def regions(facts: Facts) -> torch.Tensor:

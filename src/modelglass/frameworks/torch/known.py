@@ -23,6 +23,15 @@ _WHOLE = frozenset({torch.bool, torch.uint8, torch.int8, torch.int16, torch.int3
 _REAL = frozenset({torch.float32, torch.float64})
 LARGEST_REAL = 2**22  # bytes
 _UNFILLED = frozenset({torch.ops.aten.empty.memory_format, torch.ops.aten.new_empty.default})
+# Kernels that look at nothing but the shape of what they are given, and which number they fill it with.
+_FILLED: Mapping[Any, Any] = {
+    torch.ops.aten.new_zeros.default: lambda args: 0,
+    torch.ops.aten.new_ones.default: lambda args: 1,
+    torch.ops.aten.new_full.default: lambda args: args[2],
+    torch.ops.aten.zeros_like.default: lambda args: 0,
+    torch.ops.aten.ones_like.default: lambda args: 1,
+    torch.ops.aten.full_like.default: lambda args: args[1],
+}
 _KEY = "_modelglass_values"
 NOTHING = object()  # no answer, where None could be one
 
@@ -79,6 +88,11 @@ class Known:
             # Sizes and positions are often written one by one into a tensor that holds nothing yet.
             with unobserved():
                 tell(results[0], torch.zeros(results[0].shape, dtype=results[0].dtype, device="cpu"))
+            return
+        if func in _FILLED and results[0].device.type == "cpu":
+            number = _FILLED[func](args)
+            with unobserved():
+                tell(results[0], torch.full(results[0].shape, number, dtype=results[0].dtype, device="cpu"))
             return
         storages = {id(tensor): self._value(tensor) for tensor in tensors_among((*args, *kwargs.values()))}
         drawn = func is torch.ops.aten.rand.default and results[0].numel() == 1  # luck decides in any run
