@@ -2,6 +2,7 @@
 PYTHON ?= python3.11
 VENV ?= .venv
 BIN = $(VENV)/bin
+BENCH_VENV ?= .venv-bench
 VLLM_VENV ?= .venv-vllm
 SECONDS ?= 60
 export HF_HUB_OFFLINE = 1
@@ -78,16 +79,10 @@ golden: $(VENV)/.dev
 zoo: $(VENV)/.dev
 	$(BIN)/python zoo/run.py $(if $(FRESH),--fresh) -o docs
 
-# Ratios, side by side in one run.
-bench: $(VENV)/.bench
-	$(BIN)/python benchmarks/inspect_speed.py -o docs/benchmarks.md
-	$(BIN)/python benchmarks/stats_speed.py -o docs/benchmarks-stats.md
-	$(BIN)/python benchmarks/unique_speed.py -o docs/benchmarks-unique.md
-	$(BIN)/python benchmarks/files_speed.py -o docs/benchmarks-files.md
-	$(BIN)/python benchmarks/memory_truth.py -o docs/benchmarks-memory.md
-	$(BIN)/python benchmarks/memory_speed.py -o docs/benchmarks-memory-speed.md
-	$(BIN)/python benchmarks/config_survey.py --jobs 2 -o docs/benchmarks-configs.md
-	$(BIN)/python benchmarks/mlx_speed.py -o docs/benchmarks-mlx.md
+# Everything beside its peers, in an environment of its own: results, pages, the README's table. An hour or two;
+# `make bench BENCH=--quick` tries it out.
+bench: $(BENCH_VENV)/.bench
+	$(BENCH_VENV)/bin/python benchmarks/run.py $(BENCH)
 
 # The published JSON Schemas, made from the data types.
 schema: $(VENV)/.core
@@ -96,7 +91,7 @@ schema: $(VENV)/.core
 	   for name, each in published().items()]"
 
 clean:
-	rm -rf $(VENV) $(VLLM_VENV)
+	rm -rf $(VENV) $(BENCH_VENV) $(VLLM_VENV)
 
 # torch first and alone, so that no other package decides which build comes.
 $(VENV)/.torch:
@@ -122,8 +117,14 @@ $(VENV)/.browser: $(VENV)/.dev browser/package.json
 	npm install --prefix browser --no-package-lock --no-audit --no-fund --silent
 	@touch $@
 
-$(VENV)/.bench: $(VENV)/.dev
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[bench]'
+$(BENCH_VENV)/.torch:
+	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 is needed: set PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(BENCH_VENV)
+	$(BENCH_VENV)/bin/pip install --quiet torch==2.13.0
+	@touch $@
+
+$(BENCH_VENV)/.bench: $(BENCH_VENV)/.torch pyproject.toml constraints.txt
+	$(BENCH_VENV)/bin/pip install --quiet -c constraints.txt -e '.[dev,bench]'
 	@touch $@
 
 # vLLM wants a transformers of its own. What it brings along and does not need on CPU is removed: these builds

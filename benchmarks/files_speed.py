@@ -1,8 +1,7 @@
 """How long it takes to look into files, beside the libraries that load them, in one run.
 
-    python benchmarks/files_speed.py                                # all of it, some ten minutes
-    python benchmarks/files_speed.py --quick                        # fewer rounds of tiny files
-    python benchmarks/files_speed.py -o docs/benchmarks-files.md    # as a page
+    python benchmarks/run.py --only files       # into the results and pages, some ten minutes
+    python benchmarks/files_speed.py --quick    # one round of tiny files, as lines on the screen
 
 Only ratios mean something: contestants take turns on the same files. Commands are timed from outside, as
 processes; calls are timed in processes of their own, which do nothing else, so that each has its own peak.
@@ -12,7 +11,6 @@ from __future__ import annotations
 
 import os
 import statistics
-import struct
 import subprocess
 import sys
 import time
@@ -23,13 +21,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from side_by_side import in_own_process, peak_mib, take_turns, versions, write_page
+from files_ratios import Cost, Ratio, faster, files_details, longer, smaller
+from made_files import bfloat16_file, gguf_file, q4_k_file, safetensors_file, state_dict_file
+from side_by_side import in_own_process, peak_mib, take_turns, write_page
 
 MIB = 2**20
+PICKLESCAN = "`picklescan --path FILE`"
+ROUNDS, QUICK_ROUNDS = 7, 1
 MOST_SLOW_ROUNDS = 3  # of calls that take a minute
-ALIGNMENT = 32  # of GGUF
-F32, Q4_K = 0, 12  # numbers of GGUF's types
-Q4_K_NUMEL, Q4_K_NBYTES = 256, 144
 
 Command = list[str]
 Call = Callable[[], Any]
@@ -48,100 +47,6 @@ class Sizes(NamedTuple):
 
 
 TINY = Sizes(50, 2000, 5000, 2**30, 4 * MIB, 4 * MIB)
-
-
-class Cost(NamedTuple):
-    """Median seconds of a call, and the median of its process's peaks."""
-
-    seconds: float
-    peak_mib: float
-
-
-class Row(NamedTuple):
-    """One line of the table of ratios."""
-
-    what: str
-    beside: str
-    ratio: str
-    goal: str = ""
-    verdict: str = ""
-
-
-# Files
-
-
-def state_dict_file(path: Path, layers: int) -> None:
-    """The weights and biases of so many small layers, as `torch.save` writes them."""
-    import torch
-
-    model = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(layers)))
-    torch.save(model.state_dict(), path)
-
-
-def safetensors_file(path: Path, count: int, numel: int, dtype: str = "F32") -> int:
-    """So many tensors of one size, all zero and taking no room on the disk; where the first one starts."""
-    size = numel * {"F32": 4, "BF16": 2}[dtype]
-    entries = (
-        f'"layers.{index}.weight":{{"dtype":"{dtype}","shape":[{numel}],'
-        f'"data_offsets":[{index * size},{(index + 1) * size}]}}'
-        for index in range(count)
-    )
-    header = f"{{{','.join(entries)}}}".encode()
-    header += b" " * (-len(header) % 8)
-    path.write_bytes(struct.pack("<Q", len(header)) + header)
-    os.truncate(path, 8 + len(header) + count * size)
-    return 8 + len(header)
-
-
-def gguf_file(path: Path, count: int, numel: int, kind: int = F32) -> int:
-    """The same as GGUF."""
-    size = numel * 4 if kind == F32 else numel // Q4_K_NUMEL * Q4_K_NBYTES
-    stride = size + -size % ALIGNMENT
-    parts = [b"GGUF", struct.pack("<IQQ", 3, count, 1)]
-    parts += [_gguf_text("general.architecture"), struct.pack("<I", 8), _gguf_text("llama")]
-    parts += [
-        _gguf_text(f"blk.{index}.weight") + struct.pack("<IQIQ", 1, numel, kind, index * stride)
-        for index in range(count)
-    ]
-    header = b"".join(parts)
-    header += bytes(-len(header) % ALIGNMENT)
-    path.write_bytes(header)
-    os.truncate(path, len(header) + count * stride)
-    return len(header)
-
-
-def _gguf_text(text: str) -> bytes:
-    return struct.pack("<Q", len(text)) + text.encode()
-
-
-def bfloat16_file(path: Path, nbytes: int, tensors: int = 8) -> None:
-    """Normally distributed weights, as trained ones nearly are."""
-    import numpy as np
-
-    numel = nbytes // 2 // tensors
-    start = safetensors_file(path, tensors, numel, "BF16")
-    generator = np.random.default_rng(0)
-    with path.open("r+b") as file:
-        file.seek(start)
-        for _ in range(tensors):
-            values = generator.standard_normal(numel, dtype=np.float32) * np.float32(0.02)
-            file.write((values.view(np.uint32) >> 16).astype(np.uint16).tobytes())
-
-
-def q4_k_file(path: Path, nbytes: int, tensors: int = 8) -> None:
-    """Random blocks, their scales as small as those of real weights."""
-    import numpy as np
-
-    count = nbytes // tensors // (Q4_K_NBYTES * 2) * 2  # an even number of blocks needs no padding
-    start = gguf_file(path, tensors, count * Q4_K_NUMEL, Q4_K)
-    generator = np.random.default_rng(0)
-    with path.open("r+b") as file:
-        file.seek(start)
-        for _ in range(tensors):
-            blocks = generator.integers(0, 256, (count, Q4_K_NBYTES), dtype=np.uint8)
-            scales = generator.uniform(0.0005, 0.002, (count, 2)).astype(np.float16)
-            blocks[:, :4] = scales.view(np.uint8)
-            file.write(blocks.tobytes())
 
 
 # Contestants
@@ -163,6 +68,19 @@ def scanning(path: str) -> Call:
     import modelglass as mg
 
     return partial(mg.scan, path)
+
+
+def picklescan_function(path: str) -> Call:
+    """What `picklescan --path` calls."""
+    from picklescan.scanner import scan_file_path
+
+    return partial(scan_file_path, path)
+
+
+def torch_load(path: str) -> Call:
+    import torch
+
+    return partial(torch.load, path, mmap=True, weights_only=True)
 
 
 def gguf_reader(path: str) -> Call:
@@ -211,8 +129,12 @@ def gguf_figures(path: str) -> Call:
 
 
 def modelglass(*args: str) -> Command:
-    """The console script that belongs to this interpreter."""
-    return [str(Path(sys.executable).parent / "modelglass"), *args]
+    return script("modelglass", *args)
+
+
+def script(name: str, *args: str) -> Command:
+    """A console script that belongs to this interpreter."""
+    return [str(Path(sys.executable).parent / name), *args]
 
 
 def python(code: str, *args: str) -> Command:
@@ -269,39 +191,15 @@ def warm_calls_take_turns(calls: Mapping[str, Prepare], path: str, rounds: int) 
 # Results
 
 
-def faster(what: str, ours: float, beside: str, theirs: float, at_least: float | None = None) -> Row:
-    ratio = theirs / ours
-    if at_least is None:
-        return Row(what, beside, f"{ratio:.2g} x as fast" if ratio < 10 else f"{ratio:.0f} x as fast")
-    return Row(
-        what, beside, f"{ratio:.1f} x as fast", f"at least {at_least:g} x", _verdict(ratio >= at_least)
-    )
-
-
-def longer(what: str, ours: float, beside: str, theirs: float, at_most: float | None = None) -> Row:
-    ratio = ours / theirs
-    if at_most is None:
-        return Row(what, beside, f"{ratio:.2f} x as long")
-    return Row(what, beside, f"{ratio:.2f} x as long", f"at most {at_most:g} x", _verdict(ratio <= at_most))
-
-
-def smaller(what: str, ours: Cost, beside: str, theirs: Cost) -> Row:
-    return Row(what, beside, f"{100 * ours.peak_mib / theirs.peak_mib:.0f} % of the peak memory")
-
-
-def _verdict(met: bool) -> str:
-    return "met" if met else "**missed**"
-
-
 class Results:
     """Rows of ratios as they come, and what they were made from."""
 
     def __init__(self, folder: Path, sizes: Sizes, rounds: int) -> None:
         self.folder, self.sizes, self.rounds = folder, sizes, rounds
         self.slow_rounds = min(rounds, MOST_SLOW_ROUNDS)
-        self.absolute: list[str] = []
+        self.costs: list[dict[str, Any]] = []
 
-    def rows(self) -> Iterator[Row]:
+    def ratios(self) -> Iterator[Ratio]:
         yield from self._state_dict()
         yield from self._start()
         yield from self._gguf()
@@ -310,22 +208,21 @@ class Results:
         yield from self._blocks()
 
     def _file(self, name: str, write: Callable[..., Any], *sizes: int) -> str:
-        """Written by another process, or this one's memory would count in the peaks of its children."""
+        """Written by another process, so that this one stays small."""
         path = self.folder / name
         in_own_process(write, path, *sizes)
         return str(path)
 
     def _note(self, what: str, seconds: float, peak: float | None = None, nbytes: int | None = None) -> None:
-        memory = "" if peak is None else f"{peak:.0f} MiB"
-        speed = "" if nbytes is None else f"{nbytes / seconds / 1e9:.2f} GB/s"
-        self.absolute.append(f"| {what} | {seconds:.3f} | {memory} | {speed} |")
+        self.costs.append({"what": what, "seconds": seconds, "peak_mib": peak, "nbytes": nbytes})
 
-    def _state_dict(self) -> Iterator[Row]:
+    def _state_dict(self) -> Iterator[Ratio]:
         path = self._file("layers.pt", state_dict_file, self.sizes.layers)
         commands = {
             "list": modelglass(path),
             "scan": modelglass("scan", path),
             "torch": loading_with_torch(path),
+            "picklescan": script("picklescan", "--path", path),
         }
         seconds = commands_take_turns(commands, self.rounds)
         file = f"`.pt` of {2 * self.sizes.layers:,} tensors"
@@ -334,9 +231,18 @@ class Results:
         yield faster(f"`modelglass scan FILE`, {file}", seconds["scan"], beside, seconds["torch"])
         self._note(f"`modelglass FILE`, {file}", seconds["list"])
         self._note(f"`modelglass scan FILE`, {file}", seconds["scan"])
+        yield faster(f"`modelglass scan FILE`, {file}", seconds["scan"], PICKLESCAN, seconds["picklescan"])
         self._note(f"`torch.load` in a process, {file}", seconds["torch"])
+        self._note(f"{PICKLESCAN}, {file}", seconds["picklescan"])
+        theirs = ("`picklescan.scanner.scan_file_path`", "`torch.load(mmap=True, weights_only=True)`")
+        calls = dict(zip(("`mg.scan`", *theirs), (scanning, picklescan_function, torch_load), strict=True))
+        costs = calls_take_turns(calls, path, self.rounds)
+        for each in theirs:
+            yield faster(f"`mg.scan`, {file}", costs["`mg.scan`"].seconds, each, costs[each].seconds)
+            yield smaller(f"`mg.scan`, {file}", costs["`mg.scan`"], each, costs[each])
+        self._note_all(costs, file)
 
-    def _start(self) -> Iterator[Row]:
+    def _start(self) -> Iterator[Ratio]:
         small = self._file("small.safetensors", safetensors_file, 4, 16)
         large = self._file("large.safetensors", safetensors_file, 4, self.sizes.sparse_nbytes // 16)
         commands = {
@@ -356,7 +262,7 @@ class Results:
         self._note("`python -c 'import modelglass'`", seconds["import"])
         self._note(bare, seconds["python"])
 
-    def _gguf(self) -> Iterator[Row]:
+    def _gguf(self) -> Iterator[Ratio]:
         path = self._file("many.gguf", gguf_file, self.sizes.gguf_tensors, 8)
         theirs = "`gguf.GGUFReader`"
         calls = {"`mg.scan`": scanning, "`mg.inspect`": inspecting, theirs: gguf_reader}
@@ -367,7 +273,7 @@ class Results:
             yield smaller(f"{ours}, {file}", costs[ours], theirs, costs[theirs])
         self._note_all(costs, file)
 
-    def _many(self) -> Iterator[Row]:
+    def _many(self) -> Iterator[Ratio]:
         path = self._file("many.safetensors", safetensors_file, self.sizes.tensors, 1)
         theirs = "`safe_open`, every type and shape"
         calls = {"`mg.scan`": scanning, "`mg.inspect`": inspecting, theirs: safe_open}
@@ -378,19 +284,19 @@ class Results:
             yield smaller(f"{ours}, {file}", costs[ours], theirs, costs[theirs])
         self._note_all(costs, file)
 
-    def _weights(self) -> Iterator[Row]:
+    def _weights(self) -> Iterator[Ratio]:
         nbytes = self.sizes.weights_nbytes
         path = self._file("weights.safetensors", bfloat16_file, nbytes)
         calls = {"`mg.inspect(stats=True)`": inspecting_with_stats, "safetensors and torch": torch_figures}
         yield from self._statistics(calls, path, f"{nbytes // MIB} MiB of bfloat16", nbytes)
 
-    def _blocks(self) -> Iterator[Row]:
+    def _blocks(self) -> Iterator[Ratio]:
         nbytes = self.sizes.blocks_nbytes
         path = self._file("blocks.gguf", q4_k_file, nbytes)
         calls = {"`mg.inspect(stats=True)`": inspecting_with_stats, "gguf and numpy": gguf_figures}
         yield from self._statistics(calls, path, f"{nbytes // MIB} MiB of Q4_K", nbytes)
 
-    def _statistics(self, calls: Mapping[str, Prepare], path: str, file: str, nbytes: int) -> Iterator[Row]:
+    def _statistics(self, calls: Mapping[str, Prepare], path: str, file: str, nbytes: int) -> Iterator[Ratio]:
         ours, theirs = calls
         warm = in_own_process(warm_calls_take_turns, calls, path, self.slow_rounds)
         costs = calls_take_turns(calls, path, self.slow_rounds)
@@ -407,42 +313,19 @@ class Results:
             self._note(f"{name}, {file}", cost.seconds, cost.peak_mib, nbytes)
 
 
-def page(rounds: int, sizes: Sizes) -> Iterator[str]:
-    """The results as Markdown, a line at a time."""
-    yield "# Benchmarks: files"
-    yield ""
-    packages = versions("torch", "safetensors", "gguf", "numpy", "numba")
-    yield f"Printed by `benchmarks/files_speed.py` with {packages}."
-    yield f"Each ratio is of medians over {min(rounds, MOST_SLOW_ROUNDS)} rounds or more, in which"
-    yield "contestants take turns after a round that does not count."
-    if sizes != Sizes():
-        yield ""
-        yield "**These files are tiny, to try the script out: goals are for files of full size.**"
-    yield ""
-    yield "| what | beside | ratio | goal | |"
-    yield "|---|---|---:|---:|---|"
+def files(quick: bool = False) -> dict[str, Any]:
+    """All ratios and what they were made from, as plain values."""
+    rounds, sizes = (QUICK_ROUNDS, TINY) if quick else (ROUNDS, Sizes())
     compile_modelglass()
+    ratios = []
     with TemporaryDirectory() as folder:
         results = Results(Path(folder), sizes, rounds)
-        for row in results.rows():
-            yield f"| {' | '.join(row)} |"
-    yield ""
-    yield "Commands are timed as whole processes, interpreter and imports included; calls inside fresh"
-    yield "processes, imports excluded, apart from what modelglass imports only when called. Statistics are"
-    yield "measured twice: in a process that has computed them before, and as the first call, which loads"
-    yield "numba and its loops. modelglass gives moments, extremes, tallies, quantiles and a histogram; the"
-    yield "others give `mean`, `std`, `min` and `max`, with a whole file (safetensors) or a whole"
-    yield "tensor (gguf) in memory."
-    yield ""
-    yield "## In seconds"
-    yield ""
-    yield "For orientation only: they differ from machine to machine. The peak is that of the whole process."
-    yield ""
-    yield "| what | seconds | peak | bytes of the file |"
-    yield "|---|---:|---:|---:|"
-    yield from results.absolute
+        for ratio in results.ratios():
+            print(f"  {ratio.what} | {ratio.beside} | {ratio.shown}", file=sys.stderr)
+            ratios.append(ratio._asdict())
+    least = min(rounds, MOST_SLOW_ROUNDS)
+    return {"rounds": least, "tiny": quick, "ratios": ratios, "costs": results.costs}
 
 
 if __name__ == "__main__":
-    # Only `--quick` asks for as few as three rounds.
-    write_page(lambda rounds: page(rounds, Sizes() if rounds > 3 else TINY), __doc__)
+    write_page(lambda rounds: files_details(files(quick=rounds < ROUNDS)), __doc__)

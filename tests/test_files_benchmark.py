@@ -6,6 +6,7 @@ from pathlib import Path
 
 import files_speed as bench
 import gguf
+import made_files as made
 import pytest
 from safetensors.numpy import load_file
 
@@ -21,14 +22,14 @@ CALLS = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("files")
-    bench.state_dict_file(made / "layers.pt", 3)
-    bench.safetensors_file(made / "many.safetensors", 5, 2)
-    bench.safetensors_file(made / "large.safetensors", 4, 2**36)
-    bench.gguf_file(made / "many.gguf", 5, 8)
-    bench.bfloat16_file(made / "weights.safetensors", 4096, tensors=2)
-    bench.q4_k_file(made / "blocks.gguf", 4 * bench.Q4_K_NBYTES, tensors=2)
-    return made
+    folder = tmp_path_factory.mktemp("files")
+    made.state_dict_file(folder / "layers.pt", 3)
+    made.safetensors_file(folder / "many.safetensors", 5, 2)
+    made.safetensors_file(folder / "large.safetensors", 4, 2**36)
+    made.gguf_file(folder / "many.gguf", 5, 8)
+    made.bfloat16_file(folder / "weights.safetensors", 4096, tensors=2)
+    made.q4_k_file(folder / "blocks.gguf", 4 * made.Q4_K_NBYTES, tensors=2)
+    return folder
 
 
 def test_files_are_what_they_claim(folder: Path) -> None:

@@ -1,0 +1,93 @@
+"""Pages, pictures and the README's table, made from results and from nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from files_ratios import files_details
+from readme_table import readme_table
+from sections import SECTIONS, named
+
+ROOT = Path(__file__).parents[1]
+RESULTS, ZOO = Path("docs/benchmarks.json"), Path("docs/zoo.json")
+BEGIN, END = "<!-- results: begin -->\n", "<!-- results: end -->\n"
+Results = Mapping[str, Any]
+
+
+def made(results: Results, zoo: Results, readme: str) -> dict[Path, str]:
+    """The text of every file that shows results, by its path."""
+    texts = {Path("docs/benchmarks.md"): page(results), Path("README.md"): with_table(readme, results, zoo)}
+    if _measured(results, "files"):
+        texts[Path("docs/benchmarks-files.md")] = "\n".join(files_details(results["files"])) + "\n"
+    for name, section in SECTIONS.items():
+        if section.pictures and _measured(results, name):
+            pictures = named(section.pictures)(results[name])
+            texts |= {Path("docs/pictures", file): text for file, text in pictures.items()}
+    return texts
+
+
+def page(results: Results) -> str:
+    """docs/benchmarks.md; a section that is not there yet is left out."""
+    return "\n".join([*_header(results), *_sections(results), *_further()]) + "\n"
+
+
+def with_table(readme: str, results: Results, zoo: Results) -> str:
+    """The README with the table that these results give, where it has a place for it."""
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        return readme
+    table = "\n".join(readme_table(results, zoo))
+    return f"{before}{BEGIN}\n{table}\n\n{END}{after}"
+
+
+def read(path: Path) -> Results:
+    """Results of a file, none where there is none."""
+    found: Results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
+
+
+def _measured(results: Results, name: str) -> bool:
+    return name in results and "failed" not in results[name]
+
+
+def _header(results: Results) -> Iterator[str]:
+    machine, versions = results["machine"], results["versions"]
+    yield "# Benchmarks"
+    yield ""
+    yield "Printed by `make bench`, all in one run: modelglass beside other tools, each called as its"
+    yield "documentation says, in one environment. Where a call had to be adapted, the page says so; a tool"
+    yield "that crashes is shown with what it raised. Counts are the same in every run; times are not, so"
+    yield "compare contestants, not machines."
+    yield ""
+    if results.get("quick"):
+        yield "**A quick run, to try the benchmarks out: sizes are tiny, and times mean nothing.**"
+        yield ""
+    yield f"- Machine: {machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB,"
+    yield f"  {machine['system']}, Python {machine['python']}"
+    yield f"- Versions: {', '.join(f'{name} {number}' for name, number in versions.items())}"
+
+
+def _sections(results: Results) -> Iterator[str]:
+    for name, section in SECTIONS.items():
+        if name in results:
+            yield ""
+            if _measured(results, name):
+                yield from named(section.page)(results[name])
+            else:
+                yield f"## {name.capitalize()}"
+                yield ""
+                yield f"Could not be measured: {results[name]['failed']}"
+
+
+def _further() -> Iterator[str]:
+    yield ""
+    yield "## Further pages"
+    yield ""
+    yield "[Two thousand architectures](zoo.md), [files, in seconds](benchmarks-files.md),"
+    yield "[statistics of weights](benchmarks-stats.md), [distinct modules](benchmarks-unique.md),"
+    yield "[memory, to the byte](benchmarks-memory.md) and [at what price](benchmarks-memory-speed.md),"
+    yield "[configurations](benchmarks-configs.md), [MLX](benchmarks-mlx.md)."

@@ -1,0 +1,90 @@
+"""The one table that the README shows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from inspect_speed import ASKED, BARE
+
+Results = Mapping[str, Any]
+TIMED = {"ResNet-50": "ResNet-50", "GPT-2": "GPT-2", "78 B": "78 B, on meta"}  # by how a model's name begins
+NEAR = 0.01  # other rules, such as to count a bias, too, make less of a difference
+DASH = "–"
+
+
+def readme_table(results: Results, zoo: Results) -> Iterator[str]:
+    """Who is right, who leaves a trace, and what it costs; then how it went with every architecture."""
+    timed = {_model(results, begins): title for begins, title in TIMED.items()}
+    titles = ["tool", "right answers", "no trace", "MACs", *timed.values()]
+    yield f"| {' | '.join(titles)} |"
+    yield f"|---|{'---:|' * (len(titles) - 1)}"
+    for tool in dict.fromkeys((*ASKED, *_section(results, "accuracy").get("answers", ()))):
+        cells = [_right(results, tool), _traceless(results, tool), _real(results, tool)]
+        cells += [_time(results, name, tool) for name in timed]
+        yield f"| {f'**{tool}**' if tool == 'modelglass' else tool} | {' | '.join(cells)} |"
+    yield ""
+    yield "Right answers: of the questions with a known answer that a tool claims to answer, also those right"
+    yield "by another rule, such as to count biases. They are no fair sample: most are asked because some"
+    yield "tool gets them wrong. No trace: of the models it was given, those that were bit-identical"
+    yield "afterwards, and the process, too. MACs: of real models, those that it counts within"
+    yield f"{100 * NEAR:g} %. Times are multiples of a bare forward pass. All of it, with the calls, is in"
+    yield "[benchmarks](docs/benchmarks.md)."
+    if zoo:
+        yield ""
+        yield from _zoo(zoo)
+
+
+def _right(results: Results, tool: str) -> str:
+    rows = _section(results, "accuracy").get("answers", {}).get(tool)
+    if not rows:
+        return DASH
+    verdicts = Counter(row["verdict"] for row in rows)
+    return f"{verdicts['right'] + verdicts['other rule']} of {verdicts.total()}"
+
+
+def _traceless(results: Results, tool: str) -> str:
+    rows = _section(results, "traces").get("answers", {}).get(tool)
+    if not rows:
+        return DASH
+    unchanged = sum(not row.get("changed") and "verdict" not in row for row in rows)
+    return f"{unchanged} of {len(rows)}"
+
+
+def _real(results: Results, tool: str) -> str:
+    """Of all models, also those that the tool cannot look at."""
+    models = _section(results, "speed").get("models", {}).values()
+    if not models or ASKED.get(tool) != "macs":
+        return DASH
+    told = [(model["tools"].get(tool, {}).get("macs") or 0, model["macs"]) for model in models]
+    right = sum(abs(each - truth) <= NEAR * truth for each, truth in told)
+    return f"{right} of {len(models)}"
+
+
+def _time(results: Results, name: str, tool: str) -> str:
+    tools = _section(results, "speed").get("models", {}).get(name, {}).get("tools", {})
+    figures, bare = tools.get(tool, {}), tools.get(BARE, {}).get("seconds")
+    if "failed" in figures:
+        return figures["failed"].partition(":")[0]
+    return f"{figures['seconds'] / bare:.1f} x" if figures and bare else DASH
+
+
+def _model(results: Results, begins: str) -> str:
+    names = _section(results, "speed").get("models", {})
+    return next((name for name in names if name.startswith(begins)), begins)
+
+
+def _section(results: Results, name: str) -> Results:
+    """A section's results, none where it could not be measured."""
+    found: Results = results.get(name, {})
+    return {} if "failed" in found else found
+
+
+def _zoo(zoo: Results) -> Iterator[str]:
+    total = sum(zoo["architectures"].values())
+    passed = {check: sum(kinds.values()) for check, kinds in zoo["passed"].items()}
+    yield f"[The zoo](docs/zoo.md) has the {total:,} architectures that timm and transformers build without"
+    yield f"weights, with inputs made automatically: {passed['inspected']:,} are inspected without an"
+    yield f"exception, {passed['params']:,} have the right parameters, {passed['macs']:,} the right MACs by"
+    yield f"an independent count, {passed['trace']:,} are left without a trace."
