@@ -19,10 +19,10 @@ SAMPLE = [
     *("timm:swin_tiny_patch4_window7_224", "timm:vit_tiny_patch16_224", "timm:volo_d1_224"),
     *("timm:xcit_nano_12_p16_224", "base:albert", "base:audio-spectrogram-transformer", "base:big_bird"),
     *("base:clip", "base:deberta-v2", "base:detr", "base:encodec", "base:funnel", "base:longformer"),
-    *("base:mamba2", "base:perceiver", "base:sam", "base:segformer", "base:t5", "base:timesformer"),
+    *("base:mobilevit", "base:perceiver", "base:sam", "base:segformer", "base:t5", "base:timesformer"),
     *("base:wav2vec2", "base:whisper", "causal:bloom", "causal:codegen", "causal:falcon", "causal:gemma2"),
-    *("causal:gpt2", "causal:gpt_oss", "causal:jamba", "causal:llama", "causal:mamba", "causal:mixtral"),
-    *("causal:opt", "causal:qwen3_moe", "causal:recurrent_gemma", "causal:rwkv", "causal:starcoder2"),
+    *("causal:gpt2", "causal:gpt_oss", "causal:gpt_neo", "causal:llama", "causal:mamba", "causal:mixtral"),
+    *("causal:opt", "causal:olmoe", "causal:xglm", "causal:rwkv", "causal:starcoder2"),
 ]
 
 
