@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "examples")]
+TESTS = str(Path(__file__).parents[1] / "tests")
+if TESTS not in sys.path:
+    sys.path.append(TESTS)
 
 Call = Callable[[], Any]
 Calls = Iterator[tuple[str, Call]]
@@ -41,9 +42,9 @@ class Subject(NamedTuple):
 def alike_layers(size: int, _folder: Path) -> Calls:
     import torch
 
-    import models
+    from example_models import example
 
-    return _of_model(models.language_model(size), torch.zeros(1, 4096, dtype=torch.long))
+    return _of_model(example("models").language_model(size), torch.zeros(1, 4096, dtype=torch.long))
 
 
 def differing_layers(size: int, _folder: Path) -> Calls:

@@ -29,7 +29,8 @@ ROUNDS, QUICK_ROUNDS = 3, 1
 SLOW_SECONDS = 10.0  # what takes so long is not repeated
 WORST = 1.15  # an exponent above it is more than linear
 DECADE = 10
-LEAST_SECONDS, LEAST_MIB = 0.02, 4.0  # below, the clock and the allocator say more than the work
+LEAST_POINTS = 3
+LEAST_SECONDS, LEAST_MIB = 0.02, 8.0  # below, the clock and the allocator say more than the work
 PICTURES = Path("pictures")
 
 # Why a line grows faster than its subject, where it does.
@@ -39,7 +40,7 @@ EXPLAINED = {
         DRAWN,
     ): "Drawn as SVG, every skip connection is a line beside all layers that it passes, and each "
     "layer makes room for it: as many places as levels times layers. Real networks of this kind have four to "
-    "six levels. Text, Mermaid and DOT do not place lines.",
+    "six levels. As text, Mermaid and DOT nothing has to be placed.",
 }
 
 Section = dict[str, Any]
@@ -87,7 +88,7 @@ def _point(call: Call, rounds: int) -> dict[str, float]:
     added = max(0.0, peak_mib() - before)
     while len(seconds) < rounds and seconds[0] < SLOW_SECONDS:
         seconds.append(_seconds(call))
-    return {"seconds": round(statistics.median(seconds), 6), "added_mib": round(added, 1)}
+    return {"seconds": round(min(seconds), 6), "added_mib": round(added, 1)}
 
 
 def _seconds(call: Call) -> float:
@@ -103,10 +104,10 @@ def _seconds(call: Call) -> float:
 
 
 def exponent(points: list[dict[str, float]], figure: str, least: float) -> float | None:
-    """By which power a figure grows over the last decade of sizes; None where it is too small to tell."""
+    """By which power a figure grows over the last decade of sizes; None where too little is known to tell."""
     largest = points[-1]["size"]
     known = [each for each in points if each[figure] >= least and each["size"] * DECADE >= largest]
-    if len(known) < 2 or known[-1]["size"] != largest:
+    if len(known) < LEAST_POINTS or known[-1]["size"] != largest:
         return None
     xs = [math.log(each["size"]) for each in known]
     ys = [math.log(each[figure]) for each in known]
@@ -119,8 +120,9 @@ def growth_page(results: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield "How time and memory grow with the size of what is looked at. The exponent is the slope of a"
     yield "straight line through the measured points of the last decade, both axes logarithmic: 1 is linear,"
-    yield f"0 is constant. More than {WORST} is more than linear, and explained. Seconds are those of the"
-    yield "processor; memory is by how much the process's peak grew. Dotted lines are linear."
+    yield f"0 is constant. More than {WORST} is more than linear, and stands out. Seconds are those of the"
+    yield "processor, the least of three times; memory is by how much the process's peak grew. Dotted lines"
+    yield "in the pictures are linear."
     for section in results["sections"]:
         yield ""
         yield from _section_page(section)
@@ -199,10 +201,6 @@ def _picture(section: Section) -> str:
         unit=unit,
         size_text=size_text,
     )
-
-
-def _above(points: list[dict[str, float]], figure: str, least: float) -> list[tuple[float, float]]:
-    return [(each["size"], each[figure]) for each in points if each[figure] >= least]
 
 
 def main() -> None:

@@ -260,6 +260,7 @@ REPAIRS: dict[str, dict[str, Any]] = {
             "share_expert_dim": 128,
         },
         "vision_config": {"num_hidden_layers": 2},
+        "image_token_id": 128001,
     },
     "t5gemma2_encoder": {
         "text_config": {"dropout_rate": 0.0},

@@ -29,17 +29,17 @@ def settled(root_a: Part, root_b: Part, matches: Sequence[Match], sides: Sides) 
     """Line up the layers without weights of every two Sequentials that are each other's counterparts."""
     rows = _Rows(root_a, sides.a, {id(match.a) for match in matches})
     columns = _Rows(root_b, sides.b, {id(match.b) for match in matches})
-    found, lone_a, lone_b = list(matches), list[Part](), list[Part]()
+    found, lone_a, lone_b = _Found(matches), list[Part](), list[Part]()
     for match in matches:
         if not (rows.is_one(match.a) and columns.is_one(match.b)) or (_is_bare(match.a) and match.a.token):
             continue
         left, right = list(rows.steps(match.a)), list(columns.steps(match.b))
-        made, one, other, seen = _lined_up(left, right, found)
-        found = [each for each in found if not (seen & {id(each.a), id(each.b)})]
-        found += made
+        made, one, other, seen = _lined_up(left, right, found.partners)
+        found.forget(seen)
+        found.add(made)
         lone_a += one
         lone_b += other
-    return Settled(found, lone_a, lone_b)
+    return Settled(found.matches(), lone_a, lone_b)
 
 
 def lone_pair(part: Part, *, of_a: bool) -> Pair:
@@ -59,6 +59,40 @@ def lone_pair(part: Part, *, of_a: bool) -> Pair:
             ),
         ),
     )
+
+
+class _Found:
+    """Counterparts in the order in which they were found; those of a few parts can be forgotten again.
+
+    `partners` are those that did not move, of each part of the first model.
+    """
+
+    def __init__(self, matches: Sequence[Match]) -> None:
+        self.partners: dict[int, int] = {}
+        self._matches: dict[int, Match] = {}
+        self._of: dict[int, list[int]] = {}
+        self._count = 0
+        self.add(matches)
+
+    def matches(self) -> list[Match]:
+        return list(self._matches.values())
+
+    def add(self, matches: Sequence[Match]) -> None:
+        for match in matches:
+            self._matches[self._count] = match
+            for part in (match.a, match.b):
+                self._of.setdefault(id(part), []).append(self._count)
+            if not match.moved:
+                self.partners[id(match.a)] = id(match.b)
+            self._count += 1
+
+    def forget(self, parts: set[int]) -> None:
+        """Drop every match of one of these parts."""
+        numbers = {number for part in parts for number in self._of.pop(part, ())}
+        for number in numbers:
+            match = self._matches.pop(number, None)
+            if match is not None:
+                self.partners.pop(id(match.a), None)
 
 
 class _Rows:
@@ -101,10 +135,9 @@ class _Rows:
 
 
 def _lined_up(
-    left: Sequence[Part], right: Sequence[Part], matches: Sequence[Match]
+    left: Sequence[Part], right: Sequence[Part], partners: Mapping[int, int]
 ) -> tuple[list[Match], list[Part], list[Part], set[int]]:
     """Counterparts among the layers of two Sequentials, those without any, and all that were looked at."""
-    partners = {id(match.a): id(match.b) for match in matches if not match.moved}
     made: list[Match] = []
     one: list[Part] = []
     other: list[Part] = []

@@ -20,14 +20,15 @@ HEAVY = 40  # operators of a call that do a layer's work and are drawn apart
 
 @dataclass(slots=True)
 class Cluster:
-    """Operators drawn as one, in order. `joins` are what brings branches together, and where these come from.
+    """Operators drawn as one, in order. `joins` are what brings branches together, by its name, and where
+    these come from.
 
     What comes after such a join and brings in nothing new has no name there.
     """
 
     ops: list[int]
     heavy: bool
-    joins: set[tuple[str, frozenset[Hashable]]] = field(default_factory=set)
+    joins: dict[str, set[frozenset[Hashable]]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -94,7 +95,7 @@ class _Work:
         op = self.trace.ops[at]
         cluster = Cluster(ops=[at], heavy=self.apart and is_heavy(op))
         if len(self.sources[at]) > 1 or at in self.joining:
-            cluster.joins.add((word(op) if at in self.joining else "", self.sources[at]))
+            cluster.joins[word(op) if at in self.joining else ""] = {self.sources[at]}
         self.at[at] = cluster
         self.join(cluster)
 
@@ -112,7 +113,8 @@ class _Work:
     def _merge(self, cluster: Cluster, into: Cluster) -> None:
         into.ops.extend(cluster.ops)
         into.heavy = into.heavy or cluster.heavy
-        into.joins.update(cluster.joins)
+        for name, sources in cluster.joins.items():
+            into.joins.setdefault(name, set()).update(sources)
         for each in cluster.ops:
             self.at[each] = into
 
@@ -136,9 +138,9 @@ class _Work:
         if user.heavy and any(at in self.after_heavy for at in cluster.ops):
             return False
         return all(
-            sources == others or (name == other and name != "")
-            for name, sources in cluster.joins
-            for other, others in user.joins
+            (name == other and name != "") or (len(sources) == 1 and sources == others)
+            for name, sources in cluster.joins.items()
+            for other, others in user.joins.items()
         )
 
     def join_twins(self) -> bool:

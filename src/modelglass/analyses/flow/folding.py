@@ -67,6 +67,9 @@ class _Search:
         self.kinds = [kinds.setdefault(item.kind, len(kinds)) for item in level.items]
         self.places = [tuple(self._place(number) for number in item.reads) for item in level.items]
         self.users = self._users()
+        self.outputs = [
+            {(name, user.family) for name, user in users if isinstance(user, _Output)} for users in self.users
+        ]
 
     def within(self, start: int, stop: int, longest: int) -> tuple[Repeat, ...]:
         """The repetitions in a stretch, of so many items at most."""
@@ -128,10 +131,12 @@ class _Search:
                 return count
 
     def _continues(self, first: int, length: int, turn: int) -> bool:
+        """Whether a repetition reads what the one before does; the second also gives what the first does."""
         start = first + turn * length
         since_before, since_first = Pace(), Pace()
         return all(
             self.kinds[place - length] == self.kinds[place]
+            and (turn > 1 or self.outputs[place - length] <= self.outputs[place])
             and len(self.places[place - length]) == len(self.places[place])
             and all(
                 _follows(before, here, since_before) and _follows(one, here, since_first)

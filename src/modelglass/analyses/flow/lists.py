@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 
 
 def indices(name: str) -> list[int]:
@@ -23,11 +24,16 @@ def masked(name: str) -> str:
 
 def along(name: str, other: str) -> tuple[str, int] | None:
     """The list in which one name follows the other, and how far: in the same place of all other lists."""
-    if masked(name) != masked(other):
+    (mask, places, before), (other_mask, _, after) = _parsed(name), _parsed(other)
+    if mask != other_mask:
         return None
-    before, after = name.split("."), other.split(".")
-    apart = [at for at in indices(name) if before[at] != after[at]]
+    apart = [at for at in places if before[at] != after[at]]
     return (without(name, apart), int(after[apart[0]]) - int(before[apart[0]])) if len(apart) == 1 else None
+
+
+@lru_cache(maxsize=4096)  # the same names are compared again and again
+def _parsed(name: str) -> tuple[str, list[int], list[str]]:
+    return masked(name), indices(name), name.split(".")
 
 
 class Pace:

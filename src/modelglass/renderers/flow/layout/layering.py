@@ -21,7 +21,7 @@ def layered(
     for link in links:
         inward[link.target].append(link.source)
         outward[link.source].append(link.target)
-    first = 1 if top else 0
+    first, top, bottom = 1 if top else 0, set(top), set(bottom)
     for item in items:
         item.layer = 0 if item in top else max((source.layer + 1 for source in inward[item]), default=first)
     for item in reversed(items):  # what comes from nowhere stands right above its reader

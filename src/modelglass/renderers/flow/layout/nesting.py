@@ -61,6 +61,10 @@ class _Layout:
         for node in flow.nodes:
             self._children[node.group].append(node)
         self._readers = _readers(flow)
+        self._sources: dict[str, list[str]] = defaultdict(list)  # of each node, whom it reads
+        for (source, carried), readers in self._readers.items():
+            for reader in () if carried else readers:
+                self._sources[reader].append(source)
         looped = self_repeating(flow)
         self._hops = {
             edge: list(self._hops_of(edge))
@@ -110,9 +114,10 @@ class _Layout:
         if not edge.carried or group is None:
             return None
         wanted = self._readers[edge.source, True]
-        for (source, carried), readers in self._readers.items():
-            inside = {reader for reader in readers if group in self._around(reader)}
-            if not carried and wanted <= inside and group not in self._around(source):
+        if not all(group in self._around(reader) for reader in wanted):
+            return None
+        for source in self._sources[edge.target]:
+            if wanted <= self._readers[source, False] and group not in self._around(source):
                 return _IN + source
         return None
 
