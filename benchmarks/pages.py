@@ -90,4 +90,4 @@ def _further() -> Iterator[str]:
     yield "[Two thousand architectures](zoo.md), [files, in seconds](benchmarks-files.md),"
     yield "[statistics of weights](benchmarks-stats.md), [distinct modules](benchmarks-unique.md),"
     yield "[memory, to the byte](benchmarks-memory.md) and [at what price](benchmarks-memory-speed.md),"
-    yield "[configurations](benchmarks-configs.md), [MLX](benchmarks-mlx.md)."
+    yield "[MLX](benchmarks-mlx.md)."

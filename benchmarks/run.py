@@ -105,7 +105,7 @@ def _script(name: str, into: Path, quick: bool) -> bool:
     script = SCRIPTS[name]
     with TemporaryDirectory() as folder:
         page = Path(folder, script.page)
-        options = [*script.options, *(script.quick if quick else ()), "-o", str(page)]
+        options = [*(script.quick if quick else ()), "-o", str(page)]
         command = [sys.executable, str(ROOT / "benchmarks" / script.file), *options]
         done = subprocess.run(command, stdout=sys.stderr, check=False)
         if page.exists():

@@ -34,7 +34,6 @@ class Script:
 
     file: str
     page: str
-    options: tuple[str, ...] = ()
     quick: tuple[str, ...] = ("--quick",)
 
 
@@ -50,7 +49,6 @@ SCRIPTS = {
     "unique": Script("unique_speed.py", "benchmarks-unique.md"),
     "memory": Script("memory_truth.py", "benchmarks-memory.md", quick=("--only", "distilbert")),
     "memory-speed": Script("memory_speed.py", "benchmarks-memory-speed.md"),
-    "configs": Script("config_survey.py", "benchmarks-configs.md", ("--jobs", "2"), ("--only", "bert,gpt2")),
     "mlx": Script("mlx_speed.py", "benchmarks-mlx.md"),
 }
 # What is measured beside modelglass, or measures.

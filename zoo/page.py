@@ -14,7 +14,7 @@ from typing import Any
 
 from zoo.explained import EXPLAINED
 from zoo.names import CHECKS, KINDS, ONLY
-from zoo.repairs import OUT
+from zoo.repairs import OUT, REPAIRS
 from zoo.results import versions
 
 Row = Mapping[str, Any]
@@ -53,6 +53,7 @@ def summary(rows: Sequence[Row]) -> Summary:
         "all passed": {kind: sum(not row["wrong"] for row in _of(kind, there)) for kind in KINDS},
         "ways": dict(Counter(row["way"] for row in there if "way" in row).most_common()),
         "weights": sum("weights" in row for row in there),
+        "repaired": _repaired(there),
         "otherwise": [row["name"] for row in there if "otherwise" in row],
         "missed": _missed(there),
         "effort": _effort(there),
@@ -70,6 +71,14 @@ def _passed(check: str, rows: Sequence[Row]) -> int:
     needs = {"macs": ("inspected", "ran"), "coverage": ("inspected", "ran"), "ran": ("inspected",)}
     needed = (*needs.get(check, ("inspected",)), check)
     return sum(not any(each in row["wrong"] for each in needed) for row in rows)
+
+
+def _repaired(rows: Sequence[Row]) -> list[str]:
+    """Types of transformers whose default configuration contradicts itself."""
+    return sorted(
+        {name for kind, _, name in (row["name"].partition(":") for row in rows) if kind != "timm"}
+        & set(REPAIRS)
+    )
 
 
 def _missed(rows: Sequence[Row]) -> dict[str, int]:
@@ -114,6 +123,7 @@ def page(found: Summary) -> str:
         *_efforts(found["effort"]),
         *_failures(found["failures"]),
         *_unbuilt(found["unbuilt"]),
+        *_completed(found["repaired"]),
     ]
     return "\n".join(lines) + "\n"
 
@@ -199,6 +209,16 @@ def _unbuilt(unbuilt: Mapping[str, str]) -> Iterator[str]:
     yield ""
     for name, why in unbuilt.items():
         yield f"- `{name}`: {OUT.get(name, _plain(why))}"
+
+
+def _completed(repaired: Sequence[str]) -> Iterator[str]:
+    yield ""
+    yield f"## Made consistent: {len(repaired)}"
+    yield ""
+    yield "Default configurations of transformers that contradict themselves, or ask for weights that are too"
+    yield "large to be had: `zoo/repairs.py` has the least that makes a model of each that can be called."
+    yield ""
+    yield ", ".join(f"`{name}`" for name in repaired) or "None."
 
 
 def _plain(text: str) -> str:
