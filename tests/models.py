@@ -249,6 +249,18 @@ def old_weight_norm(layer: nn.Module) -> nn.Module:
         return nn.utils.weight_norm(layer)
 
 
+class Converting(nn.Module):
+    """Converts a layer of its own in every pass, as routers of experts do."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.gate, self.norm, self.dtype = nn.Linear(16, 4), nn.BatchNorm1d(16), dtype
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.gate = self.gate.to(self.dtype)
+        return self.gate(self.norm(x).to(self.dtype)).softmax(-1)
+
+
 def pruned() -> nn.Module:
     layer = nn.Linear(16, 32)
     prune.l1_unstructured(layer, "weight", 0.5)
@@ -328,6 +340,8 @@ SAMPLES: dict[str, Callable[[], Sample]] = {
     "old weight norm": lambda: (old_weight_norm(nn.Conv2d(8, 16, 3)), torch.randn(2, 8, 10, 10)),
     "spectral norm": lambda: (parametrizations.spectral_norm(nn.Linear(8, 6)), torch.randn(2, 8)),
     "pruned": lambda: (pruned(), torch.randn(8, 16)),
+    "converted to what it is": lambda: (Converting(torch.float32), torch.randn(8, 16)),
+    "converted to another type": lambda: (Converting(torch.bfloat16), torch.randn(8, 16)),
     "tied": lambda: (Tied(), torch.zeros(2, 10, dtype=torch.long)),
     "lazy": lambda: (nn.Sequential(nn.LazyLinear(8), nn.LazyBatchNorm1d()), torch.randn(4, 16)),
     "stateful": lambda: (Stateful(), torch.randn(3, 4)),

@@ -19,6 +19,7 @@ import modelglass as mg
 from models import (
     SMALL,
     Apply,
+    Converting,
     ids,
     llama,
     mixtral,
@@ -261,6 +262,17 @@ def test_active_parameters_follow_other_names_for_the_same_thing() -> None:
     experts = 2 * 8 * 3 * 64 * 32
     counts = mg.inspect(qwen).counts
     assert counts.active_params == counts.params - experts * 6 // 8
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_layer_that_its_model_converts_runs_on_fake_tensors(dtype: torch.dtype, device: str) -> None:
+    with torch.device(device):
+        model = Converting(dtype)
+    report = mg.inspect(model, inputs=torch.zeros(8, 16))
+    assert (report.run.mode, report.run.failure, report.cost.macs) == ("fake", None, 8 * 16 * 4)
+    assert report.run.outputs[0].dtype == str(dtype).removeprefix("torch.")
+    assert model.gate.weight.dtype == torch.float32
 
 
 def test_pruned_weights_are_executed_but_not_effective() -> None:

@@ -37,6 +37,16 @@ def test_what_the_counter_misses_is_added_and_named(name: str, call: Callable[[]
     assert found.added == {f"aten.{name}": macs}
 
 
+def test_operators_that_count_as_nothing_are_named() -> None:
+    """A product that neither torch's counter nor a formula of ours knows shows up there."""
+    found = truth._counted(
+        Apply(lambda self: torch.addbmm(r(2, 3), r(4, 2, 5), r(4, 5, 3)).relu()), (), {}, "here"
+    )
+    assert found.macs == 0
+    assert {"aten.addbmm", "aten.relu"} <= set(found.free)
+    assert "aten.mm" not in truth._counted(Apply(lambda self: r(2, 3) @ r(3, 4)), (), {}, "here").free
+
+
 def grouped() -> tuple[Any, ...]:
     return r(6, 16).bfloat16(), r(2, 16, 32).bfloat16(), torch.tensor([2, 6], dtype=torch.int32)
 
@@ -71,3 +81,25 @@ def test_what_a_weight_has_met_has_no_value() -> None:
         assert (torch.ones(2, 4) + 1).sum().item() == 16
         with pytest.raises(RuntimeError, match="meta"):
             fc(torch.ones(2, 4)).sum().item()
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda kept, unknown: kept.add_(unknown[0]),
+        lambda kept, unknown: kept[:1].copy_(unknown[0, :1]),
+        lambda kept, unknown: kept.__setitem__(0, unknown[0, 0]),
+        lambda kept, unknown: torch.add(unknown[0], 1, out=kept),
+    ],
+    ids=["in place", "through a view", "an item", "out"],
+)
+def test_memory_that_a_weight_was_written_to_has_no_value_any_more(write: Callable[..., Any]) -> None:
+    fc = nn.Linear(4, 4, device="meta")
+    with torch.no_grad(), ValuesKept():
+        kept, other = torch.zeros(4), torch.zeros(4)
+        before = kept[1:]
+        write(kept, fc(torch.ones(2, 4)))
+        for each in (kept, before, kept + 1):
+            with pytest.raises(RuntimeError, match="meta"):
+                each.sum().item()
+        assert other.sum().item() == 0

@@ -105,7 +105,9 @@ REPAIRS: dict[str, dict[str, Any]] = {
         }
     },
     "bamba": {"attn_layer_indices": [9, 18, 27]},
-    "blenderbot": {"use_cache": False},  # alone, its decoder takes a cache for as many layers as the encoder has
+    "blenderbot": {
+        "use_cache": False
+    },  # alone, its decoder takes a cache for as many layers as the encoder has
     "blip-2": {"image_token_index": 50265},
     "blt": {  # looks at values
         "use_cache": False,

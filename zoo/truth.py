@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 from zoo.architectures import build, quietly
@@ -21,12 +22,16 @@ MOST_COMPUTED = 1_500_000_000  # parameters of a model whose products are comput
 
 @dataclass(frozen=True)
 class Truth:
-    """Multiplications with additions in products, how they were counted, and what torch's counter misses."""
+    """Multiplications with additions in products, and how they were counted.
+
+    `added` is what torch's counter misses, by operator; `free` are the operators that count as nothing.
+    """
 
     macs: int
     way: str
     seconds: float  # of the call
     added: dict[str, int] = field(default_factory=dict)
+    free: tuple[str, ...] = ()
 
 
 def params(model: torch.nn.Module) -> int:
@@ -66,12 +71,28 @@ def macs(
 def _counted(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], way: str) -> Truth:
     added: Counter[str] = Counter()
     counter = FlopCounterMode(display=False, custom_mapping=_missing(added))
+    seen = _Seen()
     model.requires_grad_(False)  # the counter follows gradients, also where there are none
-    with quietly(), counter, torch.no_grad():
+    with quietly(), seen, counter, torch.no_grad():  # the counter takes operators apart before they are seen
         began = time.perf_counter()
         model(*args, **kwargs)
         took = time.perf_counter() - began
-    return Truth(counter.get_total_flops() // 2, way, took, dict(added))
+    free = sorted(str(op) for op in seen.ops if op not in counter.flop_registry)
+    return Truth(counter.get_total_flops() // 2, way, took, dict(added), tuple(free))
+
+
+class _Seen(TorchDispatchMode):
+    """Which operators run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ops: set[Any] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.ops.add(func._overloadpacket)
+        return func(*args, **(kwargs or {}))
 
 
 def _masks_nothing(name: str, value: Any) -> bool:

@@ -66,6 +66,21 @@ def test_what_is_filled_is_known_whatever_it_was_made_from(make: Any) -> None:
     assert ran(model, inputs, "fake") == ran(model, inputs, "real")
 
 
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: torch.zeros_like(x[0, 0].t()).t().view(-1),
+        lambda x: torch.ones_like(x.to(memory_format=torch.channels_last)).permute(0, 2, 3, 1).view(-1),
+        lambda x: torch.full_like(x.transpose(1, 2), 2).transpose(1, 2).view(2, -1),
+    ],
+    ids=["transposed", "channels last", "two dimensions of four"],
+)
+def test_what_is_filled_lies_in_memory_as_it_really_does(view: Any) -> None:
+    inputs = (torch.randn(2, 3, 4, 5),)
+    model = Apply(lambda self, x: view(x) + 1)
+    assert ran(model, inputs, "fake") == ran(model, inputs, "real")
+
+
 def test_what_is_written_over_is_no_longer_known() -> None:
     """A number that comes from what nobody knows makes the run a real one."""
 

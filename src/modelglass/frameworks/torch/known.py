@@ -86,13 +86,10 @@ class Known:
             return
         if func in _UNFILLED and results[0].device.type == "cpu" and is_knowable(results[0]):
             # Sizes and positions are often written one by one into a tensor that holds nothing yet.
-            with unobserved():
-                tell(results[0], torch.zeros(results[0].shape, dtype=results[0].dtype, device="cpu"))
+            tell(results[0], _full_of(0, results[0]))
             return
         if func in _FILLED and results[0].device.type == "cpu":
-            number = _FILLED[func](args)
-            with unobserved():
-                tell(results[0], torch.full(results[0].shape, number, dtype=results[0].dtype, device="cpu"))
+            tell(results[0], _full_of(_FILLED[func](args), results[0]))
             return
         storages = {id(tensor): self._value(tensor) for tensor in tensors_among((*args, *kwargs.values()))}
         drawn = func is torch.ops.aten.rand.default and results[0].numel() == 1  # luck decides in any run
@@ -177,6 +174,12 @@ def _numbers(data: Any) -> Any:
         return [_numbers(item) for item in data]
     known = value_of(data) if isinstance(data, FakeTensor) else None
     return data if known is None or known.dim() else known.item()
+
+
+def _full_of(number: Any, fake: torch.Tensor) -> torch.Tensor:
+    """Memory laid out as that of a fake tensor: what can be viewed of the one can be viewed of the other."""
+    with unobserved():
+        return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device="cpu").fill_(number)
 
 
 def _real(value: Any, known: Mapping[int, Any]) -> Any:

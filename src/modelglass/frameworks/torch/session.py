@@ -24,6 +24,7 @@ from modelglass.frameworks.request import Inputs, Observation, Request
 from modelglass.frameworks.torch import folding, structure
 from modelglass.frameworks.torch.cache import cache_dtype, config_of, observed_cache
 from modelglass.frameworks.torch.calibration import Probe
+from modelglass.frameworks.torch.conversions import converted_by_replacing
 from modelglass.frameworks.torch.describe import Describer, memory_of, tensors_in, unobserved
 from modelglass.frameworks.torch.fake_mode import FakeMode
 from modelglass.frameworks.torch.folding import Place, repeated
@@ -336,6 +337,7 @@ def _conditions(mode: FakeTensorMode | None, *, gradients: bool) -> Iterator[Non
             stack.enter_context(torch.device("cpu"))
         if mode is not None:
             stack.enter_context(shown())
+            stack.enter_context(converted_by_replacing())
             stack.enter_context(mode)
         yield
 
