@@ -23,10 +23,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from errors_said import said
 from pages import RESULTS, ROOT, ZOO, made, read
 from sections import PACKAGES, SCRIPTS, SECTIONS, named
 from side_by_side import machine
-from turns import said
 
 QUICK = ROOT / "build" / "benchmarks"
 INTERRUPTED = 130

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import importlib
 import multiprocessing
-import re
 import signal
 import statistics
 import subprocess
@@ -15,11 +14,11 @@ from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
+from errors_said import said
 from side_by_side import forget_peak, peak_mib
 
 PREPARING_SECONDS = 600  # imports and building, on a machine that has other things to do
 SLOW_SECONDS, SLOW_ROUNDS = 5, 3  # whoever takes so long has fewer turns
-MOST_SAID = 200
 
 Call = Callable[[], Any]
 Prepare = tuple[Any, ...]  # a module, a function that gives back the call, and its arguments: plain values
@@ -162,14 +161,6 @@ def _timed(call: Call) -> tuple[float, float, Any]:
     began = time.perf_counter()
     answer = call()
     return time.perf_counter() - began, peak_mib() - before, answer
-
-
-def said(error: BaseException) -> str:
-    """An exception in one short line that is the same in every run."""
-    text = " ".join(str(error).split())
-    text = re.sub(r"0x[0-9a-f]{6,}|\b\d{12,}\b", "…", text)  # addresses
-    shortened = text if len(text) <= MOST_SAID else text[: MOST_SAID - 1] + "…"
-    return f"{type(error).__name__}: {shortened}" if shortened else type(error).__name__
 
 
 def _ended(code: int) -> str:

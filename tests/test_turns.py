@@ -88,10 +88,3 @@ def test_who_fails_fails_alone() -> None:
 def test_one_call_can_be_tried() -> None:
     assert turns.failure((HERE, "answering", 1), 60) is None
     assert turns.failure((HERE, "unprepared"), 60) == "crashes: ImportError: no such package"
-
-
-def test_an_error_is_one_short_line_without_addresses() -> None:
-    assert turns.said(KeyError("139936181879824")) == "KeyError: '…'"
-    assert turns.said(RuntimeError("a\n  b")) == "RuntimeError: a b"
-    assert turns.said(MemoryError()) == "MemoryError"
-    assert len(turns.said(RuntimeError("x" * 999))) < 250

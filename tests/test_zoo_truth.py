@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from zoo import truth
-from zoo.values import ValuesKept
+from zoo.values import NumbersKept, ValuesKept
 
 from models import Apply
 
@@ -73,6 +73,12 @@ def test_values_that_depend_on_no_weight_decide_what_runs_without_weights() -> N
     with ValuesKept():
         found = truth._counted(Asking(), given, {}, "with values")
     assert found.macs == 4 * 16 * 32 + 3 * 32 * 16
+
+
+def test_numbers_keep_their_values_wherever_they_are_put() -> None:
+    with ValuesKept(), NumbersKept():
+        sizes = torch.tensor([[3, 4]], device="meta")
+        assert torch.arange(0, sizes[0, 1], device="meta").shape == (4,)
 
 
 def test_what_a_weight_has_met_has_no_value() -> None:

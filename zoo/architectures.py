@@ -1,4 +1,4 @@
-"""Every architecture that timm and transformers build without weights: names, and how each is built."""
+"""The architectures of timm and transformers: their names, and how each is built without weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ make_torchvision_importable()
 
 
 def every() -> Iterator[str]:
-    """The names of all there are: `timm:resnet18`, and `base:bert` or `causal:llama` of transformers."""
+    """All names: `timm:resnet18`, and `base:bert` or `causal:llama` of transformers.
+
+    Those of transformers are the types that `AutoModel` and `AutoModelForCausalLM` list.
+    """
     import timm
     from transformers.models.auto import modeling_auto as auto
 
@@ -60,14 +63,9 @@ def _transformers(kind: str) -> Callable[[str, bool], Any]:
     auto = transformers.AutoModel if kind == "base" else transformers.AutoModelForCausalLM
 
     def make(name: str, written_out: bool) -> Any:
-        if not written_out:
-            return auto.from_config(repaired(name))
-        try:
-            return auto.from_config(
-                repaired(name), attn_implementation="eager", experts_implementation="batched_mm"
-            )
-        except ValueError:  # some have no such choice; on meta their attention is written out by torch
-            return auto.from_config(repaired(name))
+        # Experts as batched products: "eager" ones ask for values, to leave out those that nobody visits.
+        ways = {"attn_implementation": "eager", "experts_implementation": "batched_mm"} if written_out else {}
+        return auto.from_config(repaired(name), **ways)
 
     return make
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from zoo.explained import EXPLAINED
+from zoo import explained, repairs
+from zoo.judging import is_other_work, judged, unexplained
 from zoo.names import CHECKS, KINDS, ONLY
-from zoo.repairs import OUT, REPAIRS
 from zoo.results import versions
 
 Row = Mapping[str, Any]
@@ -24,27 +24,32 @@ LIBRARIES = {"timm": "timm", "base": "transformers, base", "causal": "transforme
 
 def write_page(rows: Sequence[Row], output: Path | None, *, partly: bool) -> int:
     """Print the page, and write it where the user wants it; 1 where a failure is unexplained."""
+    rows = judged(rows)
     found = summary(rows)
     text = page(found)
     print(text)
     if output is not None and partly:
-        print("not written: a page is of all architectures, and this run was about some", file=sys.stderr)
+        print(
+            "not written: a page is of all architectures by the code as it is, and this one of some",
+            file=sys.stderr,
+        )
     elif output is not None:
-        (output / "zoo.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        figures = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+        (output / "zoo.json").write_text(figures, encoding="utf-8")
         (output / "zoo.md").write_text(text, encoding="utf-8")
-    unexplained = [name for name in found["failures"] if name not in EXPLAINED]
-    unexplained += [name for name in found["unbuilt"] if name not in OUT]
-    for name in unexplained:
-        print(f"unexplained: {name}", file=sys.stderr)
-    return 1 if unexplained else 0
+    open_questions = list(unexplained(rows))
+    for each in open_questions:
+        print(f"unexplained: {each}", file=sys.stderr)
+    return 1 if open_questions else 0
 
 
 def summary(rows: Sequence[Row]) -> Summary:
     """What a page says of all rows, as plain values."""
-    there = [row for row in rows if "unbuilt" not in row]
+    there = [row for row in rows if row["name"] not in repairs.OUT]
     return {
         "machine": f"Python {platform.python_version()}, {os.cpu_count()} CPU cores",
         "versions": versions(),
+        "listed": len(rows),
         "architectures": {kind: len(_of(kind, there)) for kind in KINDS},
         "passed": {
             check: {kind: _passed(check, _of(kind, there)) for kind in ONLY.get(check, KINDS)}
@@ -54,11 +59,23 @@ def summary(rows: Sequence[Row]) -> Summary:
         "ways": dict(Counter(row["way"] for row in there if "way" in row).most_common()),
         "weights": sum("weights" in row for row in there),
         "repaired": _repaired(there),
-        "otherwise": [row["name"] for row in there if "otherwise" in row],
-        "missed": _missed(there),
+        "as built": [
+            _as_built(row) for row in there if is_other_work(row) and row["name"] in explained.AS_BUILT
+        ],
+        "missed": _tally(there, "added"),
+        "free": _tally(there, "free"),
         "effort": _effort(there),
-        "failures": {row["name"]: row["wrong"] for row in there if row["wrong"]},
-        "unbuilt": {row["name"]: row["unbuilt"] for row in rows if "unbuilt" in row},
+        "failures": [
+            {
+                "name": row["name"],
+                "check": check,
+                "said": said,
+                "why": explained.EXPLAINED.get((row["name"], check)),
+            }
+            for row in there
+            for check, said in row["wrong"].items()
+        ],
+        "not built": {row["name"]: repairs.OUT[row["name"]] for row in rows if row["name"] in repairs.OUT},
     }
 
 
@@ -77,22 +94,33 @@ def _repaired(rows: Sequence[Row]) -> list[str]:
     """Types of transformers whose default configuration contradicts itself."""
     return sorted(
         {name for kind, _, name in (row["name"].partition(":") for row in rows) if kind != "timm"}
-        & set(REPAIRS)
+        & set(repairs.REPAIRS)
     )
 
 
-def _missed(rows: Sequence[Row]) -> dict[str, int]:
-    """By operator that torch's counter has no formula for, in how many architectures it ran."""
-    return dict(sorted(Counter(op for row in rows for op in row.get("added", ())).items()))
+def _as_built(row: Row) -> dict[str, Any]:
+    name = row["name"]
+    return {
+        "name": name,
+        "written out": row["truth"],
+        "as built": row["as_built"],
+        "why": explained.AS_BUILT[name],
+    }
+
+
+def _tally(rows: Sequence[Row], field: str) -> dict[str, int]:
+    """By operator, in how many architectures it is among these."""
+    return dict(sorted(Counter(op for row in rows for op in row.get(field, ())).items()))
 
 
 def _effort(rows: Sequence[Row]) -> dict[str, list[float]]:
-    """Median, 95th of a hundred and most, of those that were counted on meta."""
-    ran = [row for row in rows if row.get("way", "").startswith("on meta")]
+    """Median, 95th of a hundred and most, of those that were inspected and counted on meta."""
+    ran = [row for row in rows if row.get("way", "").startswith("on meta") and "weights" not in row]
     if not ran:
         return {}
     return {
         "seconds": _spread([row["seconds"] for row in ran]),
+        "seconds to find inputs for it": _spread([row["inputs_seconds"] for row in ran]),
         "times torch's counter": _spread([row["seconds"] / max(row["counter_seconds"], 1e-3) for row in ran]),
         "MiB added to the peak": _spread([row["mib"] for row in ran]),
     }
@@ -111,8 +139,9 @@ def page(found: Summary) -> str:
     lines = [
         "# The zoo",
         "",
-        "`make zoo` inspects every architecture that timm and transformers build without weights,",
-        f"{total:,} in all, each with automatic inputs, and checks what modelglass says of it against an",
+        "`make zoo` inspects every architecture that timm lists, and every type that `AutoModel` or",
+        f"`AutoModelForCausalLM` of transformers lists: {found['listed']:,} names, of which {total:,} can be",
+        "built. Each gets automatic inputs, and what modelglass says of it is checked against an",
         "independent truth.",
         f"Printed with {with_versions}, {found['machine']}.",
         "",
@@ -122,7 +151,7 @@ def page(found: Summary) -> str:
         "",
         *_efforts(found["effort"]),
         *_failures(found["failures"]),
-        *_unbuilt(found["unbuilt"]),
+        *_unbuilt(found["not built"]),
         *_completed(found["repaired"]),
     ]
     return "\n".join(lines) + "\n"
@@ -151,25 +180,30 @@ def _line(
 
 def _truths(found: Summary) -> Iterator[str]:
     ways = ", ".join(f"{number} {way}" for way, number in found["ways"].items())
-    names = ", ".join(f"`{name}`" for name in found["otherwise"])
-    otherwise = (
-        f"transformers' own ways of attention do not do the same in {names}: counted as built."
-        if names
-        else "written out, every model does the same."
-    )
     missed = ", ".join(f"`{op}` in {number}" for op, number in found["missed"].items()) or "none was met"
+    free = ", ".join(f"`{op.removeprefix('aten.')}`" for op in found["free"])
     yield f"""## The independent truth
 
 - **Parameters**: the elements of `model.parameters()`, which lists each one once.
-- **MACs**: half of what torch's `FlopCounterMode` counts when a second model, built with attention and
-  experts written out, is called with the same inputs. It is called on meta, where the counter sees every
-  product. A model that looks at values of its inputs is called with these kept, and one that looks at
-  values of its weights is computed on the CPU, where it is small enough. So were counted: {ways}.
-- **Other work**: {otherwise}
-- **What the counter misses** is added by formulas of its own, and listed: {missed}.
-- **No trace**: everything about the model, its inputs and the process that an inspection could change is
-  compared before and after.
+- **MACs**: half of what torch's `FlopCounterMode` counts when a second model, built with attention written
+  out and experts as batched products, is called with the same inputs. It is called on meta, where the
+  counter sees every product. A model that looks at values of its inputs is called with these kept, and one
+  that looks at values of its weights is computed on the CPU, where it is small enough. So were counted:
+  {ways}.
+- **What the counter misses** is added by formulas of its own, and listed: {missed}. A
+  distance between two points counts as their product, here and in modelglass; that is a convention.
+- **What counts as nothing**: every operator that ran and is no product, in what was counted. A person has
+  looked at each name, and a new one fails the check. {free}.
+- **No trace**: everything about the model, its inputs and the process that making inputs and an inspection
+  could change is compared before and after.
 - {found["weights"]} look at values of weights, and were inspected with weights; all others on meta."""
+    if found["as built"]:
+        yield ""
+        yield "Written out, these do other work than as they are built, and were counted as built, too:"
+        yield ""
+        for each in found["as built"]:
+            counts = f"{each['written out']:,} MACs written out, {each['as built']:,} as built"
+            yield f"- `{each['name']}`: {each['why']}; {counts}"
 
 
 def _efforts(effort: Mapping[str, list[float]]) -> Iterator[str]:
@@ -182,22 +216,22 @@ def _efforts(effort: Mapping[str, list[float]]) -> Iterator[str]:
     for what, figures in effort.items():
         yield f"| {what} | {' | '.join(map(str, figures))} |"
     yield ""
-    yield "The peak is that of the process, and by how much the inspection raised it. torch's counter calls"
-    yield "the model on meta, once, and adds up."
+    yield "Of those that were inspected and counted on meta, as many at a time as there are cores. The"
+    yield "peak is that of the process, after it gave back what it had freed, and by how much the inspection"
+    yield "raised it. torch's counter calls the model on meta, once, and adds up."
     yield ""
 
 
-def _failures(failures: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+def _failures(failures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield f"## Failures: {len(failures)}"
     yield ""
     groups: dict[str, list[str]] = defaultdict(list)
-    for name, wrong in failures.items():
-        said = "; ".join(f"{CHECKS[check]}: {_plain(text)}" for check, text in wrong.items())
-        groups[EXPLAINED.get(name, "")].append(f"- `{name}`: {said}")
+    for each in failures:
+        line = f"- `{each['name']}`: {CHECKS[each['check']]}: {_plain(each['said'])}"
+        groups[each["why"] or "Unexplained."].append(line)
     for why, lines in sorted(groups.items()):
-        if why:
-            yield f"{why}"
-            yield ""
+        yield why
+        yield ""
         yield from lines
         yield ""
 
@@ -205,10 +239,10 @@ def _failures(failures: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
 def _unbuilt(unbuilt: Mapping[str, str]) -> Iterator[str]:
     yield f"## Not built: {len(unbuilt)}"
     yield ""
-    yield "transformers itself does not build these here, from their default configuration."
+    yield "transformers itself does not build these here, whatever the configuration."
     yield ""
     for name, why in unbuilt.items():
-        yield f"- `{name}`: {OUT.get(name, _plain(why))}"
+        yield f"- `{name}`: {why}"
 
 
 def _completed(repaired: Sequence[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Several workers at a time, each with a time limit for one architecture and a limit of memory for all."""
+"""Several workers at a time, each with a time limit for one architecture."""
 
 from __future__ import annotations
 

@@ -206,6 +206,7 @@ REPAIRS: dict[str, dict[str, Any]] = {
     "ministral": {"head_dim": 128},
     "moonshine_streaming": {"num_key_value_heads": 8},
     "nemotron": {"num_key_value_heads": 8},
+    "openai_privacy_filter": {"num_hidden_layers": 2, "num_local_experts": 32},  # looks at values
     "perception_lm": {
         "text_config": {"vocab_size": 128256},
         "vision_config": {
@@ -279,11 +280,17 @@ REPAIRS: dict[str, dict[str, Any]] = {
     },
 }
 
+_DECODERS_OWN = "transformers lists a class for it that takes the configuration of its decoder alone"
 OUT: dict[str, str] = {
     "base:dinat": "needs the package natten",
+    "base:evolla": "transformers lists a class for it that `AutoModel` refuses",
     "base:higgs_audio_v2_tokenizer": "needs the package torchaudio",
     "base:layoutlmv2": "needs the package detectron2",
+    "base:musicgen": _DECODERS_OWN,
+    "base:musicgen_melody": _DECODERS_OWN,
     "base:voxtral_realtime_text": "transformers lists a class for it that it does not export",
+    "causal:musicgen": _DECODERS_OWN,
+    "causal:musicgen_melody": _DECODERS_OWN,
 }  # that no configuration builds, each with the reason
 
 

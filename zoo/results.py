@@ -1,15 +1,25 @@
-"""What was found of each architecture, kept in a file as soon as it is known."""
+"""What was found of each architecture, kept in a file as soon as it is known, with the code that found it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from zoo.repairs import REPAIRS
+
 PACKAGES = ("modelglass", "torch", "timm", "transformers")
+ROOT = Path(__file__).parents[1]
+# What a row depends on, besides what is said of its own configuration.
+CODE = (
+    *("src/modelglass/**/*.py", "tests/fingerprint.py", "tests/sums.py"),
+    *("zoo/architectures.py", "zoo/checks.py", "zoo/truth.py", "zoo/values.py"),
+)
 
 
 @dataclass
@@ -37,13 +47,34 @@ class Results:
         beside.replace(self.path)
 
     def is_known(self, name: str, *, again: bool) -> bool:
-        return name in self.rows and not (again and self.rows[name]["wrong"])
+        """Whether there is a row by the code as it is; `again`: or by any, of what had nothing wrong."""
+        if again:
+            return name in self.rows and not self.rows[name]["wrong"]
+        return self.is_current(name)
+
+    def is_current(self, name: str) -> bool:
+        return name in self.rows and self.rows[name].get("code") == code_of(name)
 
     def keep(self, row: dict[str, Any]) -> None:
         """The last word on an architecture is the one that counts."""
+        row["code"] = code_of(row["name"])
         self.rows[row["name"]] = row
         with self.path.open("a") as file:
             file.write(json.dumps(row) + "\n")
+
+
+def code_of(name: str) -> str:
+    """What tells the code, and the configuration, that find a row from all others."""
+    said = json.dumps(REPAIRS.get(name.partition(":")[2], {}), sort_keys=True)
+    return sha256(f"{_shared_code()} {said}".encode()).hexdigest()[:16]
+
+
+@cache
+def _shared_code() -> str:
+    found = sha256()
+    for path in sorted(path for pattern in CODE for path in ROOT.glob(pattern)):
+        found.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
+    return found.hexdigest()
 
 
 def versions() -> dict[str, str]:

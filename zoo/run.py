@@ -2,11 +2,11 @@
 
 python zoo/run.py                                  all of them, or those that an earlier run has left
 python zoo/run.py --only timm:resnet18 causal:*    some of them
-python zoo/run.py --again                          also those again that failed a check
+python zoo/run.py --again                          those alone that failed a check
 python zoo/run.py --fresh                          from the beginning
 
-Every finding is kept at once in a results file, one a line: a run that was ended goes on where it was.
-The page and its figures are written when all are done.
+Every finding is kept at once in a results file, one a line: a run that was ended goes on where it was. What
+other code has found is looked for anew. The page and its figures are written when all are done.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"\nstopped; the same command goes on from {options.results}", file=sys.stderr)
         return 130
     rows = [results.rows[name] for name in chosen]
-    return write_page(rows, options.output, partly=len(chosen) < len(names))
+    whole = len(chosen) == len(names) and all(map(results.is_current, names))
+    return write_page(rows, options.output, partly=not whole)
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 from zoo.architectures import build, quietly
-from zoo.values import ValuesKept
+from zoo.values import NumbersKept, ValuesKept
 
 MOST_COMPUTED = 1_500_000_000  # parameters of a model whose products are computed, to count them
 
@@ -56,7 +56,7 @@ def macs(
     except Exception as error:  # noqa: BLE001 (whatever a model raises where it has no values)
         tried.append(f"on meta: {type(error).__name__}: {error}")
     try:
-        with ValuesKept():
+        with ValuesKept(), NumbersKept():
             return _counted(model, args, kwargs, "on meta, with values that do not depend on weights")
     except Exception as error:  # noqa: BLE001
         tried.append(f"with values: {type(error).__name__}: {error}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 
@@ -50,6 +51,16 @@ class ValuesKept(TorchDispatchMode):
             is_mask = isinstance(each, torch.Tensor) and each.dtype == torch.bool
             found += each.nonzero().unbind(1) if is_mask and not self._has_no_values(each) else [each]
         return found
+
+
+class NumbersKept(TorchFunctionMode):
+    """What is made of numbers alone has their values: `torch.tensor` does so past all that runs below it."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        return func(*args, **(_on("cpu", kwargs) if func in (torch.tensor, torch.as_tensor) else kwargs))
 
 
 def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:

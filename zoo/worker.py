@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -12,7 +13,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "benchmarks")]
 
 
 def main() -> None:
-    out, sys.stdout = sys.stdout, sys.stderr  # models print
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # models print, also from below Python
     from zoo.checks import looked_at
 
     for line in sys.stdin:

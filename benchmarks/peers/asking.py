@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from errors_said import one_line, said
 from torch import nn
 
 from peers.builders import Given
@@ -22,7 +23,6 @@ Row = dict[str, Any]
 CONTRACTIONS = re.compile(
     r"mm|matmul|linear|conv|attention|einsum|lstm|gru|rnn|dot|bilinear|prod\b", re.IGNORECASE
 )
-ERROR_CHARACTERS = 160
 
 
 class PlainCall(nn.Module):
@@ -150,17 +150,10 @@ def plain(value: Any) -> Any:
     return int(value) if hasattr(value, "__index__") else str(type(value).__name__)
 
 
-def said(error: BaseException) -> str:
-    """An exception in one short line."""
-    text = " ".join(str(error).split())
-    shortened = text if len(text) <= ERROR_CHARACTERS else text[: ERROR_CHARACTERS - 1] + "…"
-    return f"{type(error).__name__}: {shortened}" if shortened else type(error).__name__
-
-
 def _printed(folder: Path) -> str:
     """The last line that looks like an exception, of what a tool printed instead of raising it."""
     sys.stdout.flush()
     sys.stderr.flush()
     lines = (folder / "printed").read_text(errors="replace").splitlines()
     errors = [line for line in lines if re.match(r"\w*(Error|Exception)\b", line)]
-    return "gives None and prints " + errors[-1][:ERROR_CHARACTERS] if errors else ""
+    return f"gives None and prints {one_line(errors[-1])}" if errors else ""

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import torch
 import torch._dynamo  # replaces functions of torch when it is imported, which no tool should be blamed for
+from errors_said import said
 from torch import nn
 
 from fingerprint import fingerprint
-from peers.asking import by_name, said
+from peers.asking import by_name
 from peers.builders import Given, given, wrong_width
 from peers.tools import TOOLS, run
 

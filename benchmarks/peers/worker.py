@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import resource
 import select
 import signal
@@ -41,7 +40,6 @@ from peers.tools import TOOLS  # noqa: E402
 
 SECONDS = 300  # for one question, on a machine that may be busy
 MOST_NBYTES = 24 * 2**30  # of addresses; a wrong length in a file must not take the machine along
-ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 Row = dict[str, Any]
 
 
@@ -114,10 +112,7 @@ def apart(work: Callable[..., Row], *args: Any) -> Row:
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
             _, status = os.waitpid(child, 0)
-        row = row or {"verdict": "crashes", "error": _ended(os.waitstatus_to_exitcode(status))}
-        if "error" in row:
-            row["error"] = ADDRESS.sub("0x…", row["error"].replace(folder, "…"))
-    return row
+        return row or {"verdict": "crashes", "error": _ended(os.waitstatus_to_exitcode(status))}
 
 
 def _alone(sender: int, folder: Path, work: Callable[..., Row], *args: Any) -> None:
