@@ -144,10 +144,18 @@ def _section_page(section: Section) -> Iterator[str]:
         slopes = [_slope(line, *figure) for figure in FIGURES]
         seconds, memory = f"{point['seconds']:.3f}", f"{point['added_mib']:,.0f} MiB"
         yield f"| {line['what']} | {seconds} | {slopes[0]} | {memory} | {slopes[1]} |"
-    notes = [EXPLAINED[key] for line in lines if (key := (section["name"], line["what"])) in EXPLAINED]
-    for note in dict.fromkeys(notes):
+    for what in more_than_linear(section):
         yield ""
-        yield note
+        yield EXPLAINED.get((section["name"], what), f"Nobody has explained yet why {what} grows faster.")
+
+
+def more_than_linear(section: Section) -> list[str]:
+    """What takes more than in proportion to its subject, in time or in memory."""
+    return [
+        line["what"]
+        for line in section["lines"]
+        if any((exponent(line["points"], *figure) or 0) > WORST for figure in FIGURES)
+    ]
 
 
 FIGURES = (("seconds", LEAST_SECONDS), ("added_mib", LEAST_MIB))

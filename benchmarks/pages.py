@@ -58,7 +58,8 @@ def _header(results: Results) -> Iterator[str]:
     machine, versions = results["machine"], results["versions"]
     yield "# Benchmarks"
     yield ""
-    yield "Printed by `make bench`, all in one run: modelglass beside other tools, each called as its"
+    whole = "all in one run" if results["one_run"] else "not all in one run"
+    yield f"Printed by `make bench`, {whole}: modelglass beside other tools, each called as its"
     yield "documentation says, in one environment. Where a call had to be adapted, the page says so; a tool"
     yield "that crashes is shown with what it raised. Counts are the same in every run; times are not, so"
     yield "compare contestants, not machines."

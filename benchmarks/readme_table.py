@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from inspect_speed import ASKED, BARE
+from peers.traces import is_as_before
 
 Results = Mapping[str, Any]
 TIMED = {"ResNet-50": "ResNet-50", "GPT-2": "GPT-2", "78 B": "78 B, on meta"}  # by how a model's name begins
@@ -48,8 +49,7 @@ def _traceless(results: Results, tool: str) -> str:
     rows = _section(results, "traces").get("answers", {}).get(tool)
     if not rows:
         return DASH
-    unchanged = sum(not row.get("changed") and "verdict" not in row for row in rows)
-    return f"{unchanged} of {len(rows)}"
+    return f"{sum(map(is_as_before, rows))} of {len(rows)}"
 
 
 def _real(results: Results, tool: str) -> str:

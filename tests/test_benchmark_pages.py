@@ -8,6 +8,7 @@ from typing import Any
 
 import pages
 import pytest
+from growth import EXPLAINED, more_than_linear
 from readme_table import readme_table
 from zoo.page import page as zoo_page
 
@@ -53,9 +54,18 @@ def test_the_results_bear_the_promises_out(results: Results) -> None:
     assert [row for row in results["traces"]["answers"]["modelglass"] if row["changed"]] == []
 
 
+def test_what_grows_faster_than_its_subject_is_explained(results: Results) -> None:
+    found = {
+        (section["name"], what)
+        for section in results["growth"]["sections"]
+        for what in more_than_linear(section)
+    }
+    assert found - EXPLAINED.keys() == set()
+
+
 def some_results(**sections: Any) -> dict[str, Any]:
     machine = {"processor": "a", "cores": 2, "memory_gib": 24, "system": "Linux", "python": "3.11"}
-    return {"machine": machine, "versions": {"torch": "2"}, "quick": True, **sections}
+    return {"machine": machine, "versions": {"torch": "2"}, "quick": True, "one_run": True, **sections}
 
 
 def test_a_benchmark_that_failed_is_shown_as_such() -> None:

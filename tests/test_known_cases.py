@@ -127,3 +127,12 @@ def test_traces_are_shown_with_the_models_they_were_left_on() -> None:
     rows = [{"model": "plain", "changed": []}, {"model": "dropout", "changed": ["torch's random state"]}]
     page = list(traces_page({"models": {"plain": "…", "dropout": "…"}, "answers": {"tool": rows}}))
     assert page[-1] == "| tool | 1 of 2 | torch's random state (dropout) |"
+
+
+def test_a_tool_that_crashes_has_not_left_a_model_as_it_was() -> None:
+    rows = [
+        {"model": "plain", "changed": [], "error": "TypeError: no"},
+        {"model": "raises", "changed": [], "error": "RuntimeError: the model's own"},
+    ]
+    page = list(traces_page({"models": {"plain": "…", "raises": "…"}, "answers": {"tool": rows}}))
+    assert page[-1] == "| tool | 1 of 2 | crashes: `TypeError: no` (plain) |"

@@ -24,6 +24,7 @@ VERDICTS = {
     "other rule": "right by another rule",
     "told": "wrong, names what it left out",
     "wrong": "wrong",
+    "hands on": "hands the model's own error on",
     "crashes": "crashes",
     "over time": "over time",
 }
@@ -103,7 +104,9 @@ def _group(section: Section, group: str) -> Iterator[str]:
         for number, (question, known) in enumerate(case["asked"].items()):
             cells = [_cell(rows.get((id, question))) for rows in answers.values()]
             start = f"{id} | {case['what']}" if number == 0 else " | "
-            yield f"| {start} | {question} | {_known(known, question)} | {' | '.join(cells)} |"
+            hand = case.get("by_hand", {}).get(question)
+            right = _known(known, question) + (f" = `{hand}`" if hand else "")
+            yield f"| {start} | {question} | {right} | {' | '.join(cells)} |"
     yield ""
     questions = dict.fromkeys(question for case in cases.values() for question in case["asked"])
     yield "; ".join(f"*{each}*: {section['questions'][each]}" for each in questions) + "."
@@ -115,7 +118,7 @@ def _cell(row: Row | None) -> str:
     if row["verdict"] == "right":
         return "right"
     if "error" in row:
-        return row["verdict"]
+        return f"{row['verdict']} the error" if row["verdict"] == "hands on" else row["verdict"]
     sign = {"other rule": " ◦", "told": " ▵"}.get(_worth(row), "")
     return f"{_shown(row['answer'], row['question'])}{sign}"
 

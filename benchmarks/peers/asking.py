@@ -76,7 +76,8 @@ def _asked(tool: Tool, case: Case, question: str, names: dict[str, Any], *, adap
                 listed = (str(each) for each in run(tool.left_out, names))
                 row["left_out"] = sorted(each for each in listed if CONTRACTIONS.search(each))
     except Exception as error:  # noqa: BLE001 (whatever a tool raises is its answer)
-        row = {"verdict": "crashes", "error": said(error)}
+        verdict = "hands on" if question == "until the error" else "crashes"
+        row = {"verdict": verdict, "error": said(error)}
     return {**row, "adapted": True} if adapted else row
 
 

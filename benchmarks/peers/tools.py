@@ -17,8 +17,9 @@ from typing import Any
 class Tool:
     """A tool, and what it is asked by which call.
 
-    `adapted` has, for questions whose documented call needed it, another call that is tried when the first
-    one raises, and `why` it had to be another. `left_out` is what the tool itself says it did not count.
+    `adapted` has, for questions whose documented call needed it, another call, and `why` it had to be another.
+    It is made when the first one raises, or has no place for keyword arguments that a case has. `left_out` is
+    what the tool itself says it did not count.
     """
 
     package: str
@@ -144,6 +145,7 @@ TOOLS: dict[str, Tool] = {
         },
         adapted={"macs": CALFLOPS_PLAIN + "macs"},
         why="it moves keyword arguments to a device as if all were tensors: they are bound beforehand",
+        remark="It asks a model for its first parameter, and raises where there is none.",
     ),
     "torchlens": Tool(
         package="torchlens",
@@ -163,7 +165,8 @@ TOOLS: dict[str, Tool] = {
             "until the error": TORCHLENS + "log",
         },
         left_out="[each.func_name for each in log.unknown_flop_ops]",
-        remark='"saved" is its sum of autograd-saved bytes.',
+        remark='"saved" is its sum of autograd-saved bytes. By default it keeps what every operator gives, '
+        "which is in its time and memory.",
     ),
     "torchview": Tool(
         package="torchview",

@@ -10,9 +10,11 @@ from typing import Any
 
 from peers.accuracy import from_worker, of_tools
 
-BARE = "bare forward"
+BARE = "bare forward"  # for comparison: what calling the model changes by itself
 LOOKING = ("macs", "outputs", "nbytes")  # what a tool is asked here: the first of these that it takes
+RAISING = "raises"  # the model whose forward pass raises
 Section = dict[str, Any]
+Row = Mapping[str, Any]
 
 
 def traces(*, quick: bool = False, jobs: int = 2) -> Section:
@@ -39,15 +41,20 @@ def traces_page(section: Section) -> Iterator[str]:
     yield "| tool | as before | changed |"
     yield "|---|---:|---|"
     for tool, rows in section["answers"].items():
-        unchanged = sum(not row.get("changed") and "verdict" not in row for row in rows)
-        yield f"| {tool} | {unchanged} of {len(rows)} | {_changes(rows) or 'nothing'} |"
+        yield f"| {tool} | {sum(map(is_as_before, rows))} of {len(rows)} | {_changes(rows) or 'nothing'} |"
 
 
-def _changes(rows: list[Mapping[str, Any]]) -> str:
-    """What was changed, each with the models that it happened to."""
+def is_as_before(row: Row) -> bool:
+    """Whether the tool looked at the model, and nothing is left of it; one model is there to raise."""
+    return not row.get("changed") and ("error" not in row or row["model"] == RAISING)
+
+
+def _changes(rows: list[Row]) -> str:
+    """What was changed, or what a tool raised of its own, each with the models that it happened to."""
     where: dict[str, list[str]] = {}
     for row in rows:
-        for change in row.get("changed", [row.get("error", "")]):
+        raised = [f"crashes: `{row['error']}`"] if "error" in row and row["model"] != RAISING else []
+        for change in (*row.get("changed", ()), *raised):
             where.setdefault(change, []).append(row["model"])
     return "; ".join(
         f"{change} ({'all' if len(models) == len(rows) else ', '.join(models)})"

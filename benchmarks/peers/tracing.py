@@ -18,9 +18,9 @@ from fingerprint import fingerprint
 from peers.asking import by_name
 from peers.builders import Given, given, wrong_width
 from peers.tools import TOOLS, run
+from peers.traces import BARE, LOOKING, RAISING
 
 Row = dict[str, Any]
-BARE = "bare forward"  # for comparison: what calling the model changes by itself
 TENSOR = (
     "identity",
     "type",
@@ -87,7 +87,7 @@ MODELS: dict[str, Callable[[], Subject]] = {
     "mixed modes": mixed_modes,
     "batch norm": batch_norm,
     "dropout": dropout,
-    "raises": raising,
+    RAISING: raising,
 }
 WORDS = {
     "plain": "`Sequential(Linear, ReLU, Linear)`",
@@ -95,7 +95,7 @@ WORDS = {
     "mixed modes": "training, but for a batch norm in eval mode",
     "batch norm": "a batch norm in training mode",
     "dropout": "dropout in training mode, which draws random numbers",
-    "raises": "the third layer raises",
+    RAISING: "the third layer raises",
 }
 
 
@@ -138,7 +138,7 @@ def _call(tool: str) -> str:
     if tool == BARE:
         return "model(*args, **kwargs)"
     calls = TOOLS[tool].calls
-    return calls.get("macs") or calls.get("outputs") or calls["nbytes"]
+    return next(calls[question] for question in LOOKING if question in calls)
 
 
 def _used(tool: str, subject: Subject) -> str:
