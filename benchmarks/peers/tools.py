@@ -17,7 +17,7 @@ from typing import Any
 class Tool:
     """A tool, and what it is asked by which call.
 
-    `adapted` has, for questions whose documented call needed it, another call, and `why` it had to be another.
+    `adapted` has, for questions whose documented call needed it, another call, and `why` it needed another.
     It is made when the first one raises, or has no place for keyword arguments that a case has. `left_out` is
     what the tool itself says it did not count.
     """
