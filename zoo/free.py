@@ -24,9 +24,9 @@ _ONE_BY_ONE = """
     clamp_max clamp_min cos div div_ elu elu_ eq erf exp exp_ expm1 floor floor_ floor_divide fmod ge gelu glu
     gt hardsigmoid hardsigmoid_ hardswish hardswish_ hardtanh hardtanh_ isfinite isin isinf isnan le
     leaky_relu leaky_relu_ lerp log log10 log1p log2 log_sigmoid_forward logical_and logical_not logical_or lt
-    maximum minimum mish mul mul_ nan_to_num ne neg neg_ polar pow pow_ reciprocal relu relu_ remainder round rsqrt
-    rsub searchsorted sigmoid sigmoid_ sign silu silu_ sin softplus sqrt square sub sub_ tan tanh tanh_ trunc
-    uniform_
+    maximum minimum mish mul mul_ nan_to_num ne neg neg_ polar pow pow_ reciprocal relu relu_ remainder round
+    rsqrt rsub searchsorted sigmoid sigmoid_ sign silu silu_ sin softplus sqrt square sub sub_ tan tanh tanh_
+    trunc uniform_
 """
 _SUMMED_OR_NORMED = """
     _adaptive_avg_pool2d _adaptive_avg_pool3d _embedding_bag_forward_only _is_all_true _log_softmax
