@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 _SESSION = (
-    "It is called with a session: an object with the frames of a film, the prompts and what was found so far. "
+    "It is called with a session: an object with a film's frames, the prompts and what was found so far. "
     "Its processor makes one; no signature says what is in it."
 )
 _NO_FORWARD = "It has no forward pass: only `generate`, `encode` or its parts can be called."
+_UNCOUNTED = (
+    "Without a GPU its attention gives zeros that ask for gradients, at which torch's counter stops: modelglass "
+    "inspects it, and nothing counts it independently."
+)
+
 # Failures whose reason is known, by architecture and check.
 EXPLAINED: dict[tuple[str, str], str] = {
     ("base:bark", "ran"): _NO_FORWARD,
     ("base:edgetam_video", "ran"): _SESSION,
     ("base:glm_image_vqmodel", "ran"): _NO_FORWARD,
-    (
-        "base:mra",
-        "macs",
-    ): "Without a GPU its attention gives zeros that ask for gradients, at which torch's "
-    "counter stops: modelglass inspects it, and nothing counts it independently.",
+    ("base:mra", "macs"): _UNCOUNTED,
     ("base:sam2_video", "ran"): _SESSION,
     ("base:sam3_tracker_video", "ran"): _SESSION,
     ("base:sam3_video", "ran"): _SESSION,
