@@ -8,8 +8,8 @@ _SESSION = (
 )
 _NO_FORWARD = "It has no forward pass: only `generate`, `encode` or its parts can be called."
 _UNCOUNTED = (
-    "Without a GPU its attention gives zeros that ask for gradients, at which torch's counter stops: modelglass "
-    "inspects it, and nothing counts it independently."
+    "Without a GPU its attention gives zeros that ask for gradients, at which torch's counter stops: "
+    "modelglass inspects it, and nothing counts it independently."
 )
 
 # Failures whose reason is known, by architecture and check.
