@@ -206,6 +206,7 @@ REPAIRS: dict[str, dict[str, Any]] = {
     "ministral": {"head_dim": 128},
     "moonshine_streaming": {"num_key_value_heads": 8},
     "nemotron": {"num_key_value_heads": 8},
+    "nllb-moe": {"num_experts": 8, "encoder_layers": 4, "decoder_layers": 4},  # looks at values
     "openai_privacy_filter": {"num_hidden_layers": 2, "num_local_experts": 32},  # looks at values
     "perception_lm": {
         "text_config": {"vocab_size": 128256},
