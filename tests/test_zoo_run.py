@@ -82,7 +82,7 @@ def test_what_other_code_or_another_configuration_gave_is_looked_for_anew(
     assert [first.is_known(name, again=False) for name in names] == [True, True, True]
     monkeypatch.setitem(results.REPAIRS, "bert", {"num_hidden_layers": 2})
     assert [first.is_known(name, again=False) for name in names] == [True, False, True]
-    monkeypatch.setattr(results, "_shared_code", lambda: "another")
+    monkeypatch.setattr(results, "_shared_code", lambda unconfigured: "another")
     assert [first.is_known(name, again=False) for name in names] == [False, False, False]
     assert [first.is_known(name, again=True) for name in names] == [True, True, False]
 

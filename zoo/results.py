@@ -20,6 +20,8 @@ CODE = (
     *("src/modelglass/**/*.py", "tests/fingerprint.py", "tests/sums.py"),
     *("zoo/architectures.py", "zoo/checks.py", "zoo/truth.py", "zoo/values.py"),
 )
+CONFIGURATIONS = "src/modelglass/configs/"  # which no model of timm has
+FOR_ALL = ("examples/__init__.py", "examples/pictured.py")  # of these, what others are told by, too
 
 
 @dataclass
@@ -65,15 +67,20 @@ class Results:
 
 def code_of(name: str) -> str:
     """What tells the code, and the configuration, that find a row from all others."""
-    said = json.dumps(REPAIRS.get(name.partition(":")[2], {}), sort_keys=True)
-    return sha256(f"{_shared_code()} {said}".encode()).hexdigest()[:16]
+    kind, _, type_ = name.partition(":")
+    said = json.dumps(REPAIRS.get(type_, {}), sort_keys=True)
+    return sha256(f"{_shared_code(kind == 'timm')} {said}".encode()).hexdigest()[:16]
 
 
 @cache
-def _shared_code() -> str:
+def _shared_code(unconfigured: bool) -> str:
+    """All files, or those that have to do with models without a configuration of transformers."""
     found = sha256()
     for path in sorted(path for pattern in CODE for path in ROOT.glob(pattern)):
-        found.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
+        place = path.relative_to(ROOT).as_posix()
+        if unconfigured and place.startswith(CONFIGURATIONS) and not place.endswith(FOR_ALL):
+            continue
+        found.update(f"{place}\n".encode() + path.read_bytes())
     return found.hexdigest()
 
 

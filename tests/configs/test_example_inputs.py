@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from fingerprint import fingerprint
 from modelglass.api import building
 from modelglass.api.building import automatic_inputs
 
@@ -231,3 +232,24 @@ def test_where_values_decide_inputs_are_good_only_if_weights_can_be_had(
     assert building._output_shapes(model, given.kwargs) == []
     monkeypatch.setattr(building, "REAL_NBYTES", 0)
     assert building._output_shapes(model, given.kwargs) is None
+
+
+def test_a_configuration_that_changes_when_it_is_read_stays_as_it_was() -> None:
+    """Some have properties that build configurations of others from parts of their own."""
+    import transformers
+
+    read = []
+
+    class Telling(transformers.LlamaConfig):
+        def get_text_config(self, *_: Any, **__: Any) -> Any:
+            read.append(self)
+            self.told = True
+            return self
+
+    small = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = transformers.LlamaModel(Telling(**small, vocab_size=100))
+    before = fingerprint(model)
+    read.clear()
+    assert automatic_inputs(model) is not None
+    assert read, "nothing was read, and nothing is shown"
+    assert fingerprint(model) == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -45,7 +46,8 @@ class Facts:
             return None
         if not isinstance(native, library.PreTrainedModel):
             return None
-        return cls(native, native.config, probe)
+        # A copy: some configurations have properties that build others, and change themselves when read.
+        return cls(native, deepcopy(native.config), probe)
 
     @property
     def can_be_called(self) -> bool:
