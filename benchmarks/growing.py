@@ -19,6 +19,9 @@ WIDTH = 64
 INSPECT = "`mg.inspect`"
 TRAIN = "`mg.inspect`, a training step"
 DRAWN = "every module drawn as SVG"
+COMPARED = "`mg.compare_structure` with itself"
+JSON = "the report as JSON"
+LISTED = "the listing as text"
 
 
 class Subject(NamedTuple):
@@ -166,10 +169,10 @@ def _of_model(model: Any, inputs: Any) -> Calls:
     yield DRAWN, lambda: mg.render(made["report"], "svg", depth=8)
     yield "`mg.unique`", lambda: keep("unique", partial(mg.unique, made["report"]))
     yield "`mg.unique` as text", lambda: UNIQUE_RENDERERS["text"](made["report"], made["unique"])
-    yield "`mg.compare_structure` with itself", partial(mg.compare_structure, model, model)
+    yield COMPARED, partial(mg.compare_structure, model, model)
     yield "the report as text", lambda: mg.render(made["report"], "text")
     yield "the report as Markdown", lambda: mg.render(made["report"], "markdown")
-    yield "the report as JSON", lambda: mg.render(made["report"], "json")
+    yield JSON, lambda: mg.render(made["report"], "json")
 
 
 # Files
@@ -187,7 +190,7 @@ def tensors_in_files(size: int, folder: Path) -> Calls:
     for name, path in paths.items():
         yield f"`mg.inspect`, {name}", partial(mg.inspect, path)
         yield f"`mg.scan`, {name}", partial(mg.scan, path)
-    yield "the listing as text", partial(mg.render, mg.inspect(paths["safetensors"]), "text")
+    yield LISTED, partial(mg.render, mg.inspect(paths["safetensors"]), "text")
 
 
 _SUFFIXES = {"safetensors": ".safetensors", "GGUF": ".gguf", "`.pt`": ".pt"}

@@ -8,7 +8,6 @@ from typing import Any
 
 import pages
 import pytest
-from growth import EXPLAINED, more_than_linear
 from readme_table import readme_table
 from zoo.page import page as zoo_page
 
@@ -52,15 +51,6 @@ def test_the_results_bear_the_promises_out(results: Results) -> None:
     """A new run that shows otherwise has to change the README."""
     assert {row["verdict"] for row in results["accuracy"]["answers"]["modelglass"]} == {"right"}
     assert [row for row in results["traces"]["answers"]["modelglass"] if row["changed"]] == []
-
-
-def test_what_grows_faster_than_its_subject_is_explained(results: Results) -> None:
-    found = {
-        (section["name"], what)
-        for section in results["growth"]["sections"]
-        for what in more_than_linear(section)
-    }
-    assert found - EXPLAINED.keys() == set()
 
 
 def some_results(**sections: Any) -> dict[str, Any]:

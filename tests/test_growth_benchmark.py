@@ -10,11 +10,11 @@ from xml.etree import ElementTree
 
 import growth as bench
 import pytest
-from growing import DRAWN, SUBJECTS
+from growing import COMPARED, DRAWN, JSON, LISTED, SUBJECTS
 
 MODELS = ("differing", "ops", "branches", "ends")
 FEW, MANY = 64, 192
-FOLLOWED = ("`mg.flow`", DRAWN, "`mg.unique`", "`mg.compare_structure` with itself")
+FOLLOWED = ("`mg.flow`", DRAWN, "`mg.unique`", COMPARED, JSON, LISTED)
 
 
 def a_line(power: float, what: str = "work") -> dict[str, Any]:
@@ -73,10 +73,11 @@ def test_everything_that_is_measured_can_be_done(name: str, tmp_path: Path) -> N
         call()
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [*MODELS, "tensors"])
 def test_the_work_is_linear(name: str, tmp_path: Path) -> None:
     """Calls of functions, which are the same each time, and which seconds on a busy machine are not."""
     _, few, many = (work_of(name, size, tmp_path) for size in (2, FEW, MANY))  # the first one imports
+    assert few.keys() == many.keys() != set()
     linear = MANY / FEW
     assert {what: many[what] / few[what] for what in few if many[what] > 1.2 * linear * few[what]} == {}
 
