@@ -109,10 +109,13 @@ $(VENV)/.dev: $(VENV)/.core
 	@touch $@
 
 $(VENV)/.browser: $(VENV)/.dev browser/package.json
-	@{ command -v $${CHROMIUM:-chromium} && command -v npm; } >/dev/null || { \
+	@missing=; \
+	command -v $${CHROMIUM:-chromium} >/dev/null || missing=chromium; \
+	command -v npm >/dev/null || missing="$$missing npm"; \
+	test -z "$$missing" || { \
 	  test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
 	    || { echo "make browser needs Chromium and npm: install them, or set CHROMIUM=/path/to/it"; exit 1; }; \
-	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium npm >/dev/null; }
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null; }
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[browser]'
 	npm install --prefix browser --no-package-lock --no-audit --no-fund --silent
 	@touch $@
