@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from growing import COMPARED, DRAWN, JSON, LISTED, SUBJECTS, Call
+from growing import DRAWN, SUBJECTS, Call
 from line_plots import Line, panels
 from side_by_side import forget_peak, in_own_process, peak_mib
 
@@ -33,15 +33,8 @@ LEAST_POINTS = 3
 LEAST_SECONDS, LEAST_MIB = 0.02, 8.0  # below, the clock and the allocator say more than the work
 PICTURES = Path("pictures")
 
-_CACHES = (
-    "Its work is in proportion: three times as large a subject has it call three times as many functions, "
-    "which tests count. The processor's caches hold less of it, and that is what is added."
-)
 # Why a line grows faster than its subject, where it does.
 EXPLAINED = {
-    ("layers", JSON): _CACHES,
-    ("differing", COMPARED): _CACHES,
-    ("tensors", LISTED): _CACHES,
     (
         "skips",
         DRAWN,
@@ -89,7 +82,6 @@ def points(name: str, size: int, rounds: int) -> dict[str, dict[str, float]]:
 
 
 def _point(call: Call, rounds: int) -> dict[str, float]:
-    gc.collect()
     before = forget_peak()
     seconds = [_seconds(call)]
     added = max(0.0, peak_mib() - before)
