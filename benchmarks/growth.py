@@ -124,7 +124,7 @@ def growth_page(results: dict[str, Any]) -> Iterator[str]:
     yield "in the pictures are linear."
     if results.get("busy"):
         yield ""
-        yield "**The machine had other work meanwhile: slopes are likely too steep, and are to be measured again.**"
+        yield "**The machine had other work meanwhile: slopes are likely too steep. To be measured again.**"
     for section in results["sections"]:
         yield ""
         yield from _section_page(section)
