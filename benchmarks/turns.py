@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import multiprocessing
 import signal
@@ -156,7 +155,6 @@ def _serve(pipe: Connection) -> None:
 
 
 def _timed(call: Call) -> tuple[float, float, Any]:
-    gc.collect()
     before = forget_peak()
     began = time.perf_counter()
     answer = call()
