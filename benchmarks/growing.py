@@ -271,7 +271,7 @@ SUBJECTS: dict[str, Subject] = {
         "levels",
         "A U-Net of so many levels: what the first layer gives goes past all others to the last.",
         skips,
-        (8, 16, 32, 64, 128),
+        (32, 64, 128, 256, 512),
         (2, 4, 8),
     ),
     "ends": Subject(

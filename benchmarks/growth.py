@@ -122,9 +122,6 @@ def growth_page(results: dict[str, Any]) -> Iterator[str]:
     yield f"0 is constant. More than {WORST} is more than linear, and stands out. Seconds are those of the"
     yield "processor, the least of three times; memory is by how much the process's peak grew. Dotted lines"
     yield "in the pictures are linear."
-    if results.get("busy"):
-        yield ""
-        yield "**The machine had other work meanwhile: slopes are likely too steep. To be measured again.**"
     for section in results["sections"]:
         yield ""
         yield from _section_page(section)

@@ -14,6 +14,7 @@ from sections import SECTIONS, named
 ROOT = Path(__file__).parents[1]
 RESULTS, ZOO = Path("docs/benchmarks.json"), Path("docs/zoo.json")
 BEGIN, END = "<!-- results: begin -->\n", "<!-- results: end -->\n"
+MUCH_OTHER_WORK = 0.05  # of the processors' time, from which on times say less
 Results = Mapping[str, Any]
 
 
@@ -70,6 +71,21 @@ def _header(results: Results) -> Iterator[str]:
     yield f"- Machine: {machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB,"
     yield f"  {machine['system']}, Python {machine['python']}"
     yield f"- Versions: {', '.join(f'{name} {number}' for name, number in versions.items())}"
+    yield from _other_work(results.get("other_work", {}))
+
+
+def _other_work(shares: Mapping[str, float | None]) -> Iterator[str]:
+    """What the machine did besides, which makes times longer and lines of growth steeper."""
+    known = {name: share for name, share in shares.items() if share is not None}
+    if not known:
+        return
+    most = max(known, key=lambda name: known[name])
+    yield f"- Other work on the machine: at most {known[most]:.1%} of the processors' time (in *{most}*)"
+    busy = [name for name, share in known.items() if share > MUCH_OTHER_WORK]
+    if busy:
+        yield ""
+        yield f"**The machine had much other work while it measured {', '.join(busy)}: times may be too long"
+        yield "there, and growth too steep.**"
 
 
 def _sections(results: Results) -> Iterator[str]:

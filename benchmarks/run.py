@@ -26,7 +26,7 @@ from typing import Any
 from errors_said import said
 from pages import RESULTS, ROOT, ZOO, made, read
 from sections import PACKAGES, SCRIPTS, SECTIONS, named
-from side_by_side import machine
+from side_by_side import Meanwhile, machine
 
 QUICK = ROOT / "build" / "benchmarks"
 INTERRUPTED = 130
@@ -59,14 +59,17 @@ def measure(names: list[str], into: Path, *, quick: bool, partly: bool) -> int:
         )
         return 3
     results["one_run"] = not partly
+    results["other_work"] = dict(results.get("other_work", {}))
     failed = []
     for number, name in enumerate(names, 1):
         print(f"[{number}/{len(names)}] {name}", file=sys.stderr, flush=True)
-        began = time.perf_counter()
+        began, meanwhile = time.perf_counter(), Meanwhile()
         if name in SECTIONS:
             results[name] = _section(name, quick)
-            write(into, results)
         good = _script(name, into, quick) if name in SCRIPTS else "failed" not in results[name]
+        share = meanwhile.share()
+        results["other_work"][name] = None if share is None else round(share, 3)
+        write(into, results)
         print(f"  {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
         failed += [] if good else [name]
     if failed:
@@ -76,7 +79,7 @@ def measure(names: list[str], into: Path, *, quick: bool, partly: bool) -> int:
 
 def write(into: Path, results: dict[str, Any]) -> None:
     """Results, and everything that is made from them."""
-    order = ["machine", "versions", "quick", "one_run", *SECTIONS]
+    order = ["machine", "versions", "quick", "one_run", "other_work", *SECTIONS]
     ordered = {name: results[name] for name in order if name in results}
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     texts = {RESULTS: json.dumps(ordered, indent=1, ensure_ascii=False) + "\n"}

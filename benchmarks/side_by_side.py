@@ -51,6 +51,38 @@ def forget_peak() -> float:
     return peak_mib()
 
 
+class Meanwhile:
+    """What others have had of the machine's processors since it was made."""
+
+    def __init__(self) -> None:
+        self._began, self._spent, self._own = time.monotonic(), _spent_seconds(), _own_seconds()
+
+    def share(self) -> float | None:
+        """0 is nothing, 1 all of all processors; None where the system does not tell.
+
+        Processes that this one has started count as its own when they have ended.
+        """
+        spent = _spent_seconds()
+        if spent is None or self._spent is None:
+            return None
+        others = spent - self._spent - (_own_seconds() - self._own)
+        return max(0.0, others / (time.monotonic() - self._began) / (os.cpu_count() or 1))
+
+
+def _spent_seconds() -> float | None:
+    """What all processors have worked since the system was started, or were kept from it by other systems."""
+    stat = Path("/proc/stat")
+    if not stat.exists():
+        return None
+    user, nice, system, _idle, _waiting, *interrupts_and_stolen = map(int, stat.read_text().split()[1:9])
+    return (user + nice + system + sum(interrupts_and_stolen)) / os.sysconf("SC_CLK_TCK")
+
+
+def _own_seconds() -> float:
+    """What this process has worked, and those that it has started and seen end."""
+    return sum(os.times()[:4])
+
+
 def in_own_process(work: Callable[..., Any], *args: Any) -> Any:
     """The work's result, from a process that does nothing else."""
     context = multiprocessing.get_context("spawn")
