@@ -71,6 +71,29 @@ def test_the_number_of_threads_does_not_matter(dtype: str, monkeypatch: pytest.M
     assert engine.describe(sources, workers=2, kernels=compiled) == alone
 
 
+def test_small_tensors_are_folded_by_the_thread_that_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads would only wait for each other there; those at large tensors go on meanwhile."""
+    monkeypatch.setattr(engine, "WORTH_A_THREAD", 4000)
+    by: dict[str, set[str]] = {}
+
+    def watched(name: str, numel: int) -> Values:
+        def read(start: int, stop: int) -> Any:
+            by.setdefault(name, set()).add(threading.current_thread().name)
+            return np.full(2 * (stop - start), 7, np.uint8)
+
+        return Values(dtype="float16", shape=(numel,), read=read)
+
+    sizes = {f"{name}{index}": numel for index in range(9) for name, numel in (("l", 4000), ("s", 10))}
+    sources = {name: watched(name, numel) for name, numel in sizes.items()}
+    found = engine.describe(sources, workers=2)
+    asking = threading.current_thread().name
+    assert {name: threads == {asking} for name, threads in by.items()} == {
+        name: name.startswith("s") for name in sizes
+    }
+    assert list(found) == list(sizes)
+    assert found == engine.describe(sources, workers=1)
+
+
 def test_threads_are_gone_afterwards() -> None:
     before = threading.active_count()
     stats_of(np.zeros((10, engine.SPAN // 4), np.uint8), workers=4)

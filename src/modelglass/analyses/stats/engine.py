@@ -1,8 +1,9 @@
 """One pass over many tensors, by several threads, with bounded memory.
 
 A tensor is cut into spans of fixed length, whatever the number of threads, and spans are merged in order:
-the result depends on neither. What is held at any time is one chunk and one table a thread, and the partial
-results of the tensors under way: less than 48 MiB a thread.
+the result depends on neither. Small tensors are folded by the thread that asks, while others are at the large
+ones. What is held at any time is one chunk and one table a thread, and the partial results of the tensors
+under way: less than 48 MiB a thread.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from modelglass.report.values import Values
 SPAN = 1 << 25  # elements a thread folds in one go
 MOST_WORKERS = 16  # more threads only wait for memory
 WORTH_COMPILING = 256 << 20  # bytes below which loading the compiler takes longer than it saves
-WORTH_THREADS = 4 << 20  # bytes below which threads only wait for each other
+WORTH_A_THREAD = 2 << 20  # bytes of a tensor below which threads only wait for each other
 
 Advance = Callable[[int, int], None]  # bytes done, bytes in all
 
@@ -48,11 +49,26 @@ class _Span:
     def last(self) -> bool:
         return self.stop == self.values.numel
 
+    @property
+    def whole(self) -> bool:
+        return self.start == 0 and self.last
+
+    def is_worth_a_thread(self, kernels: ModuleType) -> bool:
+        """Whether others can run meanwhile: numpy's loops over wide types return to Python for each block."""
+        small = self.whole and self.nbytes < WORTH_A_THREAD
+        return not small and (kernels is not plain or self.layout.countable)
+
     def fold(self, kernels: ModuleType) -> Partial | TensorStats:
         """Its partial result, or the tensor's statistics when it is all of it."""
         found = fold(self.values, self.layout, self.start, self.stop, kernels)
-        whole = self.start == 0 and self.last
-        return found.finished(self.values.described) if whole else found
+        return found.finished(self.values.described) if self.whole else found
+
+
+@dataclass(frozen=True, slots=True)
+class _UnderWay:
+    span: _Span
+    future: Future[Partial | TensorStats]
+    in_thread: bool
 
 
 def describe(
@@ -69,8 +85,7 @@ def describe(
     done = 0
     under_way: dict[str, Partial] = {}
     finished: dict[str, TensorStats] = {}
-    threads = workers or (_processors() if total > WORTH_THREADS else 1)
-    for span, found in _in_order(spans, kernels, threads):
+    for span, found in _in_order(spans, kernels, workers or _processors()):
         if isinstance(found, Partial):
             before = under_way.pop(span.name, None)
             found = found if before is None else before.merged(found)
@@ -97,36 +112,42 @@ def _spans(sources: Mapping[str, Values]) -> Iterator[_Span]:
 def _in_order(
     spans: list[_Span], kernels: ModuleType, workers: int
 ) -> Iterator[tuple[_Span, Partial | TensorStats]]:
-    """Each span with its result, in order, while threads are a few spans ahead."""
-    with _Holding() as holding:
-        if len(spans) < 2 or workers < 2:
+    """Each span with its result, in order; threads are a few of the large ones ahead."""
+    large = sum(span.is_worth_a_thread(kernels) for span in spans)
+    ahead: deque[_UnderWay] = deque()
+    in_threads = 0
+    with _Holding() as holding, ThreadPoolExecutor(workers, thread_name_prefix="modelglass") as pool:
+        try:
             for span in spans:
                 holding.begin(span)
-                found = span.fold(kernels)
-                holding.end(span)
-                yield span, found
-            return
-        ahead: deque[tuple[_Span, Future[Partial | TensorStats]]] = deque()
-        with ThreadPoolExecutor(workers, thread_name_prefix="modelglass") as pool:
-            try:
-                for span in spans:
-                    holding.begin(span)
-                    ahead.append((span, pool.submit(span.fold, kernels)))
-                    if len(ahead) > 2 * workers:
-                        yield _next(ahead, holding)
-                while ahead:
+                if min(large, workers) > 1 and span.is_worth_a_thread(kernels):
+                    ahead.append(_UnderWay(span, pool.submit(span.fold, kernels), in_thread=True))
+                    in_threads += 1
+                else:
+                    ahead.append(_UnderWay(span, _folded(span, kernels, holding), in_thread=False))
+                while ahead and (in_threads > 2 * workers or ahead[0].future.done()):
+                    in_threads -= ahead[0].in_thread
                     yield _next(ahead, holding)
-            finally:
-                pool.shutdown(wait=True, cancel_futures=True)
+            while ahead:
+                yield _next(ahead, holding)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _next(
-    ahead: deque[tuple[_Span, Future[Partial | TensorStats]]], holding: _Holding
-) -> tuple[_Span, Partial | TensorStats]:
-    span, future = ahead.popleft()
-    found = future.result()
-    holding.end(span)
-    return span, found
+def _folded(span: _Span, kernels: ModuleType, holding: _Holding) -> Future[Partial | TensorStats]:
+    """What the thread that asks has folded itself. Results before it may take a while; this is let go now."""
+    future: Future[Partial | TensorStats] = Future()
+    future.set_result(span.fold(kernels))
+    if span.whole:
+        holding.end(span)
+    return future
+
+
+def _next(ahead: deque[_UnderWay], holding: _Holding) -> tuple[_Span, Partial | TensorStats]:
+    first = ahead.popleft()
+    found = first.future.result()
+    holding.end(first.span)
+    return first.span, found
 
 
 class _Holding:
