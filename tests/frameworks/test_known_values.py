@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 import modelglass as mg
+from modelglass.frameworks.torch import known
 from models import SMALL, Apply, ids, transformers_model
 
 
@@ -79,6 +81,40 @@ def test_what_is_filled_lies_in_memory_as_it_really_does(view: Any) -> None:
     inputs = (torch.randn(2, 3, 4, 5),)
     model = Apply(lambda self, x: view(x) + 1)
     assert ran(model, inputs, "fake") == ran(model, inputs, "real")
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_what_an_optimizer_keeps_takes_no_memory(optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tensors begin as zeros, which is known; nobody looks, so hardly any come into being."""
+    alive: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
+    most = 0
+    real = known._full_of
+
+    def seen(number: Any, fake: torch.Tensor) -> torch.Tensor:
+        nonlocal most
+        made = real(number, fake)
+        alive.add(made)
+        most = max(most, sum(each.nbytes for each in alive))
+        return made
+
+    monkeypatch.setattr(known, "_full_of", seen)
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(20)))
+    report = mg.inspect(model, torch.ones(2, 64), train=True, optimizer=optimizer)
+    assert report.run.mode == "fake"
+    assert most <= 64 * 64 * 4
+
+
+def test_what_is_filled_can_be_written_to_and_asked() -> None:
+    def run(self: Any, x: torch.Tensor) -> torch.Tensor:
+        flags = torch.zeros(4)
+        flags[1:3] = 1
+        told = float(flags.mul_(2).sum()), float(torch.full((2,), 3).sum())
+        return self.layer(x) if told == (4, 6) else x
+
+    model = Apply(run, layer=nn.Linear(4, 4))
+    inputs = (torch.randn(2, 4),)
+    assert ran(model, inputs, "fake") == ran(model, inputs, "real")
+    assert mg.inspect(model, inputs).cost.macs == 2 * 4 * 4  # type: ignore[union-attr]
 
 
 def test_what_is_written_over_is_no_longer_known() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -25,6 +26,9 @@ LARGEST_REAL = 2**22  # bytes
 _UNFILLED = frozenset({torch.ops.aten.empty.memory_format, torch.ops.aten.new_empty.default})
 # Kernels that look at nothing but the shape of what they are given, and which number they fill it with.
 _FILLED: Mapping[Any, Any] = {
+    torch.ops.aten.zeros.default: lambda args: 0,
+    torch.ops.aten.ones.default: lambda args: 1,
+    torch.ops.aten.full.default: lambda args: args[1],
     torch.ops.aten.new_zeros.default: lambda args: 0,
     torch.ops.aten.new_ones.default: lambda args: 1,
     torch.ops.aten.new_full.default: lambda args: args[2],
@@ -34,6 +38,16 @@ _FILLED: Mapping[Any, Any] = {
 }
 _KEY = "_modelglass_values"
 NOTHING = object()  # no answer, where None could be one
+
+
+@dataclass(frozen=True, slots=True)
+class _Everywhere:
+    """One number in all places of a tensor, which takes no memory until somebody looks at it.
+
+    An optimizer makes two such tensors for each weight, and nobody ever does.
+    """
+
+    number: Any
 
 
 def is_knowable(tensor: torch.Tensor) -> bool:
@@ -47,20 +61,33 @@ def _is_followed(tensor: torch.Tensor) -> bool:
     return small or is_knowable(tensor)
 
 
-def tell(tensor: torch.Tensor, values: torch.Tensor) -> None:
+def tell(tensor: torch.Tensor, values: torch.Tensor | _Everywhere) -> None:
     """Say what the values of a fake tensor are."""
     tensor.__dict__[_KEY] = values
 
 
+def is_known(tensor: torch.Tensor) -> bool:
+    """Whether there is an answer to what the values of a tensor are."""
+    if isinstance(tensor, FakeTensor) or _KEY in tensor.__dict__:
+        return _KEY in tensor.__dict__
+    is_number = tensor.dtype in _REAL and tensor.dim() == 0  # as Python's own become when they meet tensors
+    return (
+        tensor.device.type == "cpu" and tensor.layout is torch.strided and (is_number or is_knowable(tensor))
+    )
+
+
 def value_of(tensor: torch.Tensor) -> torch.Tensor | None:
     """The values of a tensor, or None when they are not known."""
-    known = tensor.__dict__.get(_KEY)
-    if known is not None or isinstance(tensor, FakeTensor):
-        return known
-    if tensor.device.type != "cpu" or tensor.layout is not torch.strided or not is_knowable(tensor):
+    if not is_known(tensor):
         return None
-    with unobserved():
-        return tensor.clone()  # somebody else's: what the run writes goes elsewhere
+    known = tensor.__dict__.get(_KEY)
+    if known is None:
+        with unobserved():
+            return tensor.clone()  # somebody else's: what the run writes goes elsewhere
+    if isinstance(known, _Everywhere):
+        known = _full_of(known.number, tensor)
+        tell(tensor, known)
+    return known
 
 
 class Known:
@@ -86,20 +113,19 @@ class Known:
             return
         if func in _UNFILLED and results[0].device.type == "cpu" and is_knowable(results[0]):
             # Sizes and positions are often written one by one into a tensor that holds nothing yet.
-            tell(results[0], _full_of(0, results[0]))
+            tell(results[0], _Everywhere(0))
             return
         if func in _FILLED and results[0].device.type == "cpu":
-            tell(results[0], _full_of(_FILLED[func](args), results[0]))
+            tell(results[0], _Everywhere(_FILLED[func](args)))
             return
-        storages = {id(tensor): self._value(tensor) for tensor in tensors_among((*args, *kwargs.values()))}
         drawn = func is torch.ops.aten.rand.default and results[0].numel() == 1  # luck decides in any run
         determined = drawn or _is_determined(func)
-        if None in storages.values() or not determined or results[0].device.type != "cpu":
+        if not determined or results[0].device.type != "cpu" or not self._knows_all(args, kwargs):
             if func._schema.is_mutable:
                 self._changed.add(memory_of(results[0]))
+                results[0].__dict__.pop(_KEY, None)  # what nobody can ask for any more takes no memory
             return
-        with unobserved():
-            real = func(*_real(args, storages), **_real(dict(kwargs), storages))
+        real = _computed(func, args, kwargs)
         for fake, values in zip(results, real if isinstance(real, (list, tuple)) else (real,), strict=True):
             tell(fake, values)
 
@@ -113,11 +139,9 @@ class Known:
 
     def computed(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What a kernel gives for real, when all that it is given is known; else `NOTHING`."""
-        storages = {id(tensor): self._value(tensor) for tensor in tensors_among((*args, *kwargs.values()))}
-        if None in storages.values() or not _is_determined(func):
+        if not _is_determined(func) or not self._knows_all(args, kwargs):
             return NOTHING
-        with unobserved():
-            return func(*_real(args, storages), **_real(dict(kwargs), storages))
+        return _computed(func, args, kwargs)
 
     def places(self, mask: torch.Tensor) -> tuple[torch.Tensor, ...] | None:
         """Where a mask is set, as indices for each of its dimensions; None when that is not known."""
@@ -127,9 +151,14 @@ class Known:
         with unobserved():
             return values.nonzero(as_tuple=True)
 
+    def _knows(self, tensor: torch.Tensor) -> bool:
+        return is_known(tensor) and memory_of(tensor) not in self._changed
+
+    def _knows_all(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        return all(map(self._knows, tensors_among((*args, *kwargs.values()))))
+
     def _value(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        values = value_of(tensor)
-        return None if values is None or memory_of(tensor) in self._changed else values
+        return value_of(tensor) if self._knows(tensor) else None
 
 
 @contextmanager
@@ -147,7 +176,7 @@ def _shown_to_transformers() -> Iterator[None]:
     if home is None or original is None:
         yield
         return
-    home.is_fake_tensor = lambda x: original(x) and value_of(x) is None  # type: ignore[attr-defined]
+    home.is_fake_tensor = lambda x: original(x) and not is_known(x)  # type: ignore[attr-defined]
     try:
         yield
     finally:
@@ -180,6 +209,13 @@ def _full_of(number: Any, fake: torch.Tensor) -> torch.Tensor:
     """Memory laid out as that of a fake tensor: what can be viewed of the one can be viewed of the other."""
     with unobserved():
         return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device="cpu").fill_(number)
+
+
+def _computed(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """What a kernel gives for real, of arguments that are all known."""
+    known = {id(tensor): value_of(tensor) for tensor in tensors_among((*args, *kwargs.values()))}
+    with unobserved():
+        return func(*_real(args, known), **_real(dict(kwargs), known))
 
 
 def _real(value: Any, known: Mapping[int, Any]) -> Any:
