@@ -14,6 +14,7 @@ from modelglass.api.inspecting import completed, inspect
 from modelglass.api.making import Recipe, Subject, with_model
 from modelglass.api.serving import ENGINES, check_there, is_served
 from modelglass.api.showing import load
+from modelglass.collector import without_gc
 from modelglass.errors import ForwardError, InputsError, UnknownTargetError, UsageError
 from modelglass.report import Report
 
@@ -71,16 +72,17 @@ def compare_structure(
         one, unsaved_a = _side(_Asked(a, given_a, framework_a, serving), progress)
     with _called("b", shared=inputs_b is None and inputs is not None):
         other, unsaved_b = _side(_Asked(b, given_b, framework_b, serving), progress)
-    return compare(
-        one.model,
-        other.model,
-        unsaved_a=unsaved_a,
-        unsaved_b=unsaved_b,
-        checkpoint_a=one.checkpoint,
-        checkpoint_b=other.checkpoint,
-        engine_a=one.engine,
-        engine_b=other.engine,
-    )
+    with without_gc():
+        return compare(
+            one.model,
+            other.model,
+            unsaved_a=unsaved_a,
+            unsaved_b=unsaved_b,
+            checkpoint_a=one.checkpoint,
+            checkpoint_b=other.checkpoint,
+            engine_a=one.engine,
+            engine_b=other.engine,
+        )
 
 
 class _Asked(NamedTuple):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modelglass import targets
+from modelglass.collector import without_gc
 from modelglass.errors import CannotReproduceError, UnknownTargetError
 from modelglass.files import make_folder, remove_marked, write_together
 from modelglass.renderers._escape import printable
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 MADE_BY = "Made by modelglass"  # in every file that may be replaced without asking
 
 
+@without_gc()
 def unique(report: Report) -> Unique:
     """The distinct modules and operators of a model, each with the places where it is.
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from modelglass.api.inspecting import check_completed
+from modelglass.collector import without_gc
 from modelglass.errors import UsageError
 from modelglass.report import Report
 
@@ -27,6 +28,7 @@ _ABOUT_NUMBERS = frozenset(
 )
 
 
+@without_gc()
 def flow(report: Report, *, depth: int | None = None) -> Flow:
     """The dataflow between modules, and operators where no module did the work, found in the run.
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from modelglass.api.flowing import flow
 from modelglass.api.inspecting import inspect
 from modelglass.api.making import needing
+from modelglass.collector import without_gc
 from modelglass.errors import ReportFormatError, UsageError
 from modelglass.files import write_whole
 from modelglass.report import Report
@@ -27,9 +28,13 @@ Loaded = TypeVar("Loaded")
 
 def _deferred(module: str, name: str) -> Callable[..., str]:
     """A renderer that is imported when it is first called: a listing of a file must start at once."""
-    return lambda *args, **options: getattr(import_module(f"modelglass.renderers.{module}"), name)(
-        *args, **options
-    )
+
+    @without_gc()
+    def render(*args: Any, **options: Any) -> str:
+        renderer: Callable[..., str] = getattr(import_module(f"modelglass.renderers.{module}"), name)
+        return renderer(*args, **options)
+
+    return render
 
 
 RENDERERS = {name: _deferred(name, "render") for name in ("text", "json", "markdown")}
@@ -166,7 +171,9 @@ def save(report: Report | Comparison, path: str | os.PathLike[str]) -> None:
 
     if not isinstance(report, (Report, Comparison)):
         raise _not_saved(report)
-    write_whole(Path(path), dumps(report))
+    with without_gc():
+        text = dumps(report)
+    write_whole(Path(path), text)
 
 
 def _not_saved(result: Any) -> UsageError:
@@ -193,7 +200,8 @@ def load(path: str | os.PathLike[str], kind: type[Any] | None = None) -> Any:
         ) from cause
     from modelglass.report.codec import loads
 
-    found = loads(content)
+    with without_gc():
+        found = loads(content)
     if kind is not None and not isinstance(found, kind):
         raise ReportFormatError(
             f"{os.fspath(path)!r} holds a {type(found).__name__}, not a {kind.__name__}",
