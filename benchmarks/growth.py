@@ -4,13 +4,13 @@
     python benchmarks/growth.py --quick         # tiny sizes, on the screen
     python benchmarks/growth.py ops branches    # these alone
 
-Each size has a process of its own. Time is that of the processor, which other work on the machine changes
+Each size has processes of its own, which do everything once, as a user does: torch remembers what it has
+seen, and a second call is faster. Time is that of the processor, which other work on the machine changes
 least.
 """
 
 from __future__ import annotations
 
-import gc
 import math
 import os
 import statistics
@@ -25,8 +25,7 @@ from growing import DRAWN, SUBJECTS, Call
 from line_plots import Line, panels
 from side_by_side import forget_peak, in_own_process, peak_mib
 
-ROUNDS, QUICK_ROUNDS = 3, 1
-SLOW_SECONDS = 10.0  # what takes so long is not repeated
+PROCESSES, QUICK_PROCESSES = 2, 1  # of each size
 WORST = 1.15  # an exponent above it is more than linear
 DECADE = 10
 LEAST_POINTS = 3
@@ -44,6 +43,7 @@ EXPLAINED = {
 }
 
 Section = dict[str, Any]
+Point = dict[str, float]
 
 
 # Measuring
@@ -57,11 +57,12 @@ def growth(*, quick: bool = False, only: Iterable[str] = ()) -> dict[str, Any]:
 
 def _section(name: str, quick: bool) -> Section:
     subject = SUBJECTS[name]
-    lines: dict[str, list[dict[str, float]]] = {}
+    lines: dict[str, list[Point]] = {}
     for size in subject.quick if quick else subject.sizes:
         print(f"growth: {size:,} {subject.unit} ({name})", file=sys.stderr, flush=True)
-        for what, point in in_own_process(points, name, size, QUICK_ROUNDS if quick else ROUNDS).items():
-            lines.setdefault(what, []).append({"size": size, **point})
+        rounds = [in_own_process(points, name, size) for _ in range(QUICK_PROCESSES if quick else PROCESSES)]
+        for what in rounds[0]:
+            lines.setdefault(what, []).append({"size": size, **_least([each[what] for each in rounds])})
     return {
         "name": name,
         "title": subject.title,
@@ -71,38 +72,32 @@ def _section(name: str, quick: bool) -> Section:
     }
 
 
-def points(name: str, size: int, rounds: int) -> dict[str, dict[str, float]]:
-    """Seconds and added memory of everything done with a subject of one size, in this process."""
+def points(name: str, size: int) -> dict[str, Point]:
+    """Seconds and added memory of everything done with a subject of one size, once, in this process."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     subject = SUBJECTS[name]
     with TemporaryDirectory() as folder:
         for _, call in subject.calls(subject.quick[0], Path(folder)):
             call()  # what is imported and compiled once does not count
-        return {what: _point(call, rounds) for what, call in subject.calls(size, Path(folder))}
+        return {what: _point(call) for what, call in subject.calls(size, Path(folder))}
 
 
-def _point(call: Call, rounds: int) -> dict[str, float]:
-    before = forget_peak()
-    seconds = [_seconds(call)]
-    added = max(0.0, peak_mib() - before)
-    while len(seconds) < rounds and seconds[0] < SLOW_SECONDS:
-        seconds.append(_seconds(call))
-    return {"seconds": round(min(seconds), 6), "added_mib": round(added, 1)}
-
-
-def _seconds(call: Call) -> float:
-    gc.collect()
-    began = time.process_time()
+def _point(call: Call) -> Point:
+    before, began = forget_peak(), time.process_time()
     result = call()
-    seconds = time.process_time() - began
+    seconds, added = time.process_time() - began, peak_mib() - before
     del result  # its end does not count
-    return seconds
+    return {"seconds": round(seconds, 6), "added_mib": round(max(0.0, added), 1)}
+
+
+def _least(rounds: list[Point]) -> Point:
+    return {figure: min(each[figure] for each in rounds) for figure in rounds[0]}
 
 
 # Results
 
 
-def exponent(points: list[dict[str, float]], figure: str, least: float) -> float | None:
+def exponent(points: list[Point], figure: str, least: float) -> float | None:
     """By which power a figure grows over the last decade of sizes; None where too little is known to tell."""
     largest = points[-1]["size"]
     known = [each for each in points if each[figure] >= least and each["size"] * DECADE >= largest]
@@ -120,8 +115,8 @@ def growth_page(results: dict[str, Any]) -> Iterator[str]:
     yield "How time and memory grow with the size of what is looked at. The exponent is the slope of a"
     yield "straight line through the measured points of the last decade, both axes logarithmic: 1 is linear,"
     yield f"0 is constant. More than {WORST} is more than linear, and stands out. Seconds are those of the"
-    yield "processor, the least of three times; memory is by how much the process's peak grew. Dotted lines"
-    yield "in the pictures are linear."
+    yield "processor in a first call, memory is by how much the process's peak grew, the least of"
+    yield f"{PROCESSES} processes each. Dotted lines in the pictures are linear."
     for section in results["sections"]:
         yield ""
         yield from _section_page(section)
