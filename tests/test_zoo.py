@@ -24,6 +24,7 @@ SAMPLE = [
     *("base:wav2vec2", "base:whisper", "causal:bloom", "causal:codegen", "causal:falcon", "causal:gemma2"),
     *("causal:gpt2", "causal:gpt_oss", "causal:gpt_neo", "causal:llama", "causal:mamba", "causal:mixtral"),
     *("causal:opt", "causal:olmoe", "causal:xglm", "causal:rwkv", "causal:starcoder2"),
+    *("other:depth_anything", "other:speech-encoder-decoder", "other:superpoint", "other:upernet"),
 ]
 
 

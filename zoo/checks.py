@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import time
 from copy import deepcopy
 from pathlib import Path
@@ -63,7 +61,7 @@ def _inspected(model: Any, row: Row) -> tuple[mg.Inputs | None, mg.Report]:
         inputs = automatic_inputs(model)
         row["inputs_seconds"] = round(time.perf_counter() - began, 3)
         given = fingerprint(nn.Identity(), inputs)["others"]
-        level, began = _level_without_leftovers(), time.perf_counter()
+        level, began = forget_peak(), time.perf_counter()
         report = mg.inspect(model, inputs)
         row["seconds"] = round(time.perf_counter() - began, 3)
         row["mib"] = round(peak_mib() - level, 1)
@@ -72,13 +70,6 @@ def _inspected(model: Any, row: Row) -> tuple[mg.Inputs | None, mg.Report]:
     if changed:
         row["wrong"]["trace"] = f"changed: {', '.join(changed)}"
     return inputs, report
-
-
-def _level_without_leftovers() -> float:
-    """The memory that the process has now; what others before have freed is given back first."""
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-    return forget_peak()
 
 
 def _check_config(model: Any, row: Row) -> None:

@@ -21,6 +21,8 @@ EXPLAINED: dict[tuple[str, str], str] = {
     ("base:sam2_video", "ran"): _SESSION,
     ("base:sam3_tracker_video", "ran"): _SESSION,
     ("base:sam3_video", "ran"): _SESSION,
+    ("other:qwen2_5_omni", "ran"): _NO_FORWARD,
+    ("other:qwen3_omni_moe", "ran"): _NO_FORWARD,
 }
 
 _DIFFERENCE = (

@@ -50,4 +50,4 @@ FREE = frozenset(
     f"aten.{name}"
     for names in (_MADE, _MOVED, _ONE_BY_ONE, _SUMMED_OR_NORMED, _OTHER, _ASKED)
     for name in names.split()
-)
+) | {"prim.device"}

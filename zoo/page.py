@@ -19,7 +19,12 @@ from zoo.results import versions
 
 Row = Mapping[str, Any]
 Summary = dict[str, Any]
-LIBRARIES = {"timm": "timm", "base": "transformers, base", "causal": "transformers, causal"}
+LIBRARIES = {
+    "timm": "timm",
+    "base": "transformers, base",
+    "causal": "transformers, causal",
+    "other": "transformers, other",
+}
 
 
 def write_page(rows: Sequence[Row], output: Path | None, *, partly: bool) -> int:
@@ -139,10 +144,10 @@ def page(found: Summary) -> str:
     lines = [
         "# The zoo",
         "",
-        "`make zoo` inspects every architecture that timm lists, and every type that `AutoModel` or",
-        f"`AutoModelForCausalLM` of transformers lists: {found['listed']:,} names, of which {total:,} can be",
-        "built. Each gets automatic inputs, and what modelglass says of it is checked against an",
-        "independent truth.",
+        "`make zoo` inspects every architecture that timm lists, and every type of model that transformers",
+        "lists: as `AutoModel` and as `AutoModelForCausalLM` build it, and where neither does, as another of",
+        f"its auto classes would. These are {found['listed']:,} names, of which {total:,} can be built. Each",
+        "gets automatic inputs, and what modelglass says of it is checked against an independent truth.",
         f"Printed with {with_versions}, {found['machine']}.",
         "",
         *_table(found),

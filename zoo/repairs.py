@@ -50,7 +50,7 @@ _PP_OCRV6_SMALL_BLOCKS = [
 ]
 
 _SIDES = {"long": 7, "mid": 5, "short": 3}
-_PP_OCRV6_CONVOLUTIONS = {
+_PP_OCR_CONVOLUTIONS = {
     "reduce_channel": [1, 1, 0],
     "return_channel": [1, 1, 0],
     **{f"vertical_long_to_small_conv_{ratio}ratio": [[k, 1], 1, [k // 2, 0]] for ratio, k in _SIDES.items()},
@@ -223,6 +223,12 @@ REPAIRS: dict[str, dict[str, Any]] = {
             },
         },
     },
+    "pp_doclayout_v2": {"class_thresholds": [0.5, 0.5], "class_order": [0, 1]},
+    "pp_ocrv5_server_det": {
+        "intraclass_block_config": _PP_OCR_CONVOLUTIONS,
+        "scale_factor_list": [1, 2, 4, 8],
+        "kernel_list": [3, 2, 2],
+    },
     "pp_ocrv6_medium_det": {
         "backbone_config": {
             "model_type": "pp_lcnet_v4",
@@ -230,7 +236,7 @@ REPAIRS: dict[str, dict[str, Any]] = {
             "block_configs": _PP_OCRV6_BLOCKS,
             "out_features": [f"stage{number}" for number in range(1, 5)],
         },
-        "intraclass_block_config": _PP_OCRV6_CONVOLUTIONS,
+        "intraclass_block_config": _PP_OCR_CONVOLUTIONS,
         "scale_factor_list": [1, 2, 4, 8],
     },
     "pp_ocrv6_small_det": {
@@ -240,6 +246,12 @@ REPAIRS: dict[str, dict[str, Any]] = {
             "out_features": [f"stage{number}" for number in range(1, 5)],
         },
         "layer_list_out_channels": [96, 96, 192, 384],
+    },
+    "qwen3_omni_moe": {
+        "talker_config": {
+            "spatial_merge_size": 2,
+            "text_config": {"shared_expert_intermediate_size": 768},
+        }
     },
     "qwen3_omni_moe_thinker": {
         "text_config": {"vocab_size": 152064, "num_attention_heads": 32, "head_dim": 128},
@@ -278,6 +290,11 @@ REPAIRS: dict[str, dict[str, Any]] = {
             "model_type": "uvdoc_backbone",
             "out_features": [f"stage{number}" for number in range(1, 7)],
         }
+    },
+    "vitmatte": {  # the default is as wide as another backbone, and adds a list to a tuple
+        "hidden_size": 768,
+        "convstream_hidden_sizes": [48, 96, 192],
+        "fusion_hidden_sizes": [256, 128, 64, 32],
     },
 }
 

@@ -39,6 +39,13 @@ def encoded(facts: Facts) -> torch.Tensor:
     return floats((BATCH, LENGTH, wide or 1), facts.dtype)
 
 
+def inputs_of_encoder(facts: Facts) -> torch.Tensor:
+    """Sound, where that is what the encoder of a pair takes; else what comes embedded."""
+    name = str(getattr(getattr(facts.native, "encoder", None), "main_input_name", ""))
+    made: torch.Tensor = audio.MAKERS.get(name, embeddings)(facts)
+    return made
+
+
 def contexts(facts: Facts) -> torch.Tensor:
     """What some layers of a larger model gave, one beside the other."""
     layers = facts.value("target_layer_ids")
@@ -128,7 +135,7 @@ MAKERS: dict[str, Any] = {
     "tasks_attention_mask": text.attention_mask,
     "query_embeds": embeddings,
     "encoder_hidden_states": encoded,
-    "inputs": embeddings,
+    "inputs": inputs_of_encoder,
     "hidden_states": unembedded,
     "flattened_patches": described_patches,
     "past_values": series,
