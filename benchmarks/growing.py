@@ -18,6 +18,7 @@ MIB = 2**20
 WIDTH = 64
 INSPECT = "`mg.inspect`"
 TRAIN = "`mg.inspect`, a training step"
+FLOW = "`mg.flow`"
 DRAWN = "every module drawn as SVG"
 COMPARED = "`mg.compare_structure` with itself"
 JSON = "the report as JSON"
@@ -165,7 +166,7 @@ def _of_model(model: Any, inputs: Any) -> Calls:
     yield INSPECT, partial(keep, "report", partial(mg.inspect, model, inputs))
     yield TRAIN, partial(keep, "trained", train)
     yield "its memory as text", lambda: mg.render(made["trained"], "memory")
-    yield "`mg.flow`", lambda: keep("flow", partial(mg.flow, made["report"]))
+    yield FLOW, lambda: keep("flow", partial(mg.flow, made["report"]))
     yield DRAWN, lambda: mg.render(made["report"], "svg", depth=8)
     yield "`mg.unique`", lambda: keep("unique", partial(mg.unique, made["report"]))
     yield "`mg.unique` as text", lambda: UNIQUE_RENDERERS["text"](made["report"], made["unique"])

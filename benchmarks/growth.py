@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from growing import DRAWN, SUBJECTS, Call
+from growing import DRAWN, FLOW, LISTED, SUBJECTS, Call
 from line_plots import Line, panels
 from side_by_side import forget_peak, in_own_process, peak_mib
 
@@ -32,15 +32,26 @@ LEAST_POINTS = 3
 LEAST_SECONDS, LEAST_MIB = 0.02, 8.0  # below, the clock and the allocator say more than the work
 PICTURES = Path("pictures")
 
-# Why a line grows faster than its subject, where it does.
-EXPLAINED = {
-    (
-        "skips",
-        DRAWN,
-    ): "Drawn as SVG, every skip connection is a line beside all layers that it passes, and each "
-    "layer makes room for it: as many places as levels times layers. Real networks of this kind have four to "
-    "six levels. As text, Mermaid and DOT nothing has to be placed.",
+# Why a line grows faster than its subject, where it does: because there is more to do,
+MORE_WORK = {
+    ("skips", DRAWN): "Drawn as SVG, every skip connection is a line beside all layers that it passes, and "
+    "each layer makes room for it: as many places as levels times layers. Real networks of this kind have "
+    "four to six levels. As text, Mermaid and DOT nothing has to be placed.",
 }
+# or because the same takes longer. Tests count what is to be done.
+SAME_WORK = {
+    (name, what): f"The work is in proportion: {what} calls as many functions for each "
+    f"of the {SUBJECTS[name].unit} however many there are, and a test counts them. Each takes longer, most "
+    "likely because what they look at no longer fits into the processor's caches."
+    for name, what in (("ops", FLOW), ("ops", DRAWN), ("branches", DRAWN), ("tensors", LISTED))
+}
+# or because of how memory is counted.
+ROOM_AT_HAND = {
+    ("tensors", "`mg.inspect`, safetensors"): "A small file finds room that the process has already, which "
+    "does not count as added. Beyond that each tensor takes about as much as the one before, until a table "
+    "is full and grows to twice its size.",
+}
+EXPLAINED = MORE_WORK | SAME_WORK | ROOM_AT_HAND
 
 Section = dict[str, Any]
 Point = dict[str, float]
