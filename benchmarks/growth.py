@@ -40,9 +40,9 @@ MORE_WORK = {
 }
 # or because the same takes longer. Tests count what is to be done.
 SAME_WORK = {
-    (name, what): f"The work is in proportion: {what} calls as many functions for each "
-    f"of the {SUBJECTS[name].unit} however many there are, and a test counts them. Each takes longer, most "
-    "likely because what they look at no longer fits into the processor's caches."
+    (name, what): f"For {what}, as many functions are called for each of the {SUBJECTS[name].unit}, however "
+    "many there are, and a test counts them: the work is in proportion. Each call takes longer, most likely "
+    "because what it looks at no longer fits into the processor's caches."
     for name, what in (("ops", FLOW), ("ops", DRAWN), ("branches", DRAWN), ("tensors", LISTED))
 }
 # or because of how memory is counted.
