@@ -44,7 +44,7 @@ NOTHING = object()  # no answer, where None could be one
 class _Everywhere:
     """One number in all places of a tensor, which takes no memory until somebody looks at it.
 
-    An optimizer makes two such tensors for each weight, and nobody ever does.
+    An optimizer makes two such tensors for each weight, and no model asks what is in them.
     """
 
     number: Any
