@@ -8,7 +8,9 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 SOURCE = Path(__file__).parents[1] / "src" / "modelglass"
 
@@ -104,8 +106,8 @@ def test_only_the_command_line_and_show_print(path: Path) -> None:
     assert room in ("cli", "api") or not streams
 
 
-def fresh(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+def fresh(code: str, *args: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
@@ -113,6 +115,19 @@ def test_importing_loads_no_framework_and_no_numpy() -> None:
     code = "import sys, modelglass; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     loaded = set(fresh(code).split())
     assert loaded.isdisjoint({"torch", "numpy", "mlx", "vllm", "matplotlib", "transformers", "click", "rich"})
+
+
+def test_listing_a_file_loads_nothing_that_is_about_runs(tmp_path: Path) -> None:
+    path = tmp_path / "small.safetensors"
+    save_file({"layer.weight": np.zeros((4, 4), np.float32)}, path)
+    code = (
+        "import sys, modelglass as mg; mg.render(mg.inspect(sys.argv[1]), 'text'); "
+        "print(*(name.removeprefix('modelglass.') for name in sys.modules))"
+    )
+    loaded = set(fresh(code, str(path)).split())
+    assert "renderers.text" in loaded
+    assert loaded.isdisjoint({"analyses.formulas", "api.comparing", "api.distinct", "api.fitting"})
+    assert loaded.isdisjoint({f"report.{noun}" for noun in ("comparison", "fit", "flow", "memory")})
 
 
 def test_every_public_name_is_there() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from modelglass.analyses.formulas import has_formula
 from modelglass.report import Note
 
 if TYPE_CHECKING:
@@ -28,6 +27,8 @@ def remarks(counts: Counts, cost: Cost | None) -> Iterator[Note]:
 
 def _unknown(ops: Mapping[str, int]) -> str:
     """Why operators have no cost: nobody wrote a formula, or its sizes are not known."""
+    from modelglass.analyses.formulas import has_formula  # a file has no operators, and is listed without
+
     sizeless = {name: times for name, times in ops.items() if has_formula(name.replace("::", "."))}
     strange = {name: times for name, times in ops.items() if name not in sizeless}
     reasons = []

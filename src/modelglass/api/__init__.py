@@ -6,9 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from modelglass.api.building import AUTOMATIC, is_built
-from modelglass.api.comparing import compare_structure
-from modelglass.api.distinct import reproduce, unique
-from modelglass.api.fitting import fit
 from modelglass.api.flowing import flow
 from modelglass.api.inspecting import completed, contained, held, inspect, inspect_calls, scan, seeded
 from modelglass.api.showing import (
@@ -35,6 +32,9 @@ from modelglass.renderers._escape import printable
 from modelglass.renderers.columns import COLUMNS, known_columns
 
 if TYPE_CHECKING:
+    from modelglass.api.comparing import compare_structure
+    from modelglass.api.distinct import reproduce, unique
+    from modelglass.api.fitting import fit
     from modelglass.checkpoints import limits_of as checked_limits
     from modelglass.frameworks.request import TensorSpec
     from modelglass.renderers.unique import COLUMNS as UNIQUE_COLUMNS
@@ -94,7 +94,11 @@ __all__ = [
     "unique",
 ]
 
-_HOMES = {  # further names of other rooms, imported when they are asked for
+_HOMES = {  # what a listing of a file does without, imported when it is asked for
+    "compare_structure": ("api.comparing", "compare_structure"),
+    "fit": ("api.fitting", "fit"),
+    "reproduce": ("api.distinct", "reproduce"),
+    "unique": ("api.distinct", "unique"),
     "FINDINGS": ("report", "FINDINGS"),
     "checked_limits": ("checkpoints", "limits_of"),
     "STATS_COLUMNS": ("renderers.weights", "COLUMNS"),

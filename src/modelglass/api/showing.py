@@ -103,10 +103,10 @@ def _drawn(renderer: Callable[..., str], report: Report, *, depth: int | None = 
 
 
 def _renderers_of(result: Any) -> Mapping[str, Callable[..., str]]:
+    if isinstance(result, Report):
+        return RENDERERS  # a listing of a file does without the nouns that it has no use for
     from modelglass.report import Comparison, Fit, Flow, Scan
 
-    if isinstance(result, Report):
-        return RENDERERS
     if isinstance(result, Comparison):
         return COMPARISON_RENDERERS
     if isinstance(result, Flow):
