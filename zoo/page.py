@@ -140,17 +140,13 @@ def _spread(values: Sequence[float]) -> list[float]:
 
 def page(found: Summary) -> str:
     total = sum(found["architectures"].values())
-    others = (
-        " Where neither lists a type, another of its auto classes does."
-        if "other" in found["architectures"]
-        else ""
-    )
     with_versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
     lines = [
         "# The zoo",
         "",
         "`make zoo` inspects every architecture that timm lists, and every type that `AutoModel` or",
-        f"`AutoModelForCausalLM` of transformers lists.{others}",
+        "`AutoModelForCausalLM` of transformers lists.",
+        "Where neither lists a type, another of its auto classes does.",
         f"These are {found['listed']:,} names, of which {total:,} can be built. Each gets automatic inputs,",
         "and what modelglass says of it is checked against an independent truth.",
         f"Printed with {with_versions}, {found['machine']}.",
