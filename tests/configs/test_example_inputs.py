@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import pytest
@@ -11,10 +10,8 @@ import torch
 from fingerprint import fingerprint
 from modelglass.api import building
 from modelglass.api.building import automatic_inputs
+from small_models import PICTURE, ROBOT, SMALL, TEXT, built, called
 
-SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-TEXT = {**SMALL, "vocab_size": 120}
-PICTURE = {**SMALL, "image_size": 32, "patch_size": 8}
 QFORMER = {**TEXT, "encoder_hidden_size": 32, "cross_attention_frequency": 1}
 OPT = {
     "model_type": "opt",
@@ -114,16 +111,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, tuple[int, ...]]]] = {
     ),
     "several-cameras": (
         "pi0",
-        {
-            "vlm_config": {
-                "model_type": "paligemma",
-                "text_config": {"model_type": "gemma", **TEXT, "num_key_value_heads": 1, "head_dim": 8},
-                "vision_config": {"model_type": "siglip_vision_model", **PICTURE, "vision_use_head": False},
-                "projection_dim": 32,
-                "image_token_id": 110,
-            },
-            "dit_config": {"model_type": "gemma", **TEXT, "num_key_value_heads": 1, "head_dim": 8},
-        },
+        ROBOT,
         {
             "action_embeds": (2, 16, 32),
             **dict.fromkeys(("input_ids", "attention_mask"), (2, 16 + 2 * 16)),
@@ -178,24 +166,6 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, tuple[int, ...]]]] = {
         {"input_values": (2, 1, 19_200), "input_features": (2, 60, 20)},
     ),
 }
-
-
-def built(type: str, config: dict[str, Any], *, causal: bool = False) -> Any:
-    import transformers
-
-    auto = transformers.AutoModelForCausalLM if causal else transformers.AutoModel
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return auto.from_config(transformers.AutoConfig.for_model(type, **config)).eval()
-
-
-def called(model: Any) -> dict[str, Any]:
-    """The inputs that are made for a model, which was called with them."""
-    given = automatic_inputs(model)
-    assert given is not None
-    with torch.no_grad():
-        model(**given.kwargs)
-    return dict(given.kwargs)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))

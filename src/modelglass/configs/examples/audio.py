@@ -15,7 +15,8 @@ SAMPLES = 19_200  # of which every usual stride is a divisor
 _FRAMES = 400
 _BANDS = (
     *("num_mel_bins", "n_mels", "mel_bins", "num_mel", "input_feat_per_channel", "feature_size"),
-    *("feature_projection_input_dim", "input_feat_size", "input_dim", "num_features", "input_size"),
+    *("feature_projection_input_dim", "num_chroma", "input_feat_size", "input_dim", "num_features"),
+    "input_size",
 )
 _USUAL = (80, 128)
 

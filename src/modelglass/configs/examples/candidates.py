@@ -69,7 +69,10 @@ def _choices(there: list[Modality]) -> Iterator[list[Modality]]:
 
 def _plain(facts: Facts) -> Given:
     """The main input, text, and what must be there."""
-    names = [facts.main, *facts.required, "input_ids", *further.WANTED, "decoder_input_ids"]
+    # Words and pictures are given as such where they are something that a model takes as its inputs.
+    known = facts.takes("input_ids") or facts.takes("pixel_values")
+    main = [] if facts.main == "inputs" and known else [facts.main]
+    names = [*main, *facts.required, "input_ids", *further.wanted(facts), "decoder_input_ids"]
     if facts.takes("shared_kv_states"):
         names.append("inputs_embeds")
     if facts.takes("input_ids"):

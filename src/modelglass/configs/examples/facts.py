@@ -89,6 +89,11 @@ class Facts:
     def takes(self, *names: str) -> bool:
         return all(name in self.parameters for name in names)
 
+    @property
+    def is_robot(self) -> bool:
+        """Whether a model acts on what several cameras see."""
+        return self.takes("action_embeds") or self.takes("state", "actions")
+
     @cached_property
     def text(self) -> Any:
         """The part of the configuration that is about text."""

@@ -109,7 +109,16 @@ def latents(facts: Facts) -> torch.Tensor:
 
 
 def sounds_of_decoder(facts: Facts) -> torch.Tensor:
-    return floats((BATCH, DECODER_LENGTH, width(facts)), facts.dtype)
+    """Steps of sound that are as wide as the first layer of the decoder takes them."""
+    named = facts.native.named_modules()
+    layers = (each for name, each in named if "decoder" in name.split(".") and isinstance(each, nn.Linear))
+    first = next(layers, None)
+    return floats((BATCH, DECODER_LENGTH, first.in_features if first else width(facts)), facts.dtype)
+
+
+def languages(facts: Facts) -> torch.Tensor:
+    """One for each text; one for all where texts are choices."""
+    return zeros(1 if text.has_choices(facts) else BATCH)
 
 
 def tasks(facts: Facts) -> torch.Tensor:
@@ -141,6 +150,7 @@ MAKERS: dict[str, Any] = {
     "past_values": series,
     "past_time_features": known_of_series,
     "past_observed_mask": seen_of_series,
+    "state": lambda facts: floats((BATCH, facts.number("max_state_dim", default=1) or 1), facts.dtype),
     "states": _steps("state_dim"),
     "actions": _steps("act_dim"),
     "rewards": _steps("reward_dim"),
@@ -148,7 +158,7 @@ MAKERS: dict[str, Any] = {
     "timesteps": times,
     "qformer_input_ids": questions,
     "task_inputs": tasks,
-    "lang_ids": lambda facts: zeros(BATCH),
+    "lang_ids": languages,
     "noise_embeds": embeddings,
     "context_hidden_states": contexts,
     "latents": latents,
@@ -156,7 +166,10 @@ MAKERS: dict[str, Any] = {
     "past_values_padding": lambda facts: zeros(*series(facts).shape[:2]),
     "freq": lambda facts: zeros(BATCH, 1),
 }
-WANTED = (
-    *("actions", "rewards", "returns_to_go", "timesteps", "bbox", "lang_ids", "visual_feats", "visual_pos"),
-    *("decoder_input_values", "shared_kv_states"),
-)  # although a call could leave them out
+_EPISODE = ("actions", "rewards", "returns_to_go", "timesteps")  # of states; without, actions are to be found
+_WANTED = ("bbox", "lang_ids", "visual_feats", "visual_pos", "decoder_input_values", "shared_kv_states")
+
+
+def wanted(facts: Facts) -> tuple[str, ...]:
+    """What a model is given although a call could leave it out."""
+    return (*_EPISODE, *_WANTED) if facts.takes("states") else _WANTED

@@ -139,14 +139,14 @@ def forms(facts: Facts, modality: Modality) -> Iterator[dict[str, Any]]:
 
 def _is_needed(facts: Facts, name: str) -> bool:
     """Whether pictures and films are nothing without an argument; robots tell which cameras they have."""
-    return name.endswith(_NEEDED) or name in facts.required or facts.takes("action_embeds")
+    return name.endswith(_NEEDED) or name in facts.required or facts.is_robot
 
 
 def placed(facts: Facts, modality: Modality) -> tuple[dict[str, Any], int] | None:
     """The arguments of a modality and how many places they take in all; None where that cannot be found."""
     maker = _maker(facts.native, modality.method)
     if maker is None:
-        queries = facts.number("num_query_tokens")
+        queries = facts.number("num_query_tokens", "latent_query_num")
         return (next(forms(facts, modality)), BATCH * queries) if queries else None
     for given in forms(facts, modality):
         seen = given if maker is facts.native else {name: _one_by_one(value) for name, value in given.items()}
@@ -168,8 +168,10 @@ class _Features(nn.Module):
 
 
 def _maker(native: nn.Module, method: str) -> nn.Module | None:
-    """What makes features: the model, or a part of it that is a model of its own."""
-    return next((each for each in (native, *native.children()) if hasattr(each, method)), None)
+    """What makes features: the model, or the nearest part of it that is a model of its own."""
+    near = [native, *native.children()]
+    within = (each for part in near[1:] for each in part.children())
+    return next((each for each in (*near, *within) if hasattr(each, method)), None)
 
 
 def _one_by_one(value: Any) -> Any:

@@ -20,8 +20,13 @@ def batch(facts: Facts) -> int:
     return 1 if classifies and getattr(facts.text, "pad_token_id", None) is None else BATCH
 
 
+def has_choices(facts: Facts) -> bool:
+    """Whether texts come several at a time, of which one is chosen."""
+    return facts.has_choices or facts.is_for("MULTIPLE_CHOICE")
+
+
 def shape(facts: Facts) -> tuple[int, ...]:
-    if facts.has_choices or facts.is_for("MULTIPLE_CHOICE"):
+    if has_choices(facts):
         return (batch(facts), _CHOICES, length(facts))
     return (batch(facts), length(facts))
 
@@ -60,11 +65,22 @@ def vocabulary(facts: Facts) -> int:
 
 def input_ids(facts: Facts) -> torch.Tensor:
     made = counted(shape(facts), plain_ids(facts, vocabulary(facts)))
-    end = getattr(facts.text, "eos_token_id", None)
+    middle = length(facts) // 2
+    if (id := _marking(facts, "question_token_id")) is not None:
+        made[..., 0] = id  # what is asked, of models that look for it
+    asks = has_choices(facts) or facts.is_for("QUESTION_ANSWERING")
+    if asks and (id := _marking(facts, "sep_token_id")) is not None:
+        made[..., [middle - 1, middle, -1]] = id  # a question, and a text that has the answer
     pair = getattr(facts.config, "is_encoder_decoder", False)
-    if pair and isinstance(end, int) and 0 <= end < vocabulary(facts):
-        made[..., -1] = end  # some classify what stands there
+    if pair and (id := _marking(facts, "eos_token_id")) is not None:
+        made[..., -1] = id  # some classify what stands there
     return made
+
+
+def _marking(facts: Facts, name: str) -> int | None:
+    """The id of that name, where it is one of the vocabulary's."""
+    id = getattr(facts.text, name, None)
+    return id if isinstance(id, int) and 0 <= id < vocabulary(facts) else None
 
 
 def with_places(facts: Facts, places: dict[int, tuple[int, int]]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -109,7 +125,10 @@ def decoder_input_ids(facts: Facts) -> torch.Tensor:
     decoder = part(facts.config, ("decoder", "decoder_config"))
     size = facts.number("decoder_vocab_size", "vocab_size", within=decoder or facts.text) or vocabulary(facts)
     streams = getattr(decoder, "num_channels", None)  # of codes that are one sound together
-    form = (batch(facts), DECODER_LENGTH, *([streams] if isinstance(streams, int) else []))
+    # A classifier takes what the decoder gives where the text ends, and so at the same place.
+    steps = length(facts) if facts.is_for("SEQUENCE_CLASSIFICATION") else DECODER_LENGTH
+    rows = batch(facts) * (getattr(decoder, "num_codebooks", None) or 1)  # a row for each code of a sound
+    form = (rows, steps, *([streams] if isinstance(streams, int) else []))
     return counted(form, plain_ids(facts, size))
 
 

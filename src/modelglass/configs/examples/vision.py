@@ -13,6 +13,7 @@ from modelglass.configs.examples.facts import BATCH, LENGTH, Facts
 from modelglass.configs.examples.values import floats, ones, whole
 
 _USUAL = 224
+_LINE = (48, 320)  # of text, as readers of lines take it
 _REGIONS = 7
 _PATCHES = (4, 6)  # of a picture that is given as patches, in height and width, before any are merged
 _PLACED = (6, 12)  # of one whose patches have their places beside them; some are pooled by 3, some by 4
@@ -75,9 +76,11 @@ def pictures(facts: Facts, *, patches: bool) -> Iterator[torch.Tensor]:
     if patches:
         yield from _loose_patches(facts)
         return
-    if facts.takes("action_embeds"):  # each camera of a robot gives one
+    if facts.is_robot:  # each camera of a robot gives one
         yield floats((BATCH, _CAMERAS, *picture), facts.dtype)
         return
+    if facts.is_for("TEXT_RECOGNITION"):
+        yield floats((BATCH, channels(facts), *_LINE), facts.dtype)
     frames = facts.number("num_frames", "frames_per_clip", "num_image_with_embedding", within=facts.vision)
     if frames:
         yield floats((BATCH, frames, *picture), facts.dtype)
@@ -145,7 +148,7 @@ def positions(facts: Facts) -> torch.Tensor:
 
 def patch_mask(facts: Facts) -> torch.Tensor:
     """Which patches are there, or which cameras."""
-    if facts.takes("action_embeds"):
+    if facts.is_robot:
         return ones(BATCH, _CAMERAS, dtype=torch.bool)
     return ones(BATCH, prod(_PLACED))
 
@@ -162,6 +165,15 @@ def merges(facts: Facts) -> torch.Tensor:
 def seconds(facts: Facts) -> torch.Tensor:
     """How long each step of a film is."""
     return floats((BATCH,), torch.float32).fill_(1)
+
+
+def hidden_patches(facts: Facts) -> torch.Tensor:
+    """Which patches of a film or picture are to be found again: the first half of them."""
+    side = facts.number("patch_size", within=facts.vision, default=16) or 16
+    deep = facts.number("tubelet_size", within=facts.vision, default=1) or 1
+    frames = facts.number("num_frames", within=facts.vision, default=deep) or deep
+    number = frames // deep * prod(each // side for each in size(facts))
+    return (torch.arange(number, device="cpu") < number // 2).repeat(BATCH, 1)
 
 
 def regions(facts: Facts) -> torch.Tensor:
@@ -203,5 +215,6 @@ MAKERS: dict[str, Any] = {
     "visual_feats": regions,
     "visual_pos": regions_places,
     "prompt_pixel_values": lambda facts: next(pictures(facts, patches=False)),
+    "bool_masked_pos": hidden_patches,
     "prompt_masks": lambda facts: next(pictures(facts, patches=False)),
 }
