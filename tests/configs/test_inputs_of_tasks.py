@@ -57,6 +57,11 @@ TASKS: dict[str, tuple[str, dict[str, Any], dict[str, tuple[int, ...]]]] = {
         MUSIC,
         {"input_ids": (2, 16), "decoder_input_ids": (2 * 4, 12)},
     ),
+    "tones-of-a-melody": (
+        "MusicgenMelodyForConditionalGeneration",
+        {**MUSIC, "num_chroma": 12, "decoder": {**MUSIC["decoder"], "model_type": "musicgen_melody_decoder"}},
+        {"input_ids": (2, 16), "decoder_input_ids": (2 * 4, 12), "input_features": (2, 400, 12)},
+    ),
     "what-a-robot-has-done": (
         "PI0ForConditionalGeneration",
         {**ROBOT, "max_state_dim": 7},
@@ -73,6 +78,17 @@ TASKS: dict[str, tuple[str, dict[str, Any], dict[str, tuple[int, ...]]]] = {
         {"num_latents": 4, "d_latents": 32, "d_model": 32, "num_blocks": 1, "num_self_attends_per_block": 1}
         | {"vocab_size": 120, "qk_channels": 16, "v_channels": 32, "max_position_embeddings": 20},
         {"input_ids": (2, 16)},
+    ),
+    "pictures-as-such": (
+        "PerceiverForImageClassificationLearned",
+        {
+            "num_latents": 4,
+            "d_latents": 32,
+            "num_blocks": 1,
+            "num_self_attends_per_block": 1,
+            "image_size": 8,
+        },
+        {"pixel_values": (2, 3, 8, 8)},
     ),
     "one-language-of-all-choices": (
         "XmodForMultipleChoice",

@@ -27,7 +27,7 @@ def candidates(facts: Facts) -> list[Way]:
     """Ways to make arguments by name, each when it is called; None where a way is none after all."""
     there = modalities.present(facts)
     # What a class that is in none of the library's tables is for, only trying can tell.
-    unlisted: list[Way] = [] if facts.tables else [partial(_plain, replace(facts, has_choices=True))]
+    unlisted: list[Way] = [] if facts.tables else [partial(_plain, replace(facts, tried_with_choices=True))]
     if _is_plain(facts, there):
         return [partial(_plain, facts), *unlisted]
     ways: list[Way] = []

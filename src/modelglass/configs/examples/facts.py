@@ -35,7 +35,7 @@ class Facts:
     native: Any
     config: Any
     probe: Probe
-    has_choices: bool = False  # texts come several at a time, of which one is chosen
+    tried_with_choices: bool = False  # whatever the tables say
 
     @classmethod
     def of(cls, native: Any, probe: Probe) -> Facts | None:
@@ -88,6 +88,11 @@ class Facts:
 
     def takes(self, *names: str) -> bool:
         return all(name in self.parameters for name in names)
+
+    @property
+    def has_choices(self) -> bool:
+        """Whether texts come several at a time, of which one is chosen."""
+        return self.tried_with_choices or self.is_for("MULTIPLE_CHOICE")
 
     @property
     def is_robot(self) -> bool:

@@ -118,7 +118,7 @@ def sounds_of_decoder(facts: Facts) -> torch.Tensor:
 
 def languages(facts: Facts) -> torch.Tensor:
     """One for each text; one for all where texts are choices."""
-    return zeros(1 if text.has_choices(facts) else BATCH)
+    return zeros(1 if facts.has_choices else BATCH)
 
 
 def tasks(facts: Facts) -> torch.Tensor:

@@ -20,13 +20,8 @@ def batch(facts: Facts) -> int:
     return 1 if classifies and getattr(facts.text, "pad_token_id", None) is None else BATCH
 
 
-def has_choices(facts: Facts) -> bool:
-    """Whether texts come several at a time, of which one is chosen."""
-    return facts.has_choices or facts.is_for("MULTIPLE_CHOICE")
-
-
 def shape(facts: Facts) -> tuple[int, ...]:
-    if has_choices(facts):
+    if facts.has_choices:
         return (batch(facts), _CHOICES, length(facts))
     return (batch(facts), length(facts))
 
@@ -68,7 +63,7 @@ def input_ids(facts: Facts) -> torch.Tensor:
     middle = length(facts) // 2
     if (id := _marking(facts, "question_token_id")) is not None:
         made[..., 0] = id  # what is asked, of models that look for it
-    asks = has_choices(facts) or facts.is_for("QUESTION_ANSWERING")
+    asks = facts.has_choices or facts.is_for("QUESTION_ANSWERING")
     if asks and (id := _marking(facts, "sep_token_id")) is not None:
         made[..., [middle - 1, middle, -1]] = id  # a question, and a text that has the answer
     pair = getattr(facts.config, "is_encoder_decoder", False)
