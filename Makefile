@@ -21,7 +21,7 @@ demo: $(VENV)/.core
 	@echo
 	$(BIN)/modelglass compare examples/ports.py::original examples/ports.py::wrong_port || test $$? -eq 1
 	@echo
-	$(BIN)/model-inspector --config examples/diffusion.yaml --inputs examples/diffusion.py::batch
+	$(BIN)/model-inspector --config examples/diffusion.yaml --trust --inputs examples/diffusion.py::batch
 	@echo
 	$(BIN)/modelglass memory examples/models.py::unet --input 4x3x64x64 --train
 	@echo

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -208,6 +209,19 @@ def _pickle() -> Seeds:
     return made
 
 
+def _joblib() -> Seeds:
+    """Pickles with arrays between their opcodes, as they are and compressed."""
+    import bz2
+    import gzip
+    import lzma
+
+    from hostile import views
+
+    plain = views.joblib_arrays()
+    packed = {"gzip": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zlib": zlib.compress}
+    return {"plain": plain, **{name: pack(plain) for name, pack in packed.items()}}
+
+
 def _gguf() -> Seeds:
     import numpy as np
     from gguf import GGMLQuantizationType, GGUFWriter
@@ -340,6 +354,7 @@ MAKERS: dict[str, Callable[[], Seeds]] = {
     "pt2": _pt2,
     "dcp": _dcp,
     "pickle": _pickle,
+    "joblib": _joblib,
     "gguf": _gguf,
     "onnx": _onnx,
     "npy": _npy,

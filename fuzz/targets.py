@@ -109,7 +109,7 @@ def prepared(target: Target) -> Iterator[Path]:
 
 
 def _read(path: Path, rendered: bool) -> tuple[Scan, Any]:
-    scanned = api.scan(path)
+    scanned = api.scan(path, isolate=False)  # in this process, which is watched
     if scanned.exit_code() not in EXIT_CODES:
         raise BrokenRuleError(f"the exit code is {scanned.exit_code()}")
     try:
@@ -302,6 +302,7 @@ _TARGETS: Sequence[Target] = (
         opened=".",
     ),
     Target(name="pickle", file="model.pkl", structured=(_M.pickle_opcodes,)),
+    Target(name="joblib", file="model.joblib", structured=(_M.pickle_opcodes,)),
     Target(name="gguf", file="model.gguf", structured=(_M.likely_length, _M.edge_number)),
     Target(
         name="onnx", file="model.onnx", structured=(_M.protobuf_fields,), beside={"outside.data": bytes(16)}

@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from modelglass.formats import isolated
 from torchvision_beside_cpu import make_torchvision_importable
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["MLX_DISABLE_COMPILE"] = "1"  # else MLX calls a C++ compiler for each new kernel
+
+# Thousands of scans: copies of this process are quicker than new ones, and read files in Python alone.
+isolated._THREADED = ()
 
 GOLDEN = Path(__file__).parent / "golden"
 

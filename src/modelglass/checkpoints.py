@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from modelglass.analyses.counts import count
 from modelglass.analyses.remarks import remarks_on_counts
@@ -25,7 +25,9 @@ from modelglass.report import Checkpoint, File, Model, Note, Report
 if TYPE_CHECKING:
     from modelglass.report import Architecture, Counts, Finding, Json, Level, Scan, Severity, Tensor
 
-LIMITS: Mapping[str, int] = {field.name: getattr(Limits(), field.name) for field in fields(Limits)}
+LIMITS: Mapping[str, int] = {
+    field.name: getattr(Limits(), field.name) for field in fields(Limits) if field.name != "spent"
+}
 
 MOST_GUESSED = 100  # names that a note has
 
@@ -54,12 +56,14 @@ def inspect_file(
             reading.close()
 
 
-def scan_files(paths: Sequence[Path], *, limits: Mapping[str, int] | None, progress: Progress) -> Scan:
+def scan_files(
+    paths: Sequence[Path], *, limits: Mapping[str, int] | None, progress: Progress, isolate: bool
+) -> Scan:
     """What is found in files and folders."""
     from modelglass.formats.scanning import scan
 
     with without_gc():
-        return scan(paths, limits_of(limits), progress)
+        return scan(paths, limits_of(limits), progress, isolate=isolate)
 
 
 def limits_of(chosen: Mapping[str, int] | None) -> Limits:
@@ -71,7 +75,8 @@ def limits_of(chosen: Mapping[str, int] | None) -> Limits:
             raise UsageError(
                 f"the limit {name} = {value!r} is no whole number above 0", hint=f"it is {LIMITS[name]:,}"
             )
-    return Limits(**(chosen or {}))
+    given: dict[str, Any] = dict(chosen or {})
+    return Limits(**given)
 
 
 def _refuse_invalid(reading: Reading) -> None:

@@ -25,6 +25,10 @@ class TargetError(InspectError):
     """The target cannot be found, loaded or built."""
 
 
+class UntrustedError(TargetError):
+    """A configuration asks for code that runs only when the user says so: `trust=True`, `--trust`."""
+
+
 class InputsError(InspectError):
     """The inputs cannot be made or do not belong to the model's framework."""
 

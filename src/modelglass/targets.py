@@ -23,7 +23,7 @@ FORMS = "file.py::function or package.module:function"
 
 def is_code_target(text: str) -> bool:
     """Whether the text has the form of a code target."""
-    return "::" in text or (":" in text and not Path(text).exists())
+    return "::" in text or (":" in text and not os.path.exists(text))
 
 
 CONFIG = "config.json"  # what the configuration of a model is called in its folder
@@ -46,13 +46,13 @@ def is_config_target(target: str | os.PathLike[str]) -> bool:
         return config_in(path) is not None and not has_weights(path)
     if path.suffix.lower() not in _CONFIGS or path.name.endswith(".index.json"):
         return False
-    return path.suffix.lower() != ".json" or not path.is_file() or not _is_other_json(path)
+    return path.suffix.lower() != ".json" or not os.path.isfile(path) or not _is_other_json(path)
 
 
 def config_in(folder: Path) -> Path | None:
     """The configuration of the model in a folder; None when there is none."""
     path = folder / CONFIG
-    return path if path.is_file() else None
+    return path if os.path.isfile(path) else None
 
 
 def has_weights(folder: Path) -> bool:
@@ -139,7 +139,7 @@ def _is_in(module: ModuleType | None, folder: Path) -> bool:
 
 
 def _load_file(path: Path) -> ModuleType:
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise TargetError(f"there is no file {str(path)!r}", hint=nearby(path))
     name = path.stem if path.stem not in sys.modules else f"modelglass_target_{path.stem}"
     spec = spec_from_file_location(name, path.resolve())

@@ -140,6 +140,7 @@ def test_what_is_asked_reaches_the_search(run: Run, fitter: Fitter) -> None:
         "calibrate": False,
         "builder": None,
         "model_key": None,
+        "trust": False,
         "what_if": None,
         "options": True,
     }

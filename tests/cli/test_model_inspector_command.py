@@ -64,7 +64,7 @@ HEADINGS = ("Model Summary", "Model Flow", "Memory Estimate")
 
 
 def test_sections_come_in_the_documented_order(capsys: Capture) -> None:
-    code, out, _ = run("--config", "config.yaml", "--inputs", "net.py::batch", capsys=capsys)
+    code, out, _ = run("--trust", "--config", "config.yaml", "--inputs", "net.py::batch", capsys=capsys)
     assert code == 0
     titles = ["Model Summary", "Model Type", "Configuration", "Parameter Statistics", "by Module Type"]
     titles += ["Model Flow", "Memory Estimate", "Model Memory", "Batch Memory (batch_size=512)", "Total Est"]
@@ -75,7 +75,7 @@ def test_sections_come_in_the_documented_order(capsys: Capture) -> None:
 
 
 def test_figures_that_add_up_as_they_are_printed(capsys: Capture) -> None:
-    _, out, _ = run("--config", "config.yaml", "--inputs", "net.py::batch", capsys=capsys)
+    _, out, _ = run("--trust", "--config", "config.yaml", "--inputs", "net.py::batch", capsys=capsys)
     rows = {name: int(n.replace(",", "")) for name, n in re.findall(r"^ +(.+?): .* ([\d,]+) B\b", out, re.M)}
     assert rows["Parameters"] + rows["Gradients"] + rows["Optimizer States"] == rows["Total Model"]
     assert rows["x"] + rows["Activations"] == rows["Total Batch"]
@@ -88,22 +88,22 @@ def test_figures_that_add_up_as_they_are_printed(capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("args", "code"),
     [
-        (["--config", "config.yaml", "--checkpoint", "fits.pt"], 0),
-        (["--config", "config.yaml"], 0),
+        (["--trust", "--config", "config.yaml", "--checkpoint", "fits.pt"], 0),
+        (["--trust", "--config", "config.yaml"], 0),
         (["--checkpoint", "fits.pt"], 0),
         (["--checkpoint", "fits.pt", "--builder", "net.py::build", "--input", "2x4"], 0),
-        (["--config", "config.yaml", "--checkpoint", "lacks.pt"], 1),
+        (["--trust", "--config", "config.yaml", "--checkpoint", "lacks.pt"], 1),
         ([], 2),
-        (["--config", "config.yaml", "--batch-size", "0"], 2),
-        (["--config", "config.yaml", "--lang", "fr"], 2),
-        (["--config", "config.yaml", "--input", "2x"], 2),
-        (["--config", "config.yaml", "--inputs", "net.py::batch", "--input", "2x4"], 2),
+        (["--trust", "--config", "config.yaml", "--batch-size", "0"], 2),
+        (["--trust", "--config", "config.yaml", "--lang", "fr"], 2),
+        (["--trust", "--config", "config.yaml", "--input", "2x"], 2),
+        (["--trust", "--config", "config.yaml", "--inputs", "net.py::batch", "--input", "2x4"], 2),
         (["--checkpoint", "fits.pt", "--input", "2x4"], 2),
-        (["--config", "config.yaml", "--checkpoint", "reshaped.pt"], 3),
-        (["--config", "config.yaml", "--input", "2x5"], 3),
+        (["--trust", "--config", "config.yaml", "--checkpoint", "reshaped.pt"], 3),
+        (["--trust", "--config", "config.yaml", "--input", "2x5"], 3),
         (["--config", "nothing.yaml"], 3),
         (["--checkpoint", "fit.pt"], 3),
-        (["--config", "config.yaml", "--model-key", "training"], 3),
+        (["--trust", "--config", "config.yaml", "--model-key", "training"], 3),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
 )
@@ -123,14 +123,14 @@ def test_the_nearest_names_are_offered(capsys: Capture) -> None:
 
 
 def test_a_mismatch_of_shapes_says_which_and_what_to_do(capsys: Capture) -> None:
-    _, out, err = run("--config", "config.yaml", "--checkpoint", "reshaped.pt", capsys=capsys)
+    _, out, err = run("--trust", "--config", "config.yaml", "--checkpoint", "reshaped.pt", capsys=capsys)
     assert "inside.weight: model 8x4, checkpoint 9x4" in out
     assert "shape mismatch" in err
     assert "hint: " in err
 
 
 def test_a_failed_pass_shows_the_summary_and_the_shapes_that_met(capsys: Capture) -> None:
-    _, out, err = run("--config", "config.yaml", "--input", "2x5", capsys=capsys)
+    _, out, err = run("--trust", "--config", "config.yaml", "--input", "2x5", capsys=capsys)
     assert "Total Parameters:     58" in out
     assert "inside raised" in err
     assert "2x5" in err
@@ -157,14 +157,16 @@ def test_the_language_is_that_of_the_locale(
 
 
 def test_the_language_can_be_chosen(capsys: Capture) -> None:
-    _, out, _ = run("--config", "config.yaml", "--inputs", "net.py::batch", "--lang", "ko", capsys=capsys)
+    _, out, _ = run(
+        "--trust", "--config", "config.yaml", "--inputs", "net.py::batch", "--lang", "ko", capsys=capsys
+    )
     for word in ("모델 요약", "설정 정보", "파라미터 통계", "모듈 타입별", "데이터 플로우", "메모리 추정"):
         assert word in out
 
 
 def test_verbose_shows_every_module(capsys: Capture) -> None:
-    _, short, _ = run("--config", "config.yaml", "--input", "3x4", capsys=capsys)
-    _, long, _ = run("--config", "config.yaml", "--input", "3x4", "--verbose", capsys=capsys)
+    _, short, _ = run("--trust", "--config", "config.yaml", "--input", "3x4", capsys=capsys)
+    _, long, _ = run("--trust", "--config", "config.yaml", "--input", "3x4", "--verbose", capsys=capsys)
     assert "Modules (3)" not in short
     assert "Modules (3)" in long
     assert [line.split() for line in long.splitlines() if line.startswith(("inside ", "outside "))] == [
@@ -176,7 +178,7 @@ def test_verbose_shows_every_module(capsys: Capture) -> None:
 def test_the_optimizer_is_a_choice(capsys: Capture) -> None:
     state = {}
     for name in ("adamw", "sgd", "none"):
-        args = ("--config", "config.yaml", "--input", "2x4", "--optimizer", name)
+        args = ("--trust", "--config", "config.yaml", "--input", "2x4", "--optimizer", name)
         _, out, _ = run(*args, capsys=capsys)
         line = next(line for line in out.splitlines() if "Optimizer States" in line)
         state[name] = int(line.split(" B")[0].split()[-1].replace(",", ""))
@@ -219,7 +221,9 @@ def test_a_stream_that_cannot_encode_still_gets_its_figures() -> None:
 
 def test_names_from_a_file_cannot_command_the_terminal(folder: Path, capsys: Capture) -> None:
     torch.save({"model": {"a\x1b[2J.weight": torch.zeros(2, 2)}, "epoch": "\x1b[31m"}, folder / "evil.pt")
-    _, out, err = run("--config", "config.yaml", "--checkpoint", "evil.pt", "--verbose", capsys=capsys)
+    _, out, err = run(
+        "--trust", "--config", "config.yaml", "--checkpoint", "evil.pt", "--verbose", capsys=capsys
+    )
     assert "\x1b" not in out + err
     _, out, err = run("--checkpoint", "evil.pt", "--verbose", capsys=capsys)
     assert "\x1b" not in out + err

@@ -33,7 +33,7 @@ class Scanner:
         self.levels: list[str] = []
         self.calls: list[tuple[Any, Any]] = []
 
-    def __call__(self, paths: Any, *, limits: Any = None, progress: Any = None) -> Scan:
+    def __call__(self, paths: Any, *, limits: Any, isolate: bool, progress: Any) -> Scan:
         self.calls.append((paths, limits))
         click.echo("noise")
         progress("reading")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,9 @@ NUMBER = 3
 """
 HYDRA = "model:\n  _target_: netz.Net\n  hidden: 8\n"
 Capture = pytest.CaptureFixture[str]
+# Whoever writes the file writes the code beside it, too; what is built of a stranger's is tested elsewhere.
+inspect = partial(mg.inspect, trust=True)
+trusted = partial(build, trust=True)
 
 
 @pytest.fixture
@@ -83,12 +87,12 @@ def written(folder: Path, text: str, name: str = "config.yaml") -> str:
 
 
 def model_of(folder: Path, text: str, **options: Any) -> Any:
-    with build(written(folder, text), **options) as found:
+    with trusted(written(folder, text), **options) as found:
         return found.native
 
 
 def test_hydra_node(folder: Path) -> None:
-    report = mg.inspect(written(folder, HYDRA), torch.ones(2, 8))
+    report = inspect(written(folder, HYDRA), torch.ones(2, 8))
     assert report.model.name == "Net"
     assert report.counts is not None
     assert report.counts.params == 72
@@ -152,7 +156,7 @@ def test_a_function_may_make_the_model(folder: Path) -> None:
 
 def test_json_has_nodes_too(folder: Path) -> None:
     path = written(folder, json.dumps({"model": {"_target_": "netz.Net", "hidden": 4}}), "some.json")
-    with build(path) as found:
+    with trusted(path) as found:
         assert type(found.native).__name__ == "Net"
 
 
@@ -197,10 +201,10 @@ def test_no_weights_are_made_and_constants_keep_their_values(folder: Path) -> No
 
 def test_a_model_that_looks_at_values_is_built_for_real(folder: Path) -> None:
     path = written(folder, "model: {_target_: netz.Wants}")
-    with build(path) as found:
+    with trusted(path) as found:
         assert found.native.layer.weight.device.type == "cpu"
-    assert "built-with-weights" in {note.code for note in mg.inspect(path).notes}
-    assert "built-with-weights" not in {note.code for note in mg.inspect(written(folder, HYDRA)).notes}
+    assert "built-with-weights" in {note.code for note in inspect(path).notes}
+    assert "built-with-weights" not in {note.code for note in inspect(written(folder, HYDRA)).notes}
 
 
 def test_a_constructor_that_fails_is_not_run_with_weights(folder: Path) -> None:
@@ -218,19 +222,19 @@ def test_a_constructor_that_fails_is_not_run_with_weights(folder: Path) -> None:
 
 
 def test_a_real_run_has_real_weights(folder: Path) -> None:
-    report = mg.inspect(written(folder, HYDRA), torch.ones(2, 8), run="real")
+    report = inspect(written(folder, HYDRA), torch.ones(2, 8), run="real")
     assert (report.run.mode, report.run.failure) == ("real", None)
 
 
 def test_a_run_that_values_decide_gets_them(folder: Path) -> None:
     path = written(folder, "model: {_target_: netz.Decides}")
-    report = mg.inspect(path, torch.ones(2, 4))
+    report = inspect(path, torch.ones(2, 4))
     assert (report.run.mode, report.run.failure) == ("real", None)
     assert {"real-run", "built-with-weights"} <= {note.code for note in report.notes}
-    found = mg.fit(path, torch.ones(2, 4), device_nbytes=1 << 20, options=False)
+    found = mg.fit(path, torch.ones(2, 4), device_nbytes=1 << 20, options=False, trust=True)
     assert found.fits
     assert "built-with-weights" in {note.code for note in found.notes}
-    calls = api.inspect_calls(path, torch.ones(2, 4))
+    calls = api.inspect_calls(path, torch.ones(2, 4), trust=True)
     assert calls.run.failure is None
     assert "built-with-weights" in {note.code for note in calls.notes}
 
@@ -239,7 +243,7 @@ def test_a_large_model_is_not_built_with_weights_for_a_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(making, "REAL_NBYTES", 79)  # the model has 80
-    report = mg.inspect(written(folder, "model: {_target_: netz.Decides}"), torch.ones(2, 4))
+    report = inspect(written(folder, "model: {_target_: netz.Decides}"), torch.ones(2, 4))
     assert report.run.failure is not None
     assert report.run.failure.error == "DataDependentOutputException"
 
@@ -261,16 +265,14 @@ def test_a_builder_runs_again_only_for_want_of_values(raised: str, times: int, f
         raise eval(raised)
 
     with pytest.raises(mg.InspectError, match="the builder"):
-        mg.inspect(written(folder, HYDRA), builder=builder)
+        inspect(written(folder, HYDRA), builder=builder)
     assert len(calls) == times
 
 
 def test_a_models_own_example_is_its_input(folder: Path) -> None:
-    report = mg.inspect(written(folder, "model: {_target_: netz.Lit, hidden: 5}"))
+    report = inspect(written(folder, "model: {_target_: netz.Lit, hidden: 5}"))
     assert report.run.inputs[0].shape == (3, 5)
-    assert (
-        mg.inspect(written(folder, "model: {_target_: netz.Lit, hidden: 5}"), run="none").run.mode == "none"
-    )
+    assert inspect(written(folder, "model: {_target_: netz.Lit, hidden: 5}"), run="none").run.mode == "none"
 
 
 def test_builder(folder: Path) -> None:
@@ -280,25 +282,25 @@ def test_builder(folder: Path) -> None:
     (folder / "b.py").write_text(
         code + "def part(config):\n    return Net(**config)\ndef none(config):\n    pass\n"
     )
-    report = mg.inspect(path, builder=f"{folder}/b.py::fn")
+    report = inspect(path, builder=f"{folder}/b.py::fn")
     assert report.run.inputs[0].shape == (1, 6)
-    part = mg.inspect(path, builder=f"{folder}/b.py::part", model_key="size")
+    part = inspect(path, builder=f"{folder}/b.py::part", model_key="size")
     assert part.counts is not None
     assert part.counts.params == 42
     assert (
-        mg.inspect(path, builder=lambda config: torch.nn.Linear(config["size"]["hidden"], 1)).model.name
+        inspect(path, builder=lambda config: torch.nn.Linear(config["size"]["hidden"], 1)).model.name
         == "Linear"
     )
     with pytest.raises(mg.InspectError, match="the builder 'none' returned nothing"):
-        mg.inspect(path, builder=f"{folder}/b.py::none")
+        inspect(path, builder=f"{folder}/b.py::none")
     with pytest.raises(mg.InspectError, match="the builder 'nothing' does not name a function"):
-        mg.inspect(path, builder="nothing")
+        inspect(path, builder="nothing")
 
 
 def test_a_builder_makes_a_model_of_what_a_checkpoint_says(folder: Path) -> None:
     state = {"state_dict": torch.nn.Linear(4, 2).state_dict(), "hyper_parameters": {"width": 4}}
     torch.save(state, folder / "model.ckpt")
-    report = mg.inspect(
+    report = inspect(
         folder / "model.ckpt", builder=lambda said: torch.nn.Linear(said["width"], 2), input_shape=(4,)
     )
     assert report.run.outputs[0].shape == (1, 2)
@@ -325,9 +327,9 @@ def test_a_builder_gets_references_resolved_where_that_is_possible(folder: Path)
     pytest.importorskip("omegaconf")
     seen: list[Any] = []
     path = written(folder, "a: 3\nb: ${a}\n")
-    mg.inspect(path, builder=lambda config: seen.append(config) or torch.nn.ReLU(), run="none")
+    inspect(path, builder=lambda config: seen.append(config) or torch.nn.ReLU(), run="none")
     path = written(folder, "a: 3\nb: ${a}\nc: ${hydra:runtime.cwd}\n")
-    mg.inspect(path, builder=lambda config: seen.append(config) or torch.nn.ReLU(), run="none")
+    inspect(path, builder=lambda config: seen.append(config) or torch.nn.ReLU(), run="none")
     assert seen[0] == {"a": 3, "b": 3}
     assert seen[-1]["b"] == "${a}"
 
@@ -335,7 +337,7 @@ def test_a_builder_gets_references_resolved_where_that_is_possible(folder: Path)
 def test_references_need_omegaconf(folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "omegaconf", None)
     path = written(folder, "size: 4\nmodel: {_target_: netz.Net, hidden: '${size}'}\n")
-    code, out, err = run("inspect", path, capsys=capsys)
+    code, out, err = run("inspect", "--trust", path, capsys=capsys)
     assert (code, out) == (3, "")
     assert err == (
         "error: model.hidden refers to another value, '${size}', which needs the package 'omegaconf', which "
@@ -430,7 +432,7 @@ def test_errors(
 ) -> None:
     monkeypatch.chdir(folder)
     text, problem, hint = case
-    code, out, err = run("inspect", written(folder, text), "--input", "1x4", capsys=capsys)
+    code, out, err = run("inspect", "--trust", written(folder, text), "--input", "1x4", capsys=capsys)
     assert (code, out) == (3, "")
     told, _, advice = err.partition("\n  hint: ")
     assert problem in told
@@ -441,7 +443,7 @@ def test_errors(
 
 def test_what_a_module_needs_is_named(folder: Path, capsys: Capture) -> None:
     (folder / "needy.py").write_text("import cv2_not_there\nclass Net: pass\n")
-    code, _, err = run("inspect", written(folder, "model: {_target_: needy.Net}"), capsys=capsys)
+    code, _, err = run("inspect", "--trust", written(folder, "model: {_target_: needy.Net}"), capsys=capsys)
     assert code == 3
     assert "importing 'needy' needs the module 'cv2_not_there', which is not installed" in err
     assert "hint: pip install cv2-not-there" in err
@@ -449,7 +451,7 @@ def test_what_a_module_needs_is_named(folder: Path, capsys: Capture) -> None:
 
 def test_a_wrong_key_has_near_ones(folder: Path, capsys: Capture) -> None:
     path = written(folder, "train: {model: {_target_: netz.Net, hidden: 4}, other: 1}\n")
-    code, _, err = run("inspect", path, "--model-key", "train.modle", capsys=capsys)
+    code, _, err = run("inspect", "--trust", path, "--model-key", "train.modle", capsys=capsys)
     assert code == 3
     assert "there is no 'train.modle'" in err
     assert "hint: did you mean train.model? train has model, other" in err
@@ -457,7 +459,7 @@ def test_a_wrong_key_has_near_ones(folder: Path, capsys: Capture) -> None:
 
 def test_a_file_that_is_not_there(folder: Path, capsys: Capture) -> None:
     written(folder, HYDRA, "diffusion.yaml")
-    code, _, err = run("memory", str(folder / "difusion.yaml"), capsys=capsys)
+    code, _, err = run("memory", "--trust", str(folder / "difusion.yaml"), capsys=capsys)
     assert code == 3
     assert "there is no file" in err
     assert "did you mean diffusion.yaml?" in err
@@ -466,18 +468,21 @@ def test_a_file_that_is_not_there(folder: Path, capsys: Capture) -> None:
 def test_commands_that_run_say_that_they_need_inputs(folder: Path, capsys: Capture) -> None:
     path = written(folder, HYDRA)
     for command in (("memory", path), ("fit", path, "--memory", "1GiB")):
-        code, _, err = run(*command, capsys=capsys)
+        code, _, err = run(*command, "--trust", capsys=capsys)
         assert code == 2
         assert "nothing tells what this model is called with, and a run needs inputs" in err
-    assert run("inspect", path, capsys=capsys)[0] == 0
+    assert run("inspect", "--trust", path, capsys=capsys)[0] == 0
 
 
 def test_statistics_need_weights(folder: Path, capsys: Capture) -> None:
-    code, out, err = run("stats", written(folder, HYDRA), capsys=capsys)
+    code, out, err = run("stats", "--trust", written(folder, HYDRA), capsys=capsys)
     assert (code, out) == (3, "")
     assert "says how a model is built, and holds no weights to describe" in err
     (folder / "b.py").write_text("from netz import Net\ndef fn(config):\n    return Net(4)\n")
-    assert run("stats", written(folder, HYDRA), "--builder", f"{folder}/b.py::fn", capsys=capsys)[0] == 0
+    assert (
+        run("stats", "--trust", written(folder, HYDRA), "--builder", f"{folder}/b.py::fn", capsys=capsys)[0]
+        == 0
+    )
 
 
 def test_every_command_takes_a_configuration(folder: Path, capsys: Capture) -> None:
@@ -490,14 +495,16 @@ def test_every_command_takes_a_configuration(folder: Path, capsys: Capture) -> N
         ("info",),
     )
     for command, *options in commands:
-        code, out, err = run(command, path, *options, capsys=capsys)
+        code, out, err = run(command, path, "--trust", *options, capsys=capsys)
         assert (code, err) == (0, ""), command
         assert out
-    assert run(path, capsys=capsys)[0] == 0
+    assert run(path, "--trust", capsys=capsys)[0] == 0
 
 
 def test_a_builder_is_for_configurations(folder: Path, capsys: Capture) -> None:
-    code, _, err = run("inspect", f"{folder}/netz.py::make", "--builder", "b.py::fn", capsys=capsys)
+    code, _, err = run(
+        "inspect", "--trust", f"{folder}/netz.py::make", "--builder", "b.py::fn", capsys=capsys
+    )
     assert code == 2
     assert "a builder and a model key are for configurations" in err
 
@@ -519,8 +526,8 @@ def test_a_key_says_which_part_of_a_checkpoints_words_a_builder_gets(folder: Pat
         given.append(config)
         return torch.nn.Linear(config["width"], 2)
 
-    mg.inspect(folder / "model.ckpt", torch.ones(1, 4), builder=builder, model_key="net")
+    inspect(folder / "model.ckpt", torch.ones(1, 4), builder=builder, model_key="net")
     assert given == [{"width": 4}]
     with pytest.raises(mg.InspectError, match="there is no 'nett'") as raised:
-        mg.inspect(folder / "model.ckpt", torch.ones(1, 4), builder=builder, model_key="nett")
+        inspect(folder / "model.ckpt", torch.ones(1, 4), builder=builder, model_key="nett")
     assert "did you mean net?" in raised.value.hint

@@ -80,10 +80,13 @@ def test_whatever_a_constructor_does_to_the_process_is_undone(
     path.write_text(f"model: {{_target_: rude.Rude, width: 4, fails: {str(fails).lower()}}}\n")
     before = state(folder)
     if fails:
-        with pytest.raises(mg.InspectError, match="raised RuntimeError: after all that"), build(path):
+        with (
+            pytest.raises(mg.InspectError, match="raised RuntimeError: after all that"),
+            build(path, trust=True),
+        ):
             pass
     else:
-        with build(path, weightless=weightless) as found:
+        with build(path, trust=True, weightless=weightless) as found:
             assert type(found.native).__name__ == "Rude"
             assert "helper" in sys.modules
     assert state(folder) == before
@@ -98,7 +101,7 @@ def test_packages_that_are_installed_below_the_folder_stay(
     (folder / "mine.py").write_text("import installed_thing\nfrom torch.nn import Linear\n")
     monkeypatch.syspath_prepend(str(installed))
     (folder / "config.yaml").write_text("model: {_target_: mine.Linear, in_features: 2, out_features: 2}\n")
-    with build(folder / "config.yaml"):
+    with build(folder / "config.yaml", trust=True):
         assert "mine" in sys.modules
     assert "mine" not in sys.modules
     assert sys.modules.pop("installed_thing").x == 1
@@ -109,7 +112,7 @@ def test_a_module_of_the_same_name_is_not_taken_for_the_files(folder: Path) -> N
 
     (folder / "fingerprint.py").write_text("from torch.nn import ReLU as Mine\n")
     (folder / "config.yaml").write_text("model: {_target_: fingerprint.Mine}\n")
-    with build(folder / "config.yaml") as found:
+    with build(folder / "config.yaml", trust=True) as found:
         assert isinstance(found.native, nn.ReLU)
     assert sys.modules["fingerprint"] is loaded
 

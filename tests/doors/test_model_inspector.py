@@ -83,7 +83,7 @@ def net(**settings: Any) -> nn.Module:
 
 def asked(**options: Any) -> Inspection:
     paths = {key: Path(options.pop(key)) for key in ("config", "checkpoint") if key in options}
-    return inspect_model(Question(**paths, **options))
+    return inspect_model(Question(**paths, trust=True, **options))
 
 
 @pytest.fixture(scope="module")

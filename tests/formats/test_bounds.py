@@ -199,7 +199,7 @@ def test_a_disk_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(os, "pread", fails)
-    scan = mg.scan(tmp_path / "a.pt")
+    scan = mg.scan(tmp_path / "a.pt", isolate=False)
     assert codes(scan) == {"cannot-read"}
 
 
@@ -288,7 +288,7 @@ def test_what_is_not_understood_is_told_of(tmp_path: Path) -> None:
     (tmp_path / "other.joblib").write_bytes(b"\x1f\x8b" + bytes(30))
     scan = mg.scan(tmp_path)
     assert scan.exit_code() == 1
-    assert "not-a-model" in codes(scan)
+    assert "compressed" in codes(scan)
 
 
 def test_pieces_that_nobody_describes_are_scanned(tmp_path: Path) -> None:

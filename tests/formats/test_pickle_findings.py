@@ -14,6 +14,7 @@ import pytest
 from modelglass.errors import FileError
 from modelglass.formats.pickles import load, scan_stream
 from modelglass.formats.pickles.known import reputation
+from modelglass.formats.pickles.uses import Use
 from modelglass.formats.reading import MOST_FINDINGS, Reading
 from modelglass.formats.source import Source
 from modelglass.report import Finding
@@ -108,9 +109,87 @@ def test_no_name_hides_behind_a_known_one(module: str, name: str) -> None:
         ("torch._C", "PyTorchFileReader"),
     ],
 )
-def test_a_class_of_torch_that_is_no_layer_is_noticed_also_as_an_argument(module: str, name: str) -> None:
+def test_a_function_that_is_handed_to_another_counts_as_called(module: str, name: str) -> None:
     rebuild = named("torch._tensor", "_rebuild_from_type_v2")
-    assert worst(proto4(rebuild + b"(" + named(module, name) + b"NNNtR")) == "notice"
+    assert worst(proto4(rebuild + b"(" + named(module, name) + b"N)NtR")) == "high"
+
+
+def handed(function: bytes, arguments: bytes) -> bytes:
+    """`function(*arguments)`, called by a function that counts as harmless."""
+    tensor = named("torch", "Tensor")
+    return named("torch._tensor", "_rebuild_from_type_v2") + b"(" + function + tensor + arguments + b"NtR"
+
+
+FX = [
+    "torch.fx",
+    "torch.fx.graph_module",
+    "torch.ao.quantization.fx.convert",
+    "torch.ao.quantization.fx.utils",
+]
+
+
+@pytest.mark.parametrize("module", FX)
+@pytest.mark.parametrize("name", ["Graph", "Node", "GraphModule"])
+@pytest.mark.parametrize("way", ["called", "handed", "made", "named", "reconstructed"])
+def test_what_builds_code_is_high_under_every_name_and_in_every_way(module: str, name: str, way: str) -> None:
+    cls = named(module, name)
+    code = {
+        "called": cls + COMMAND + b"R",
+        "handed": handed(cls, COMMAND),
+        "made": cls + b")\x81}b",
+        "named": b"}" + text("forward") + cls + b"s",
+        "reconstructed": named("copyreg", "_reconstructor") + cls + named("builtins", "object") + b"N\x87R",
+    }[way]
+    assert worst(proto4(code)) == "high"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        handed(named("mine", "Net"), COMMAND),
+        handed(named("torch._tensor", "_rebuild_from_type_v2"), b"(" + named("mine", "Net") + b"N" + COMMAND + b"Nt"),  # noqa: E501
+        handed(named("torch._tensor", "_rebuild_from_type_v2"), b"](" + named("mine", "Net") + b"N" + COMMAND + b"Ne"),  # noqa: E501
+        named("copyreg", "_reconstructor") + named("mine", "Net") * 2 + text("id") + b"\x87R",
+        named("numpy.random._pickle", "__generator_ctor") + text("id") + named("mine", "Net") + b"\x86R",
+        named("mine", "Net") + COMMAND + b"R",
+        b"(" + named("mine", "Net") + text("id") + b"o",
+        b"(" + text("id") + b"imine\nNet\n",
+        named("torch.jit._pickle", "restore_type_tag") + named("mine", "Net") + text("x") + b"\x86R" + COMMAND + b"R",  # noqa: E501
+        named("collections", "UserDict") + b")\x81}" + text("__setstate__") + named("mine", "Net") + b"sb",
+        named("numpy", "memmap") + text("made.bin") + b"\x85\x81",
+        named("sklearn.linear_model._base", "LinearRegression") + COMMAND + b"R",
+    ],
+    ids=range(12),
+)  # fmt: skip
+def test_a_class_that_is_called_with_more_than_numbers_is_high(code: bytes) -> None:
+    assert worst(proto4(code)) == "high"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        named("mine", "Net") + b")\x81}b", named("mine", "Net") + b")R", named("mine", "Colour") + b"K\1\x85R",  # noqa: E501
+        named("mine", "Point") + b"K\1" + text("x") + b"\x86\x81",
+        named("copyreg", "_reconstructor") + named("mine", "Net") + named("builtins", "object") + b"N\x87R",
+    ],
+    ids=range(5),
+)  # fmt: skip
+def test_a_class_that_is_only_filled_is_a_notice(code: bytes) -> None:
+    assert worst(proto4(code)) == "notice"
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("torch._inductor.compile_worker.subproc_pool", "subprocess.Popen"), ("torch._inductor.codecache", "Popen"),  # noqa: E501
+        ("numpy.testing._private.utils", "Popen"), ("timm.utils", "subprocess.run"), ("mine", "FileIO"),
+        ("sklearn.utils._testing", "os.system"), ("torch.serialization", "os.system"), ("pandas", "importlib.import_module"),  # noqa: E501
+        ("transformers.utils.fx", "GraphModule"), ("mine", "Popen"), ("__torch__.net", "Net"), ("__torch__", "Net"),  # noqa: E501
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("use", [b"", b")\x81", b")R", COMMAND + b"R"])
+def test_what_acts_is_high_in_another_package(module: str, name: str, use: bytes) -> None:
+    assert worst(proto4(named(module, name) + use)) == "high"
 
 
 @pytest.mark.parametrize(
@@ -136,6 +215,14 @@ def test_the_same_dotted_path_split_in_two_ways_is_two_names() -> None:
         (b"csys\npath\nVx\na.", "high"),
         (b"cos\nenviron\nVx\nNs.", "high"),
         (b"ctorch\nTensor\nN}\x86b.", "high"),
+        (b"ctorch._utils\n_rebuild_tensor_v2\n}b.", "high"),
+        (b"ctorch.nn.modules.linear\nLinear\n(Vforward\nNu.", "high"),
+        (b"\x80\x04ctorch.serialization\n_package_registry\n(K\1e.", "high"),
+        (b"\x80\x04ctorch\nfoo\n(K\1\x90.", "high"),
+        (b"ctorch.jit._pickle\nrestore_type_tag\n(ctorch\nTensor\nNtR}b.", "high"),
+        (b"ctransformers.trainer_utils\nIntervalStrategy\n(Vno\ntR}b.", "high"),
+        (b"cbuiltins\ngetattr\n(ctorch\nTensor\nVgrad\ntR}b.", "high"),
+        (b"cnumpy.core.multiarray\nscalar\n(cnumpy\ndtype\n(VO\ntRctorch\nTensor\ntR}b.", "high"),
     ],
 )
 def test_a_change_of_something_that_exists_is_found(code: bytes, level: str) -> None:
@@ -218,7 +305,7 @@ def _of_module(module: str, name: str, package: str) -> bytes:
 @pytest.mark.parametrize(
     ("module", "name", "package"),
     [
-        ("transformers.training_args", "TrainingArguments", "transformers"),
+        ("transformers.models.bert.modeling_bert", "BertModel", "transformers"),
         ("ultralytics.nn.tasks", "DetectionModel", "ultralytics"),
         ("mynet", "Net", "mynet"),
     ],
@@ -240,7 +327,7 @@ def test_main_is_a_package_like_any_other() -> None:
     "path", ["os.system", "posix.system", "subprocess.Popen", "builtins.eval", "pathlib.os.system"]
 )
 def test_notorious_names_say_what_they_do(path: str) -> None:
-    known = reputation(path)
+    known = reputation(Use(*path.rsplit(".", 1), 0))
     assert known is not None
     assert "safe" not in known
 
@@ -291,3 +378,113 @@ def test_a_failed_stream_keeps_what_was_found() -> None:
     with pytest.raises(FileError):
         load(Source(lambda at, n: data[at : at + n], len(data), file="x"), reading)
     assert [use.name for use in reading.globals] == ["os.system"]
+
+
+# What hangs inside of what a pickle would build
+
+
+def mapping(*pairs: bytes) -> bytes:
+    return b"}(" + b"".join(pairs) + b"u"
+
+
+def instance(module: str, name: str, state: bytes) -> bytes:
+    return named(module, name) + b")\x81" + state + b"b"
+
+
+def node(value: str) -> bytes:
+    return instance("omegaconf.nodes", "AnyNode", mapping(text("_val"), text(value)))
+
+
+TARGET = text("_target_") + text("os.system")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        mapping(*(text(f"p{number}") + b"K\1" for number in range(100_000)), TARGET),
+        (b"}(" + text("deeper")) * 3000 + mapping(TARGET) + b"u" * 3000,
+        b"](" * 300 + mapping(TARGET) + b"e" * 300,
+        instance("omegaconf.dictconfig", "DictConfig", mapping(text("_content"), mapping(text("_target_"), node("os.system")))),  # noqa: E501
+        mapping(named("builtins", "str") + text("_target_") + b"\x85R", text("os.system")),
+        mapping(text("_target_"), named("builtins", "str") + text("os.system") + b"\x85R"),
+        mapping(b"U\x08_target_", b"U\x09os.system"),
+        instance("argparse", "Namespace", mapping(text("model"), mapping(TARGET))),
+        instance("argparse", "Namespace", b"N" + mapping(text("model"), mapping(TARGET)) + b"\x86"),
+        named("collections", "OrderedDict") + b")R(" + TARGET + b"u",
+        named("collections", "deque") + b")R(" + mapping(TARGET) + b"e",
+        named("builtins", "frozenset") + b"](" + mapping(TARGET) + b"e\x85R",
+    ],
+    ids=range(12),
+)  # fmt: skip
+@pytest.mark.parametrize("in_checkpoint", [False, True])
+def test_a_configuration_that_names_code_is_found_wherever_it_hangs(code: bytes, in_checkpoint: bool) -> None:
+    if in_checkpoint:
+        code = mapping(text("state_dict"), b"}", text("hyper_parameters"), code)
+    (finding,) = [f for f in scanned(proto4(code)).findings if f.code == "code.target"]
+    assert finding.details["names"] == "os.system"
+    assert finding.level == "notice"
+
+
+HOOKS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_state_dict_hooks",
+    "_load_state_dict_pre_hooks",
+)
+
+
+def layer(key: str, value: bytes) -> bytes:
+    return instance("torch.nn.modules.linear", "Linear", mapping(text(key), value))
+
+
+@pytest.mark.parametrize("key", [*HOOKS, "forward", "__call__"])
+@pytest.mark.parametrize(
+    ("hook", "level"),
+    [
+        (named("mine", "run"), "high"),
+        (named("subprocess", "Popen"), "high"),
+        (instance("functools", "partial", b"}"), "high"),
+        (named("mine", "Hook"), "notice"),
+        (instance("mine", "Hook", b"}"), "notice"),
+        (instance("torch.nn.utils.weight_norm", "WeightNorm", b"}"), None),
+        (named("torch.nn.functional", "relu"), None),
+    ],
+)
+def test_what_runs_with_the_model_is_told_of(key: str, hook: bytes, level: str | None) -> None:
+    several = named("collections", "OrderedDict") + b")R(K\1" + hook + b"u"
+    found = scanned(proto4(layer(key, several if key in HOOKS else hook))).findings
+    assert [f.level for f in found if f.code == "pickle.hook"] == ([level] if level else [])
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        named("numpy", "dtype") + text(EVIL.decode()) + b"\x85R",
+        b"](" + b"K\1" * 500 + b"C" + bytes([len(EVIL)]) + EVIL + b"e",
+        mapping(text("notes"), text(EVIL.decode())),
+        mapping(text(EVIL.decode()), b"N"),
+        (b"](" * 50) + b"C" + bytes([len(EVIL)]) + EVIL + b"e" * 50,
+    ],
+    ids=range(5),
+)
+def test_a_pickle_that_acts_is_found_also_among_plain_data(code: bytes) -> None:
+    assert finding_of(proto4(code), "os.system").level == "high"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"(I think", b"conv\nweight", b"\x80\x04data", b"](K\1K\2e.", b"ccollections\nOrderedDict\n)R.", b"(dp0\n", b"cat\ndog"],  # noqa: E501
+)  # fmt: skip
+def test_data_that_begins_as_a_pickle_is_data(data: bytes) -> None:
+    values = mapping(text("a"), b"C" + bytes([len(data)]) + data, text("b"), text(data.decode("latin-1")))
+    assert worst(proto4(values)) == "info"
+
+
+def test_pickles_inside_pickles_are_followed_and_the_end_is_told() -> None:
+    data = EVIL
+    for depth in range(30):
+        call = named("pickle", "loads") + b"B" + struct.pack("<I", len(data)) + data + b"\x85R"
+        data = proto4(call)
+        levels = {finding.level for finding in scanned(data).findings}
+        assert ("limit" in levels) == (depth >= 20)

@@ -15,7 +15,7 @@ from modelglass.formats.source import Source
 VALUES = st.recursive(
     st.none()
     | st.booleans()
-    | st.integers(-(10**19), 10**19)
+    | st.integers(-(10**39), 10**39)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=("Cs",))),
     lambda inner: st.lists(inner) | st.dictionaries(st.text('ab"\\[]{}', max_size=3), inner),
@@ -33,6 +33,10 @@ def test_what_the_standard_library_writes_reads_back(value: Any, ascii_only: boo
     assert _loads(json.dumps(value, ensure_ascii=ascii_only).encode()) == value
 
 
+def test_what_tokenizers_say_when_no_text_is_too_long() -> None:
+    assert _loads(json.dumps({"model_max_length": int(1e30)}).encode()) == {"model_max_length": int(1e30)}
+
+
 @pytest.mark.parametrize(
     ("data", "code", "offset"),
     [
@@ -41,7 +45,7 @@ def test_what_the_standard_library_writes_reads_back(value: Any, ascii_only: boo
         (b'["NaN", NaN]', "json.number", 8),
         (b"[-Infinity]", "json.number", 1),
         (b"[1, 1e999]", "json.number", 4),
-        (b"[1" + b"0" * 20 + b"]", "json.number", 1),
+        (b"[1" + b"0" * 40 + b"]", "json.number", 1),
         (b"[" + b"9" * 5000 + b"]", "json.number", 1),
         (b"[1" + b"0" * 400 + b".5]", "json.number", 1),
         (b"\xef\xbb\xbf{}", "json.encoding", 0),

@@ -432,3 +432,27 @@ def test_sparse_and_expanded_tensors_take_what_is_stored(tmp_path: Path) -> None
     assert found["s"].shape == (1000, 1000)
     assert found["s"].nbytes == 1000 * (4 + 2 * 8)
     assert (found["e"].shape, found["e"].nbytes) == ((1000, 3), 4)
+
+
+def test_the_states_of_a_whole_optimizer_are_counted_as_its_state_dict_does(tmp_path: Path) -> None:
+    native = Scaled()
+    optimizer = torch.optim.Adam(native.parameters())
+    step(native, optimizer)
+    report = inspected(optimizer, tmp_path)
+    names = {tensor.name for tensor in report.model.tensors}
+    states = optimizer.state_dict()["state"]
+    assert {f"state.{number}.{name}" for number in states for name in states[number]} <= names
+    assert not [f for f in mg.scan(tmp_path / "c.pt").findings if f.code == "torch.duplicate-key"]
+
+
+def test_numbers_of_numpy_are_keys_of_their_own(tmp_path: Path) -> None:
+    content = {(np.int32(row), np.int32(row)): torch.ones(2) for row in range(3)}
+    report = inspected(content, tmp_path)
+    assert [tensor.name for tensor in report.model.tensors] == ["0,0", "1,1", "2,2"]
+    assert not [f for f in mg.scan(tmp_path / "c.pt").findings if f.code == "torch.duplicate-key"]
+
+
+def test_rows_of_different_lengths_are_listed(tmp_path: Path) -> None:
+    rows = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=torch.jagged)
+    (tensor,) = inspected({"rows": rows}, tmp_path).model.tensors
+    assert tensor.shape == (6, 3)

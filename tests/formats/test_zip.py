@@ -237,7 +237,6 @@ def test_a_name_twice_is_invalid_and_the_first_is_found() -> None:
         ("/etc/passwd", {("zip.name", "invalid")}),
         ("C:/x", {("zip.name", "invalid")}),
         ("a..b/c:d", set()),
-        ("inner.zip", {("zip.nested", "info")}),
         ("two\nlines", set()),
     ],
 )
@@ -294,10 +293,6 @@ def test_an_archive_behind_another_is_invalid() -> None:
 def test_an_archive_in_the_comment_of_another_is_ambiguous() -> None:
     inner = zipped(("archive/data.pkl", EVIL))
     assert ("zip.ambiguous", "invalid") in codes(zipped(("archive/data.pkl", b"N."), comment=inner))
-
-
-def test_an_archive_in_an_archive_is_one_note() -> None:
-    assert codes(ptzip(b"N.", ("inner.zip", ptzip()))) == {("zip.nested", "info")}
 
 
 def test_bytes_that_no_member_has_are_a_notice() -> None:

@@ -6,8 +6,10 @@ import json
 import subprocess
 import sys
 import time
+import tomllib
 from dataclasses import dataclass, field
 from enum import IntEnum
+from inspect import signature
 from pathlib import Path, PurePosixPath
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -43,6 +45,14 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return worker_base
 
 
+def entry_point() -> str:
+    """What vLLM is told to load."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    plugins: dict[str, str] = project["entry-points"]["vllm.general_plugins"]
+    assert list(plugins) == ["modelglass"]
+    return plugins["modelglass"]
+
+
 class TestPlugin:
     def test_loading_it_and_registering_without_vllm_imports_nothing_heavy(self) -> None:
         code = (
@@ -53,6 +63,30 @@ class TestPlugin:
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+    def test_registering_reads_nothing_and_loads_nothing_of_ours_but_itself(self) -> None:
+        code = (
+            "import sys; from types import ModuleType\n"
+            "for name in ('vllm', 'vllm.v1', 'vllm.v1.worker', 'vllm.v1.worker.worker_base'):\n"
+            "    sys.modules[name] = ModuleType(name)\n"
+            "base = sys.modules['vllm.v1.worker.worker_base']\n"
+            "base.WorkerBase = type('WorkerBase', (), {})\n"
+            "from importlib.metadata import EntryPoint\n"
+            f"EntryPoint('modelglass', {entry_point()!r}, 'vllm.general_plugins').load()()\n"
+            "assert hasattr(base.WorkerBase, 'modelglass_inspect')\n"
+            "watched = ('torch', 'numpy', 'transformers', 'modelglass.api', 'modelglass.frameworks.')\n"
+            "print(*sorted(name for name in sys.modules if name.startswith(watched)))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        loaded = "modelglass.frameworks.vllm modelglass.frameworks.vllm.plugin"
+        assert (done.stdout.strip(), done.stderr) == (loaded, "")
+
+    def test_registering_calls_no_worker_and_the_method_takes_nothing(
+        self, vllm: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(vllm.WorkerBase, "__getattr__", lambda *_: pytest.fail("asked"), raising=False)
+        plugin.register()
+        assert list(signature(getattr(vllm.WorkerBase, plugin.METHOD)).parameters) == ["worker"]
 
     def test_workers_get_one_method_however_often_it_is_loaded(self, vllm: Any) -> None:
         before = set(vars(vllm.WorkerBase))

@@ -11,6 +11,7 @@ from hostile import (
     safetensors_files,
     sidecars,
     torch_files,
+    views,
 )
 from hostile.case import Case
 
@@ -26,6 +27,7 @@ CASES: list[Case] = sorted(
         *onnx_files.CASES,
         *numpy_files.CASES,
         *sidecars.CASES,
+        *views.CASES,
     ),
     key=lambda case: case.row,
 )

@@ -154,7 +154,7 @@ CASES = [
         "subprocess.Popen",
         codes={"pickle.call"},
     ),
-    _raw("45-setstate", "BUILD with __setstate__", _setstate, {1}, "os.system", codes={"pickle.name"}),
+    _raw("45-setstate", "BUILD with __setstate__", _setstate, {1}, "os.system", codes={"pickle.call"}),
     _raw(
         "47-no-stop",
         "truncated after evil",

@@ -21,6 +21,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+# The parsers of templates and YAML import much when they are first needed, none of it for a file's sake.
+import jinja2  # noqa: F401
+import yaml  # noqa: F401
+
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 FORBIDDEN = (
     "pickle.find_class",

@@ -26,7 +26,9 @@ Golden = Callable[[str, str], None]
 @pytest.fixture(scope="module")
 def diffusion() -> Inspection:
     """The document's model. Its flow, and what is said of it, is shown by tests of flows."""
-    question = Question(config=EXAMPLES / "diffusion.yaml", inputs=f"{EXAMPLES / 'diffusion.py'}::batch")
+    question = Question(
+        trust=True, config=EXAMPLES / "diffusion.yaml", inputs=f"{EXAMPLES / 'diffusion.py'}::batch"
+    )
     found = inspect_model(question)
     report = replace(found.described, notes=())
     return replace(found, report=report, flow=None, unknown={"flow": "not drawn here"})

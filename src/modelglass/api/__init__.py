@@ -28,7 +28,7 @@ from modelglass.api.showing import (
     summary,
     timeline_plotter,
 )
-from modelglass.renderers._escape import printable
+from modelglass.renderers._escape import told, unspoken
 from modelglass.renderers.columns import COLUMNS, known_columns
 
 if TYPE_CHECKING:
@@ -82,7 +82,6 @@ __all__ = [
     "plot",
     "plot_memory",
     "plotter",
-    "printable",
     "render",
     "reproduce",
     "save",
@@ -91,7 +90,9 @@ __all__ = [
     "show",
     "summary",
     "timeline_plotter",
+    "told",
     "unique",
+    "unspoken",
 ]
 
 _HOMES = {  # what a listing of a file does without, imported when it is asked for

@@ -67,11 +67,13 @@ def build(
     builder: Any = None,
     model_key: str | None = None,
     weightless: bool = True,
+    trust: bool = False,
     notes: list[Note] | None = None,
 ) -> Iterator[Built]:
     """The model that a configuration describes, or that a builder makes of a configuration or a checkpoint.
 
-    It has no weights where it can be built without. What is imported for it is there inside the block. Of a
+    Only what is proven to be a model class is called, unless the file is to be trusted. It has no weights
+    where it can be built without. What is imported for it is there inside the block. Of a
     checkpoint, `model_key` says which part of what it says the builder is called with.
     """
     from modelglass import configs
@@ -82,7 +84,9 @@ def build(
     with ExitStack() as stack:
         with _untouched():
             found: Built = stack.enter_context(
-                configs.built(config_path(path), builder=builder, key=model_key, weightless=weightless)
+                configs.built(
+                    config_path(path), builder=builder, key=model_key, weightless=weightless, trust=trust
+                )
                 if targets.is_config_target(path) or builder is None
                 else _by_checkpoint(path, builder, model_key, weightless=weightless)
             )
@@ -110,7 +114,7 @@ def automatic_inputs(native: Any, own: Any = None, notes: list[Note] | None = No
 
 def config_path(path: Path) -> Path:
     """The file with the configuration: the one that is named, or the one in the folder that is named."""
-    if not path.is_dir():
+    if not os.path.isdir(path):
         return path
     found = targets.config_in(path)
     if found is None:
@@ -126,7 +130,7 @@ def _by_checkpoint(path: Path, builder: Any, key: str | None, *, weightless: boo
     from modelglass import configs
 
     section = configs.section(said_by(path), key, str(path))
-    with configs.importing(path), configs.built_by(builder, section, weightless=weightless) as found:
+    with configs.built_by(builder, section, weightless=weightless) as found:
         yield found
 
 
@@ -135,7 +139,7 @@ def said_by(path: Path) -> dict[str, Any]:
     from modelglass import configs
     from modelglass.checkpoints import inspect_file
 
-    beside = targets.config_in(path if path.is_dir() else path.parent)
+    beside = targets.config_in(path if os.path.isdir(path) else path.parent)
     report = inspect_file(path, limits=None, progress=lambda text: None)
     said: dict[str, Any] = {}
     for part in report.checkpoint.parts if report.checkpoint is not None else ():

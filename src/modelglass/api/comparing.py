@@ -38,6 +38,7 @@ def compare_structure(
     framework_a: str | None = None,
     framework_b: str | None = None,
     serving: Serving | None = None,
+    trust: bool = False,
     progress: Progress | None = None,
 ) -> Comparison:
     """Which parts of two models are each other's counterparts, and where they differ.
@@ -50,7 +51,8 @@ def compare_structure(
 
     `framework_a` and `framework_b` say what a configuration is built with: "vllm" builds it as an engine
     would, and `serving` says for how many ranks; the tensors of one rank are compared as those of the whole
-    model. Without `b`, the configuration is compared with itself, built with two frameworks.
+    model. Without `b`, the configuration is compared with itself, built with two frameworks. `trust=True`
+    runs whatever a configuration names.
 
     >>> import torch
     >>> a = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
@@ -69,9 +71,9 @@ def compare_structure(
             check_there(target, framework)
     given_a, given_b = (inputs if own is None else own for own in (inputs_a, inputs_b))
     with _called("a", shared=inputs_a is None and inputs is not None):
-        one, unsaved_a = _side(_Asked(a, given_a, framework_a, serving), progress)
+        one, unsaved_a = _side(_Asked(a, given_a, framework_a, serving, trust), progress)
     with _called("b", shared=inputs_b is None and inputs is not None):
-        other, unsaved_b = _side(_Asked(b, given_b, framework_b, serving), progress)
+        other, unsaved_b = _side(_Asked(b, given_b, framework_b, serving, trust), progress)
     with without_gc():
         return compare(
             one.model,
@@ -92,6 +94,7 @@ class _Asked(NamedTuple):
     inputs: Any
     framework: str | None
     serving: Serving | None
+    trust: bool
 
 
 def _again(a: Any, framework_a: str | None, framework_b: str | None) -> Any:
@@ -126,7 +129,7 @@ def _called(side: str, *, shared: bool) -> Iterator[None]:
 
 def _side(asked: _Asked, progress: Progress | None) -> _Side:
     """What is known of one of the two."""
-    target, inputs, framework, _ = asked
+    target, inputs, framework = asked.target, asked.inputs, asked.framework
     if isinstance(target, Report):
         _refuse_inputs(inputs, "this is a report", "give the model that it is of")
         return _of_framework(target, framework), None
@@ -152,7 +155,7 @@ def _side(asked: _Asked, progress: Progress | None) -> _Side:
         unsaved = subject.adapter.unsaved(subject.native) if report.engine is None else None
         return completed(report), unsaved
 
-    recipe = Recipe(target=target, inputs=inputs, automatic=False, progress=progress)
+    recipe = Recipe(target=target, inputs=inputs, trust=asked.trust, automatic=False, progress=progress)
     return with_model(recipe, look)
 
 
@@ -188,7 +191,7 @@ def _is_file(target: Any) -> bool:
 
 def _holds(path: Path, format: bytes) -> bool:
     """Whether a file is JSON of modelglass in that format."""
-    if path.suffix != ".json" or not path.is_file():
+    if path.suffix != ".json" or not os.path.isfile(path):
         return False
     with path.open("rb") as file:
         return format in file.read(_HEAD)

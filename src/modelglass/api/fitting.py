@@ -37,6 +37,7 @@ def fit(
     options: bool = True,
     builder: Any = None,
     model_key: str | None = None,
+    trust: bool = False,
     progress: Progress | None = None,
 ) -> Fit:
     """Whether a pass or, with `train=True`, a training step fits into so many bytes.
@@ -82,6 +83,7 @@ def fit(
         inputs=inputs,
         builder=builder,
         model_key=model_key,
+        trust=trust,
         automatic=input_shape is None,
         progress=progress,
     )

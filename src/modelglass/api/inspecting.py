@@ -63,6 +63,7 @@ def inspect(
     limits: Mapping[str, int] | None = None,
     builder: Any = None,
     model_key: str | None = None,
+    trust: bool = False,
     framework: str | None = None,
     serving: Serving | None = None,
     progress: Progress | None = None,
@@ -75,11 +76,13 @@ def inspect(
     an engine, a text is a prompt that it answers.
     `input_shape` with `batch_size` and `dtype` replaces them when a shape says it all. Without either, only
     the structure is read. `builder` is a function of a configuration, or code that names it, and `model_key`
-    says which part of a configuration is the model ("a.b"). `run="fake"` computes nothing; `"real"` computes
-    on copies; `"none"` does not run. `train=True` observes the backward pass too. `stats=True` reads every
-    weight and describes it; a pattern such as "*.weight" says which. `symbols=True` runs with other sizes, to
-    see which can change and what follows them. The model is left exactly as it was. Of a file, only the
-    description of its tensors is read, and nothing in it is run; `limits` changes how much work it may cause.
+    says which part of a configuration is the model ("a.b"). Of what a configuration names, only model classes
+    of installed packages are built; `trust=True` runs whatever it names, also from its own folder.
+    `run="fake"` computes nothing; `"real"` computes on copies; `"none"` does not run. `train=True` observes
+    the backward pass too. `stats=True` reads every weight and describes it; a pattern such as "*.weight" says
+    which. `symbols=True` runs with other sizes, to see which can change and what follows them. The model is
+    left exactly as it was. Of a file, only the description of its tensors is read, and nothing in it is run;
+    `limits` changes how much work it may cause.
     `framework="vllm"` builds a configuration as a rank of an engine would hold it, without an engine, and
     `serving` says how many ranks there are, which one is meant, and so on.
 
@@ -94,6 +97,7 @@ def inspect(
         check_alone(inputs=inputs, input_shape=input_shape, dtype=dtype, device=device, train=train)
         check_alone(optimizer=optimizer, loss=loss, calibrate=calibrate, what_if=what_if, stats=stats)
         check_alone(symbols=symbols, limits=limits, builder=builder, model_key=model_key)
+        check_alone(trust=trust or None)
         check_alone(**{'run="real"': run == "real"})
         return _report(built(target, serving, progress or silently), change_of(None))
     runs = inputs is not None or input_shape is not None or train
@@ -139,6 +143,7 @@ def inspect(
         inputs=inputs,
         builder=builder,
         model_key=model_key,
+        trust=trust,
         automatic=run != "none" and input_shape is None,
         progress=progress,
     )
@@ -202,6 +207,7 @@ def inspect_calls(
     *,
     builder: Any = None,
     model_key: str | None = None,
+    trust: bool = False,
     progress: Progress | None = None,
 ) -> Report:
     """Structure and calls, without operators and cost: at half the price of `inspect`."""
@@ -215,7 +221,9 @@ def inspect_calls(
         notes = (*subject.notes, *found.notes)
         return Report(model=found.model, run=found.run, counts=count(found.model), notes=notes)
 
-    recipe = Recipe(target=target, inputs=inputs, builder=builder, model_key=model_key, progress=progress)
+    recipe = Recipe(
+        target=target, inputs=inputs, builder=builder, model_key=model_key, trust=trust, progress=progress
+    )
     return with_model(recipe, look)
 
 
@@ -308,17 +316,20 @@ def scan(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     limits: Mapping[str, int] | None = None,
+    isolate: bool = True,
     progress: Progress | None = None,
 ) -> Scan:
     """What loading files would run, import or reach, and whether they keep to the rules of their format.
 
     Nothing in them is run. The answer is what was found in the bytes that were read, never that a file is
-    harmless. `limits` changes how much work a file may cause.
+    harmless. `limits` changes how much work a file may cause. Files are read in a process of their own, which
+    has so much time and memory for each of them; with `isolate=False` in this one, without those two bounds.
     """
     from modelglass.checkpoints import scan_files
 
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    return scan_files([Path(path) for path in given], limits=limits, progress=progress or silently)
+    files = [Path(path) for path in given]
+    return scan_files(files, limits=limits, progress=progress or silently, isolate=isolate)
 
 
 def seeded() -> AbstractContextManager[None]:

@@ -29,13 +29,14 @@ class Recipe:
     """What a model and its inputs are made from.
 
     `automatic`: inputs that nobody gave are made for a configuration. `is_config`: the target is one, or a
-    checkpoint for the builder, whatever its file is called.
+    checkpoint for the builder, whatever its file is called. `trust`: whatever a configuration names may run.
     """
 
     target: Any
     inputs: Any = None
     builder: Any = None
     model_key: str | None = None
+    trust: bool = False
     automatic: bool = True
     is_config: bool = False
     progress: Progress | None = None
@@ -109,7 +110,7 @@ def made(recipe: Recipe, *, weightless: bool = True) -> Iterator[Subject]:
         native, given, own, builds = target, inputs, None, recipe.builds
         if builds:
             tell("building the model")
-            options = {"builder": recipe.builder, "model_key": recipe.model_key}
+            options = {"builder": recipe.builder, "model_key": recipe.model_key, "trust": recipe.trust}
             found = stack.enter_context(build(target, weightless=weightless, notes=notes, **options))
             native, own = found.native, found.inputs
         else:

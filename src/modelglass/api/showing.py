@@ -18,6 +18,7 @@ from modelglass.api.making import needing
 from modelglass.collector import without_gc
 from modelglass.errors import ReportFormatError, UsageError
 from modelglass.files import write_whole
+from modelglass.renderers._escape import unspoken
 from modelglass.report import Report
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def _deferred(module: str, name: str) -> Callable[..., str]:
     @without_gc()
     def render(*args: Any, **options: Any) -> str:
         renderer: Callable[..., str] = getattr(import_module(f"modelglass.renderers.{module}"), name)
-        return renderer(*args, **options)
+        return unspoken(renderer(*args, **options))
 
     return render
 
@@ -172,7 +173,7 @@ def save(report: Report | Comparison, path: str | os.PathLike[str]) -> None:
     if not isinstance(report, (Report, Comparison)):
         raise _not_saved(report)
     with without_gc():
-        text = dumps(report)
+        text = unspoken(dumps(report))
     write_whole(Path(path), text)
 
 

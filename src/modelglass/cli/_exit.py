@@ -10,6 +10,7 @@ from typing import Any
 from modelglass.errors import InspectError
 
 STOPPED = 130  # as shells have it
+MOST_NAMED = 200  # characters of a name
 BROKEN = 3  # a bug of ours must not look like an answer (1) or wrong usage (2)
 
 
@@ -22,34 +23,37 @@ def exit_code(command: Callable[[], Any], *, debug: bool = False) -> Any:
     except InspectError as error:
         if debug:
             _traceback()
-        _tell(f"error: {_harmless(str(error))}")
+        tell(f"error: {error.problem}", f"  hint: {error.hint}")
         return error.exit_code
     except KeyboardInterrupt:
-        _tell("stopped")
+        tell("stopped")
         return STOPPED
     except BrokenPipeError:
         # Whoever read the output has seen enough. Python must not complain again when it shuts down.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        # What a command reads is looked at in many places; a name that the system refuses is not a bug.
+        if debug:
+            _traceback()
+        place = "" if error.filename is None else f"{str(error.filename)[:MOST_NAMED]!r}: "
+        tell(f"error: {place}{error.strerror or error}", "  hint: --debug shows where")
+        return BROKEN
     except Exception:
         _traceback()
-        _tell("error: this is a bug in modelglass; please report it with the lines above")
+        tell("error: this is a bug in modelglass; please report it with the lines above")
         return BROKEN
 
 
 def _traceback() -> None:
-    from traceback import print_exc
+    from traceback import format_exc
 
-    print_exc()
+    tell(*format_exc().splitlines())
 
 
-def _harmless(message: str) -> str:
-    """A message may quote what a file holds, which a terminal must not obey."""
+def tell(*lines: str) -> None:
+    """Say something that is not the result. It may quote what a file holds, which nobody must obey."""
     from modelglass import api  # only now: the command has loaded it, or nothing has
 
-    return "\n".join(map(api.printable, message.split("\n")))
-
-
-def _tell(text: str) -> None:
     sys.stdout.flush()
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{api.told(*lines)}\n")

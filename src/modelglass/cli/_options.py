@@ -57,6 +57,14 @@ def inputs_options(command: Command) -> Command:
     return by_code(by_shape(command))
 
 
+trust_option = click.option(
+    "--trust",
+    is_flag=True,
+    help="Run whatever a configuration names, also from its folder; else only model classes of installed "
+    "packages are built.",
+)
+
+
 def config_options(command: Command) -> Command:
     """How a configuration becomes a model, where it does not say it itself."""
     by_code = click.option(
@@ -67,7 +75,7 @@ def config_options(command: Command) -> Command:
     by_key = click.option(
         "--model-key", metavar="KEY", help="Which part of a configuration is the model: a.b."
     )
-    return by_code(by_key(command))
+    return by_code(by_key(trust_option(command)))
 
 
 def given_inputs(inputs: str | None, specs: tuple[str, ...]) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
+from modelglass import api
 from modelglass.files import write_whole
 
 PIPED_WIDTH = 100
@@ -15,11 +16,11 @@ _STDOUT, _STDERR = 1, 2
 
 
 def emit(text: str, output: Path | None) -> None:
-    """Write the result to a file, whole or not at all, or to stdout."""
+    """Write the result to a file, whole or not at all, or to stdout, where no line of it is a command."""
     if output is None:
         from click import echo  # the quick listing writes by itself
 
-        echo(text, nl=False, color=True)  # colour was decided when the text was made
+        echo(api.unspoken(text), nl=False, color=True)  # colour was decided when the text was made
         return
     write_whole(output, text)
 

@@ -7,8 +7,11 @@ import threading
 import time
 from types import TracebackType
 
+from modelglass import api
+
 FIRST_WORD = 1.0  # seconds of silence before the first word
 ON_TERMINAL = 0.1  # seconds between two words on a terminal, where they overwrite each other
+LONGEST = 200  # characters of a text
 IN_LOG = 10.0  # and in a log, where they pile up
 
 
@@ -25,7 +28,7 @@ class Progress:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __call__(self, text: str) -> None:
-        self._text = text
+        self._text = api.told(text)[:LONGEST]  # names of files are in it
 
     def __enter__(self) -> Progress:
         self._thread.start()

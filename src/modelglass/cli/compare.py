@@ -14,6 +14,7 @@ from modelglass.cli._options import (
     given_inputs,
     inputs_options,
     output_option,
+    trust_option,
     width_option,
 )
 from modelglass.cli._output import aside, emit, wants_color, width_of
@@ -51,6 +52,7 @@ Exit codes:
 @click.option("--input-b", "specs_b", metavar="SPEC", multiple=True, help="An input of B alone. Repeatable.")
 @click.option("--framework-a", metavar="NAME", help="What A is built with: torch, mlx or vllm.")
 @click.option("--framework-b", metavar="NAME", help="What B is built with, or A again where there is no B.")
+@trust_option
 @rank_options
 @click.option("--all", "all_", is_flag=True, help="Show everything side by side, not only what differs.")
 @width_option
@@ -68,6 +70,7 @@ def compare(
     specs_b: tuple[str, ...],
     framework_a: str | None,
     framework_b: str | None,
+    trust: bool,
     all_: bool,
     width: int | None,
     format_: str,
@@ -95,6 +98,7 @@ def compare(
             framework_a=framework_a,
             framework_b=framework_b,
             serving=serving,
+            trust=trust,
             progress=progress,
         )
     look: dict[str, object] = {} if format_ == "json" else {"all": all_}

@@ -75,6 +75,7 @@ def fit(
     specs: tuple[str, ...],
     builder: str | None,
     model_key: str | None,
+    trust: bool,
     memory: str,
     train: bool,
     optimizer: str | None,
@@ -106,6 +107,7 @@ def fit(
             options=not no_options,
             builder=builder,
             model_key=model_key,
+            trust=trust,
             progress=progress,
         )
     look: dict[str, object] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,7 @@ def flow(
     specs: tuple[str, ...],
     builder: str | None,
     model_key: str | None,
+    trust: bool,
     depth: int | None,
     width: int | None,
     format_: str | None,
@@ -82,7 +84,7 @@ def flow(
     given = _given(target, inputs, specs, builder)
     with Progress() as progress, aside():
         report = api.inspect(
-            target, given, symbols=True, builder=builder, model_key=model_key, progress=progress
+            target, given, symbols=True, builder=builder, model_key=model_key, trust=trust, progress=progress
         )
         found = api.flow(api.completed(report), depth=depth)
     look: dict[str, object] = {}
@@ -112,7 +114,7 @@ def _given(target: str, inputs: str | None, specs: tuple[str, ...], builder: str
     if api.is_built(target, builder=builder, runs=True):
         return api.AUTOMATIC
     # Of a folder without a configuration, and of what is not there, building a model tells.
-    if ":" in target or Path(target).is_file():
+    if ":" in target or os.path.isfile(target):
         raise UsageError(
             "data flows in a run, and a run needs inputs",
             hint="give --inputs file.py::function or --input 1x3x224x224; a checkpoint runs with the code or "

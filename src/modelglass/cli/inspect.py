@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from modelglass import api
+from modelglass.cli._exit import tell
 from modelglass.cli._options import (
     chosen_limits,
     color_option,
@@ -69,6 +70,7 @@ def inspect(
     specs: tuple[str, ...],
     builder: str | None,
     model_key: str | None,
+    trust: bool,
     run: Any,
     train: bool,
     depth: int | None,
@@ -105,6 +107,7 @@ def inspect(
             limits=most,
             builder=builder,
             model_key=model_key,
+            trust=trust,
             framework=framework,
             serving=serving,
             progress=progress,
@@ -119,5 +122,5 @@ def inspect(
     if failure is not None:
         if output is not None or format_ == "json":
             where = failure.module or "(root)"
-            click.echo(f"error: {where} raised {failure.error}: {failure.message}", err=True)
+            tell(*f"error: {where} raised {failure.error}: {failure.message}".split("\n"))
         raise SystemExit(FAILED)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
-from pathlib import Path
+from io import StringIO
 from typing import Any
 
 import click
 
 from modelglass import __version__
-from modelglass.cli._exit import exit_code
+from modelglass.cli._exit import exit_code, tell
 
 EPILOG = """\b
 Examples:
@@ -56,7 +57,7 @@ class _Commands(click.Group):
     def _is_target(self, arg: str) -> bool:
         if arg in COMMANDS or arg in ("--help", "-h", "--version"):
             return False
-        return arg.startswith("-") or any(mark in arg for mark in ":./\\") or Path(arg).exists()
+        return arg.startswith("-") or any(mark in arg for mark in ":./\\") or os.path.exists(arg)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -103,7 +104,9 @@ def _answer(command: click.Command, name: str, args: list[str]) -> Any:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
-        error.show()
+        shown = StringIO()
+        error.show(shown)
+        tell(*shown.getvalue().splitlines())  # it may quote the name of a file
         return error.exit_code
     except click.Abort as stop:
         raise KeyboardInterrupt from stop

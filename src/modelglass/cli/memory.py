@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from modelglass import api
+from modelglass.cli._exit import tell
 from modelglass.cli._options import (
     chosen_optimizer,
     color_option,
@@ -87,6 +88,7 @@ def memory(
     specs: tuple[str, ...],
     builder: str | None,
     model_key: str | None,
+    trust: bool,
     train: bool,
     optimizer: str | None,
     calibrate: bool,
@@ -118,6 +120,7 @@ def memory(
             what_if=what_if,
             builder=builder,
             model_key=model_key,
+            trust=trust,
             progress=progress,
         )
         if draw is not None and report.memory is not None:
@@ -132,7 +135,7 @@ def memory(
     if failure is not None:
         if output is not None or format_ in ("json", "csv"):
             where = failure.module or "(root)"
-            click.echo(f"error: {where} raised {failure.error}: {failure.message}", err=True)
+            tell(*f"error: {where} raised {failure.error}: {failure.message}".split("\n"))
         raise SystemExit(FAILED)
 
 

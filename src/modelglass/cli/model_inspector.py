@@ -10,8 +10,15 @@ from typing import Any
 
 import click
 
-from modelglass import api
-from modelglass.cli._options import NO_OPTIMIZER, given_inputs, inputs_options, output_option, width_option
+from modelglass.cli._exit import tell
+from modelglass.cli._options import (
+    NO_OPTIMIZER,
+    given_inputs,
+    inputs_options,
+    output_option,
+    trust_option,
+    width_option,
+)
 from modelglass.cli._output import aside, emit, width_of
 from modelglass.cli._progress import Progress
 from modelglass.cli.main import run
@@ -54,6 +61,7 @@ not be read, built or run, or a checkpoint's shapes are not the model's.
 @inputs_options
 @click.option("--builder", metavar="CODE", help="Code that builds the model: file.py::function.")
 @click.option("--model-key", metavar="A.B", help="Where in the configuration the model is.")
+@trust_option
 @click.option(
     "--optimizer",
     metavar="NAME",
@@ -74,6 +82,7 @@ def model_inspector(
     specs: tuple[str, ...],
     builder: str | None,
     model_key: str | None,
+    trust: bool,
     optimizer: str,
     no_stats: bool,
     width: int | None,
@@ -93,6 +102,7 @@ def model_inspector(
             checkpoint=checkpoint,
             builder=builder,
             model_key=model_key,
+            trust=trust,
             inputs=given,
             batch_size=batch_size,
             optimizer=None if optimizer == NO_OPTIMIZER else optimizer,
@@ -109,8 +119,7 @@ def model_inspector(
 def _end(found: Any) -> None:
     """Tell what failed, and leave with the code for it."""
     for failure in found.failures:
-        lines = map(api.printable, failure.split("\n"))  # it may quote what a file holds
-        click.echo("error: " + "\n".join(lines), err=True)
+        tell(*f"error: {failure}".split("\n"))
     if found.failures:
         raise SystemExit(FAILED)
     if found.matching is not None and not found.matching.complete:

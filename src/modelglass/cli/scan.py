@@ -26,7 +26,7 @@ Examples:
   modelglass scan pytorch_model.bin
   modelglass scan checkpoints/ --fail-on high
   modelglass scan model.pt --format sarif -o scan.sarif
-  modelglass scan model.pt --limit pickle_opcodes=1000000 --redact
+  modelglass scan model.pt --limit seconds=60 --redact
 
 \b
 Exit codes:
@@ -49,6 +49,12 @@ For several files it is the first of 3, 4, 1 and 0 that applies to any of them.
     help="Exit with 1 from this level on.",
 )
 @limit_option
+@click.option(
+    "--isolate/--no-isolate",
+    default=True,
+    show_default=True,
+    help="Read files in a process of their own, each within --limit seconds=10 and memory_nbytes=1073741824.",
+)
 @click.option("--redact", is_flag=True, help="Hide tokens, passwords and the names of home folders.")
 @width_option
 @format_option(api.SCAN_RENDERERS)
@@ -58,6 +64,7 @@ def scan(
     paths: tuple[str, ...],
     fail_on: Literal["info", "notice", "high"],
     limits: tuple[str, ...],
+    isolate: bool,
     redact: bool,
     width: int | None,
     format_: str,
@@ -71,7 +78,7 @@ def scan(
     """
     chosen = chosen_limits(limits)
     with Progress() as progress, aside():
-        found = api.scan(paths, limits=chosen, progress=progress)
+        found = api.scan(paths, limits=chosen, isolate=isolate, progress=progress)
     look: dict[str, object] = {"redact": redact}
     if format_ == "text":
         look |= {"width": width_of(width, output), "color": wants_color(color, output)}

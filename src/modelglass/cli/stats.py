@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from modelglass import api
+from modelglass.cli._exit import tell
 from modelglass.cli._options import (
     chosen_limits,
     color_option,
@@ -66,6 +67,7 @@ def stats(
     target: str,
     builder: str | None,
     model_key: str | None,
+    trust: bool,
     pattern: str | None,
     sort: str | None,
     ascending: bool,
@@ -97,6 +99,7 @@ def stats(
             limits=most,
             builder=builder,
             model_key=model_key,
+            trust=trust,
             progress=progress,
         )
         if draw is not None:
@@ -110,7 +113,7 @@ def stats(
     emit(api.STATS_RENDERERS[format_](report, **options), output)
     found = [note.code for note in report.notes if note.code in unwanted]
     if found:
-        click.echo(f"findings: {', '.join(dict.fromkeys(found))}", err=True)
+        tell(f"findings: {', '.join(dict.fromkeys(found))}")
         raise SystemExit(FOUND)
 
 

@@ -52,9 +52,9 @@ def tt_model_analysis(model_path: str, inputs_path: str, folder: Path | None) ->
         color=wants_color("auto", None),
     )
     modules = f"{len(found.report.model.modules):,} modules, {len(found.unique.modules):,} distinct"
-    emit(f"{found.report.model.name}: {modules}\n{summary}\n", None)
+    emit(f"{api.told(found.report.model.name)}: {modules}\n{summary}\n", None)
     for file in found.files:
-        emit(f"{file}\n", None)
+        emit(f"{api.told(str(file))}\n", None)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from modelglass import api
+from modelglass.cli._exit import tell
 from modelglass.cli._options import (
     color_option,
     config_options,
@@ -64,6 +65,7 @@ def unique(
     specs: tuple[str, ...],
     builder: str | None,
     model_key: str | None,
+    trust: bool,
     modules: bool,
     ops: bool,
     sort: str,
@@ -95,7 +97,7 @@ def unique(
         )
     with Progress() as progress, aside():
         report = api.completed(
-            api.inspect(target, given, builder=builder, model_key=model_key, progress=progress)
+            api.inspect(target, given, builder=builder, model_key=model_key, trust=trust, progress=progress)
         )
         found = api.unique(report)
         made = None if repro is None else api.reproduce(report, repro)
@@ -106,10 +108,10 @@ def unique(
     choice = api.UniqueChoice(kinds, sort, top)
     emit(api.UNIQUE_RENDERERS[format_](report, found, choice, **look), output)
     if made is not None:
-        _tell(made.files, made.missing, repro)
+        _tell_files(made.files, made.missing, repro)
 
 
-def _tell(files: Sequence[str], missing: Mapping[str, str], folder: Path | None) -> None:
-    click.echo(f"{len(files):,} operators, one file each, in {folder}", err=True)
+def _tell_files(files: Sequence[str], missing: Mapping[str, str], folder: Path | None) -> None:
+    tell(f"{len(files):,} operators, one file each, in {folder}")
     for id, reason in missing.items():
-        click.echo(f"no file for {id}: {reason}", err=True)
+        tell(f"no file for {id}: {reason}")

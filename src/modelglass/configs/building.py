@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from modelglass.configs.guarding import guarded
+from modelglass.configs.importing import located
 from modelglass.configs.instantiating import instantiated
 from modelglass.configs.interpolation import Key, at, resolved, resolved_if_possible
 from modelglass.configs.nodes import is_node, key_of, model_key
-from modelglass.configs.process import importing, untouched
+from modelglass.configs.process import importing, importing_installed, untouched
+from modelglass.configs.proving import check_proven, proven
 from modelglass.configs.reading import read
 from modelglass.errors import MissingPackageError, TargetError, UsageError
 from modelglass.targets import FORMS, naming, telling
@@ -34,27 +37,44 @@ class Built:
 
 @contextmanager
 def built(
-    path: Path, *, builder: Any = None, key: str | None = None, weightless: bool = True
+    path: Path,
+    *,
+    builder: Any = None,
+    key: str | None = None,
+    weightless: bool = True,
+    trust: bool = False,
 ) -> Iterator[Built]:
-    """The model of a configuration file. What was imported for it is forgotten afterwards."""
-    content = read(path)
-    with importing(path):
-        place: Key = () if key is None else key_of(content, key, str(path))
-        if builder is not None:
-            with built_by(builder, section(content, key, str(path)), weightless=weightless) as made:
-                yield made
-        elif _is_huggingface(at(content, place), path if key is None else None):
-            from modelglass.configs import huggingface
+    """The model of a configuration file. What was imported for it is forgotten afterwards.
 
-            config = resolved(content, place)
-            with untouched():
-                native, notes = huggingface.built(config, str(path), weightless=weightless)
-            yield Built(native, notes=notes)
-        else:
-            found = model_key(content, key, str(path))
-            node = resolved(content, found)
-            native, notes = _made(lambda: instantiated(deepcopy(node), found), weightless)
-            yield Built(native, notes=notes)
+    Without `trust`, nothing beside the file is imported, and only what is proven to be a model is built.
+    """
+    content = read(path)
+    if builder is not None:
+        with built_by(builder, section(content, key, str(path)), weightless=weightless) as made:
+            yield made
+        return
+    with importing(path) if trust else importing_installed(path):
+        yield _by_file(content, path, key, weightless=weightless, trust=trust)
+
+
+def _by_file(content: Any, path: Path, key: str | None, *, weightless: bool, trust: bool) -> Built:
+    """The model that the file itself describes."""
+    place: Key = () if key is None else key_of(content, key, str(path))
+    if _is_huggingface(at(content, place), path if key is None else None):
+        from modelglass.configs import huggingface
+
+        config = resolved(content, place, trust=trust)
+        with untouched():
+            native, notes = huggingface.built(config, str(path), weightless=weightless, trust=trust)
+        return Built(native, notes=notes)
+    find = located if trust else proven
+    found = model_key(content, key, str(path), find, trust=trust)
+    node = resolved(content, found, trust=trust)
+    if not trust:
+        check_proven(node, found, str(path))
+    with nullcontext() if trust else guarded():
+        native, notes = _made(lambda: instantiated(deepcopy(node), found, find), weightless)
+    return Built(native, notes=notes)
 
 
 def section(content: dict[str, Any], key: str | None, file: str) -> Any:

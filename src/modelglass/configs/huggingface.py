@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
+from modelglass.configs.guarding import guarded
 from modelglass.configs.process import offline_and_quiet
 from modelglass.errors import MissingPackageError, TargetError
 from modelglass.targets import telling
@@ -28,9 +29,11 @@ _KINDS = (
 _ENCODERS = "MODEL_FOR_MASKED_LM_MAPPING"
 
 
-def built(content: dict[str, Any], file: str, *, weightless: bool = True) -> tuple[Any, Notes]:
+def built(
+    content: dict[str, Any], file: str, *, weightless: bool = True, trust: bool = False
+) -> tuple[Any, Notes]:
     """The model that a configuration describes, in eval mode as if it had been loaded; and what is odd."""
-    with _library() as transformers, offline_and_quiet():
+    with _library() as transformers, offline_and_quiet(), nullcontext() if trust else guarded():
         config = _config(content, file, transformers)
         model_class, notes = _model_class(config, content, file, transformers)
         native, remarks = _native(model_class, config, file, weightless)
@@ -90,10 +93,25 @@ def _hides_torchvision() -> bool:
 
 def _config(content: dict[str, Any], file: str, transformers: Any) -> Any:
     """The configuration as transformers keeps it."""
-    given = {key: value for key, value in deepcopy(content).items() if key not in ("auto_map", "model_type")}
+    given = _without_code(deepcopy(content))
+    given.pop("model_type", None)
     config_class = _config_class(content, file, transformers)
     with telling(f"{file}: reading it as a {config_class.__name__}", whole=True):
         return config_class.from_dict(given)
+
+
+def _without_code(value: Any) -> Any:
+    """A configuration without what names code of its own, at any depth: transformers would ask for leave."""
+    if isinstance(value, list):
+        return [_without_code(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: _without_code(each) for name, each in value.items() if not _names_code(name, each)}
+
+
+def _names_code(name: str, value: Any) -> bool:
+    is_kernel = str(name).endswith("_implementation") and "/" in str(value)  # of a repository
+    return name in ("auto_map", "custom_pipelines", "trust_remote_code") or is_kernel
 
 
 def _config_class(content: dict[str, Any], file: str, transformers: Any) -> Any:

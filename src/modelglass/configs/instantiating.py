@@ -7,9 +7,8 @@ from functools import partial
 from inspect import signature
 from typing import Any
 
-from modelglass.configs.importing import located
 from modelglass.configs.interpolation import Key, named
-from modelglass.configs.nodes import HYDRA, LIGHTNING, is_node
+from modelglass.configs.nodes import HYDRA, Find, is_node, target_of
 from modelglass.errors import TargetError
 from modelglass.targets import telling
 
@@ -26,22 +25,22 @@ class Section(dict[str, Any]):
             raise AttributeError(f"the configuration has no {name!r} here") from cause
 
 
-def instantiated(node: Any, key: Key) -> Any:
+def instantiated(node: Any, key: Key, find: Find) -> Any:
     """What a node makes, with every node inside of it made first."""
-    return _of_hydra(node, key) if HYDRA in node else _of_lightning(node, key)
+    return _of_hydra(node, key, find) if HYDRA in node else _of_lightning(node, key, find)
 
 
-def _of_hydra(node: dict[str, Any], key: Key) -> Any:
+def _of_hydra(node: dict[str, Any], key: Key, find: Find) -> Any:
     deep = node.get("_recursive_", True)
     sections = node.get("_convert_", "none") in ("none", None)
-    target = located(node[HYDRA], named(key))
+    target = find(target_of(node), named(key))
     given = {name: value for name, value in node.items() if name not in _OF_HYDRA}
     args = node.get("_args_") or []
     if not isinstance(args, list):
         raise TargetError(f"{named((*key, '_args_'))} is no list", hint="list the positional arguments there")
     if deep:
-        given = {name: _made(value, (*key, name), sections) for name, value in given.items()}
-        args = [_made(value, (*key, "_args_", index), sections) for index, value in enumerate(args)]
+        given = {name: _made(value, (*key, name), sections, find) for name, value in given.items()}
+        args = [_made(value, (*key, "_args_", index), sections, find) for index, value in enumerate(args)]
     elif sections:
         given = {name: _section(value) for name, value in given.items()}
     if node.get("_partial_"):
@@ -49,29 +48,29 @@ def _of_hydra(node: dict[str, Any], key: Key) -> Any:
     return _called(target, tuple(args), given, key)
 
 
-def _of_lightning(node: dict[str, Any], key: Key) -> Any:
-    target = located(node[LIGHTNING], named(key))
+def _of_lightning(node: dict[str, Any], key: Key, find: Find) -> Any:
+    target = find(target_of(node), named(key))
     given: dict[str, Any] = {}
     for section in ("init_args", "dict_kwargs"):
         settings = node.get(section) or {}
         if not isinstance(settings, dict):
             raise TargetError(f"{named((*key, section))} has no names", hint="write name: value there")
         for name, value in settings.items():
-            given[name] = _made(value, (*key, section, name), sections=False)
+            given[name] = _made(value, (*key, section, name), False, find)
     return _called(target, (), given, key)
 
 
-def _made(value: Any, key: Key, sections: bool) -> Any:
+def _made(value: Any, key: Key, sections: bool, find: Find) -> Any:
     """A value as an argument: nodes inside of it are called."""
     if is_node(value):
-        return instantiated(value, key)
+        return instantiated(value, key, find)
     if isinstance(value, list):
-        return [_made(item, (*key, index), sections) for index, item in enumerate(value)]
+        return [_made(item, (*key, index), sections, find) for index, item in enumerate(value)]
     if not isinstance(value, dict):
         return value
     if sections and not _holds_node(value):
         return _section(value)
-    return {name: _made(item, (*key, name), sections) for name, item in value.items()}
+    return {name: _made(item, (*key, name), sections, find) for name, item in value.items()}
 
 
 def _holds_node(value: Any) -> bool:

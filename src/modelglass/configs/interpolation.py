@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from modelglass.errors import TargetError
+from modelglass.errors import TargetError, UntrustedError
 
 Key = tuple[str | int, ...]  # the way to a value, from the top of the file
 MISSING = "???"  # what stands for a value that has to be given
@@ -23,13 +24,19 @@ def named(key: Key) -> str:
     return ".".join(map(str, key))
 
 
-def resolved(content: dict[str, Any], key: Key) -> Any:
+def resolved(content: dict[str, Any], key: Key, *, trust: bool) -> Any:
     """The value at a key with every reference in it replaced by what it refers to, anywhere in the file."""
     value = at(content, key)
     first = next(((place, text) for place, text in _texts(value, key) if "${" in text), None)
     if first is not None:
-        value = _by_omegaconf(content, key, *first)
+        with nullcontext() if trust else _own_functions():
+            value = _by_omegaconf(content, key, *first)
     for place, text in _texts(value, key):
+        if "${" in text and not trust:  # it was escaped, and would be followed by whoever gets it
+            raise UntrustedError(
+                f"{named(place)} is {text!r}, in which the model might find a function to call",
+                hint="if you trust the file: --trust (trust=True in Python); or write the value out",
+            )
         if text == MISSING:
             raise TargetError(
                 f"{named(place)} is ???, which stands for a value that has to be given",
@@ -38,10 +45,23 @@ def resolved(content: dict[str, Any], key: Key) -> Any:
     return value
 
 
+@contextmanager
+def _own_functions() -> Iterator[None]:
+    """References find only functions that OmegaConf has itself: a process may have registered `eval`."""
+    from omegaconf.basecontainer import BaseContainer
+
+    registered = BaseContainer._resolvers
+    BaseContainer._resolvers = {name: each for name, each in registered.items() if name.startswith("oc.")}
+    try:
+        yield
+    finally:
+        BaseContainer._resolvers = registered
+
+
 def resolved_if_possible(content: dict[str, Any], key: Key) -> Any:
     """The same, or the value as it is where something in it refers to what only another program knows."""
     try:
-        return resolved(content, key)
+        return resolved(content, key, trust=True)
     except TargetError:
         return at(content, key)
 

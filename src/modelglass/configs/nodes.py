@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from typing import Any
 
-from modelglass.configs.importing import located
 from modelglass.configs.interpolation import Key, named, resolved
 from modelglass.errors import TargetError
 
 HYDRA, LIGHTNING = "_target_", "class_path"
+Find = Callable[[str, str], Any]  # what a dotted name stands for, which the node at that key names
 _MOST_LISTED = 8
 _HINT = "mark it with _target_ or class_path, or give --builder file.py::function that builds it"
 
@@ -20,12 +20,26 @@ def is_node(value: Any) -> bool:
     return isinstance(value, dict) and any(isinstance(value.get(mark), str) for mark in (HYDRA, LIGHTNING))
 
 
-def model_key(content: dict[str, Any], asked: str | None, file: str) -> Key:
+def target_of(node: dict[str, Any]) -> str:
+    """The dotted name of what a node calls."""
+    return str(node.get(HYDRA) or node.get(LIGHTNING))
+
+
+def nodes_in(value: Any, key: Key) -> Iterator[tuple[Key, dict[str, Any]]]:
+    """Every node at or below a key, also where the one above it keeps it for itself."""
+    if is_node(value):
+        yield key, value
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, item in items:
+        yield from nodes_in(item, (*key, name))
+
+
+def model_key(content: dict[str, Any], asked: str | None, file: str, find: Find, *, trust: bool) -> Key:
     """Where the node of the model is: at or below the key that was asked for, or wherever it stands out."""
     top = () if asked is None else key_of(content, asked, file)
     found = list(_outermost(content, top))
     if len(found) > 1:
-        found = _of_models(content, _likeliest(found, top))
+        found = _of_models(content, _likeliest(found, top), find, trust)
     if len(found) == 1:
         return found[0]
     where = file if asked is None else f"{file}, at {asked}"
@@ -87,15 +101,15 @@ def _likeliest(found: list[Key], top: Key) -> list[Key]:
     return [key for key, rest in zip(found, below, strict=True) if "model" in rest] or found
 
 
-def _of_models(content: dict[str, Any], found: list[Key]) -> list[Key]:
+def _of_models(content: dict[str, Any], found: list[Key], find: Find, trust: bool) -> list[Key]:
     """Those that name a class of models, or else a function that may return one."""
     if len(found) == 1:
         return found
     classes, functions, trouble = [], [], None
     for key in found:
         try:
-            node = resolved(content, key)
-            target = located(str(node.get(HYDRA) or node.get(LIGHTNING)), named(key))
+            node = resolved(content, key, trust=trust)
+            target = find(target_of(node), named(key))
         except TargetError as error:
             trouble = trouble or error
             continue

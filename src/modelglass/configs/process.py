@@ -4,12 +4,34 @@ from __future__ import annotations
 
 import logging
 import os
+import site
 import sys
+import sysconfig
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from modelglass.targets import importing_from
+
+
+def folders_of_packages() -> list[Path]:
+    """Where packages are installed."""
+    places = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()]
+    return [Path(each) for each in (*places, site.getusersitepackages())]
+
+
+@contextmanager
+def importing_installed(path: Path) -> Iterator[None]:
+    """Nothing beside a file and nothing in the current folder can be imported."""
+    closed = {path.resolve().parent, Path.cwd()}
+    before, bytecode = list(sys.path), sys.dont_write_bytecode
+    sys.path[:] = [each for each in before if Path(each or ".").resolve() not in closed]
+    sys.dont_write_bytecode = True
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+        sys.dont_write_bytecode = bytecode
 
 
 @contextmanager
@@ -61,12 +83,16 @@ def untouched() -> Iterator[None]:
 
 @contextmanager
 def offline_and_quiet() -> Iterator[None]:
-    """No library of Hugging Face asks the hub for anything, or logs what nobody asked about."""
+    """No library of Hugging Face asks the hub or the user for anything, or logs what nobody asked about."""
     with ExitStack() as stack:
         constants = sys.modules.get("huggingface_hub.constants")
         if constants is not None:
             stack.callback(setattr, constants, "HF_HUB_OFFLINE", constants.HF_HUB_OFFLINE)
             constants.HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
+        remote = sys.modules.get("transformers.dynamic_module_utils")
+        if remote is not None:
+            stack.callback(setattr, remote, "TIME_OUT_REMOTE_CODE", remote.TIME_OUT_REMOTE_CODE)
+            remote.TIME_OUT_REMOTE_CODE = 0  # type: ignore[attr-defined]  # nobody is asked for leave to run code
         for name in ("transformers", "timm"):
             logger = logging.getLogger(name)
             stack.callback(logger.setLevel, logger.level)

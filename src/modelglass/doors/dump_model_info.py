@@ -129,6 +129,7 @@ class _Teller:
         self.say(f"WARNING {self.problems[-1]}", level="warning")
 
     def say(self, line: str, *, level: str = "info") -> None:
+        line = api.told(*line.split("\n"))  # it may quote what a model or an error says
         if self._logger is not None:
             try:
                 getattr(self._logger, level)(line)

@@ -37,6 +37,7 @@ class Question:
     checkpoint: Path | None = None
     builder: Any = None
     model_key: str | None = None
+    trust: bool = False
     inputs: Any = None
     batch_size: int | None = None
     optimizer: Any = OPTIMIZER
@@ -68,6 +69,7 @@ def _recipe(question: Question) -> making.Recipe:
         inputs=question.inputs,
         builder=question.builder,
         model_key=question.model_key,
+        trust=question.trust,
         is_config=True,
         progress=question.progress,
     )
@@ -161,7 +163,7 @@ def _normalisation(question: Question, native: Any, report: Report) -> dict[str,
     target = question.config or question.checkpoint
     if None not in found.values() or not small or target is None:
         return found
-    options = {"builder": question.builder, "model_key": question.model_key}
+    options = {"builder": question.builder, "model_key": question.model_key, "trust": question.trust}
     try:
         with building.build(target, weightless=False, **options) as built:
             return describing.normalisation_of(built.native, report)

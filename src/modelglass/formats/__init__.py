@@ -20,7 +20,6 @@ from modelglass.formats.strangers import is_text, stranger
 
 HEAD = 1024  # bytes that tell what a file is
 _LEGACY = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"  # the number that old torch files begin with
-_END_OF_ZIP = b"PK\x05\x06"
 
 
 class Format(NamedTuple):
@@ -43,17 +42,28 @@ def _magic(magic: bytes, at: int = 0) -> Callable[[bytes, int], bool]:
     return lambda head, nbytes: head[at : at + len(magic)] == magic
 
 
+def _may_be_tar(head: bytes) -> bool:
+    """Whether a checksum is where a tar has one; most files are told apart by that."""
+    return head[148:149] != b"" and head[148:149] in b" 01234567\x80"
+
+
+def _is_compressed(head: bytes) -> bool:
+    return head[:1] != b"" and head[:1] in b"\x1fB\xfd]Zx" and _asking("compressed")(head, 0)
+
+
 FORMATS = (  # the first that fits is taken
     Format("zip", _magic(b"PK\x03\x04"), "archives"),
     Format("zip", _magic(b"PK\x05\x06"), "archives"),
     Format("gguf", _magic(b"GGUF"), "gguf"),
     Format("npy", _magic(b"\x93NUMPY"), "npy"),
-    Format("tar", _magic(b"ustar", 257), "torch.tar"),
+    Format("tar", lambda head, nbytes: _may_be_tar(head) and _asking("tars")(head, nbytes), "torch.tar"),
     Format("torch-legacy", _magic(_LEGACY, 2), "torch.legacy"),
     Format("torch-legacy", _magic(_LEGACY, 11), "torch.legacy"),  # a frame comes first
     Format("safetensors", _asking("safetensors"), "safetensors"),
+    Format("compressed", lambda head, nbytes: _is_compressed(head), "compressed"),
     Format("pickle", _magic(b"\x80"), "torch.raw"),
     Format("json", lambda head, nbytes: head.lstrip()[:1] in (b"{", b"["), "documents"),
+    Format("sentencepiece", _asking("sentencepiece"), "sentencepiece"),
     Format("onnx", _asking("onnx"), "onnx"),
 )
 
@@ -77,14 +87,18 @@ def read_file(source: OpenFile, reading: Reading) -> None:
     format = format_of(head, source) if odd is None else None
     if format is None and head and _is_pickle(source, reading):
         format = PICKLE
+    if format is None and head and _has_zip(source):
+        format = ZIP
     if format is None:
         raise _unknown(head, source, odd)
-    if format.name != "zip" and _ends_as_zip(source):
+    if format.module != ZIP.module and _has_zip(source, glance=not reading.thorough):
         text = "the file begins as something else and ends as a zip archive: readers differ in what they see"
-        _read_also(source, reading, "archives", text)
+        _read_also(source, reading, ZIP.module, text)
     if reading.thorough and format.module not in _PICKLED and _is_pickle(source, reading):
         text = "the file is also a pickle that calls something: readers differ in what they see"
         _read_also(source, reading, PICKLE.module, text)
+    if reading.thorough and format.name != "compressed" and _is_compressed(head):
+        import_module("modelglass.formats.inside").look_into(source, reading, raw=True)
     try:
         format.read(source, reading)
     finally:
@@ -97,7 +111,7 @@ def format_of(head: bytes, source: OpenFile) -> Format | None:
     found = next((each for each in FORMATS if each.fits(head, source.nbytes)), None)
     if found is not None and found.name == "json" and suffix not in (".json", ""):
         found = None  # lists, templates and logs begin with a bracket, too
-    if found is None and suffix in (".yaml", ".yml", ".jinja"):
+    if found is None and suffix in _DOCUMENTS:
         return Format(suffix[1:], lambda head, nbytes: True, "documents")
     if found is None and suffix in _BY_SUFFIX and not is_text(head):  # broken from its first byte on
         return Format(suffix[1:], lambda head, nbytes: True, _BY_SUFFIX[suffix])
@@ -105,7 +119,9 @@ def format_of(head: bytes, source: OpenFile) -> Format | None:
 
 
 PICKLE = Format("pickle", lambda head, nbytes: True, "torch.raw")
+ZIP = FORMATS[0]
 _PICKLED = ("torch.raw", "torch.legacy")  # read as pickles anyway
+_DOCUMENTS = (".json", ".yaml", ".yml", ".jinja", ".jinja2", ".j2", ".py")
 _BY_SUFFIX = {".safetensors": "safetensors", ".gguf": "gguf", ".onnx": "onnx", ".npy": "npy"}
 
 
@@ -121,16 +137,15 @@ def _unknown(head: bytes, source: Source, odd: tuple[str, str, str] | None) -> N
     return NotAModelError(text, file=source.file, code=code, hint=hint)
 
 
-def _ends_as_zip(source: Source) -> bool:
-    """Whether a zip archive ends where the file does, whatever it begins as."""
-    tail = source.up_to(max(0, source.nbytes - 22), 22)
-    return tail[:4] == _END_OF_ZIP and tail[20:] == b"\0\0"
+def _has_zip(source: Source, *, glance: bool = False) -> bool:
+    """Whether some reader finds a zip archive at the end of the file, whatever it begins as."""
+    return bool(import_module("modelglass.formats.zip").has_end(source, glance=glance))
 
 
 def _read_also(source: OpenFile, reading: Reading, module: str, text: str) -> None:
     """A file that two readers take for different things: say so, and look at the other reading, too."""
     reading.found(source, "ambiguous", "invalid", text)
-    other = Reading(limits=reading.limits, thorough=reading.thorough)
+    other = reading.inner()
     try:
         import_module(f"modelglass.formats.{module}").read(source, other)
     except FileError as error:

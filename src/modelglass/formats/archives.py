@@ -2,40 +2,81 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import import_module
 
 from modelglass.errors import FileError, NotAModelError
-from modelglass.formats import pickles
 from modelglass.formats import zip as zips
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
 from modelglass.formats.torch import archive as torch_archive
 
 EXPORTED = "archive_format"  # a member that only exported programs have
+OLD_EXPORTED = "serialized_exported_program.json"  # and what those before torch 2.8 have instead
+MOST_ARCHIVES = 10_000  # that follow one another in a file
 
 
 def read(source: Source, reading: Reading) -> None:
-    """Fill the reading from an archive; one that is no model is still searched for pickles."""
+    """Fill the reading from an archive; one that is not a model is still searched for pickles."""
     archive = zips.read(source, reading)
-    exports = any(entry.name.rpartition("/")[2] == EXPORTED for entry in archive.entries)
+    try:
+        _read(source, archive, reading)
+    finally:
+        if reading.thorough:
+            _look_at_others(source, archive, reading)
+
+
+def _read(source: Source, archive: zips.Archive, reading: Reading) -> None:
+    names = {zips.folded(entry.name.rpartition("/")[2]) for entry in archive.entries}
     saved = bool(torch_archive.tops(archive))
-    if exports:
+    if EXPORTED in names or OLD_EXPORTED in names:
         _export(source, archive, reading, also_saved=saved)
     elif saved:
         torch_archive.read(source, archive, reading)
-    elif any(entry.name.endswith(".npy") for entry in archive.entries):
+    elif any(name.endswith(".npy") for name in names):
         import_module("modelglass.formats.npz").read(source, reading, archive)
     else:
-        _scan_members(archive, reading)
-        names = ", ".join(repr(entry.name[:60]) for entry in archive.entries[:4])
-        hint = "unpack it first, or pass the model's own file"
+        look_into_members(archive, archive.entries, reading)
+        shown = ", ".join(repr(entry.name[:60]) for entry in archive.entries[:4])
         raise NotAModelError(
-            f"this is a zip archive that holds no model ({names or 'nothing'})",
+            f"this is a zip archive that holds no model ({shown or 'nothing'})",
             file=source.file,
-            code="not-a-model",
+            code="archive",
             member=source.member,
-            hint=hint,
+            hint="unpack it first, or pass the model's own file",
         )
+
+
+def look_into_members(
+    archive: zips.Archive, entries: tuple[zips.Entry, ...] | list[zips.Entry], reading: Reading
+) -> None:
+    """Search members for what may run; one that cannot be read does not hide those after it."""
+    look_into = import_module("modelglass.formats.inside").look_into
+    looked_at = 0
+    for entry in entries:
+        if entry.name.endswith("/") and not entry.nbytes:
+            continue
+        # Members that overlap could have the same bytes searched any number of times.
+        looked_at += entry.packed_nbytes
+        if looked_at > archive.source.nbytes:
+            text = "it and the members after it are not looked at: members overlap"
+            reading.found(
+                archive.source, "zip.overlap", "limit", text, member=entry.name, offset=entry.offset
+            )
+            return
+        try:
+            look_into(unpacked(archive, entry, reading), reading)
+        except FileError as error:
+            reading.stopped(error)
+
+
+def unpacked(archive: zips.Archive, entry: zips.Entry, reading: Reading) -> Source:
+    """What a member holds; of all members that are looked into, not more is unpacked than of one."""
+    if entry.method != zips.STORED:
+        reading.unpacked.nbytes += entry.nbytes
+        if reading.unpacked.nbytes > reading.limits.inflated_nbytes:
+            raise archive.source.over("inflated_nbytes", reading.limits.inflated_nbytes, offset=entry.offset)
+    return archive.member(entry, reading.limits)
 
 
 def _export(source: Source, archive: zips.Archive, reading: Reading, *, also_saved: bool) -> None:
@@ -43,7 +84,7 @@ def _export(source: Source, archive: zips.Archive, reading: Reading, *, also_sav
     if also_saved:
         text = f"it has both {EXPORTED} and data.pkl: loaders differ in what they take it for"
         reading.found(source, "ambiguous", "invalid", text)
-        other = Reading(limits=reading.limits, thorough=reading.thorough)
+        other = reading.inner()
         try:
             torch_archive.read(source, archive, other)
         except FileError as error:
@@ -52,27 +93,38 @@ def _export(source: Source, archive: zips.Archive, reading: Reading, *, also_sav
     import_module("modelglass.formats.torch.exported").read(source, archive, reading)
 
 
-def _scan_members(archive: zips.Archive, reading: Reading) -> None:
-    """Search an archive that is no model for what may run: pickles, code in documents, archives inside."""
-    for entry in archive.entries:
-        if entry.name.endswith("/"):
-            continue
+def _look_at_others(source: Source, archive: zips.Archive, reading: Reading) -> None:
+    """What readers find that go by other rules, and what precedes the archive: pickles, other archives."""
+    before = max(each.before for each in (archive, *archive.others))
+    for other in (*archive.others, *_preceding(source, before, reading)):
+        inner = reading.inner()
         try:
-            _scan_member(archive, entry, reading)
+            _read(other.source, other, inner)
+        except NotAModelError:
+            pass  # it was searched, and need not be a model
+        except FileError as error:
+            inner.stopped(error)
+        reading.absorb(inner)
+
+
+def _preceding(source: Source, before: int, reading: Reading) -> Iterator[zips.Archive]:
+    """The archives in the bytes before the last one, going back; what is before all of them is searched."""
+    for _ in range(MOST_ARCHIVES):
+        front = source.part(0, before, source.member)
+        if not before or not zips.has_end(front):
+            break
+        inner = reading.inner()
+        try:
+            archive = zips.read(front, inner)
         except FileError as error:
             reading.stopped(error)
-
-
-def _scan_member(archive: zips.Archive, entry: zips.Entry, reading: Reading) -> None:
-    head = archive.start(entry, 64, reading.limits)
-    if head[:4] == b"PK\x03\x04":
-        text = f"an archive inside the archive, which is not opened: {entry.name[:200]!r}"
-        reading.found(archive.source, "zip.nested", "notice", text, member=entry.name, offset=entry.offset)
-    elif entry.name.endswith(".json"):
-        member = archive.member(entry, reading.limits)
-        content = import_module("modelglass.formats.strict_json").document(
-            member, reading.limits, lenient=True
-        )
-        import_module("modelglass.formats.sidecars").code_references(content, member, reading)
-    elif entry.name.endswith((".pkl", ".pickle", ".joblib")) or pickles.looks_like(head):
-        pickles.scan_stream(archive.member(entry, reading.limits), reading)
+            break
+        yield archive
+        yield from archive.others
+        before = max(each.before for each in (archive, *archive.others))
+    else:
+        text = f"more than {MOST_ARCHIVES:,} archives one after the other; the others are not looked at"
+        reading.found(source, "limit", "limit", text)
+    if before:
+        front = source.part(0, before, source.member)
+        import_module("modelglass.formats.inside").look_into(front, reading, raw=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from modelglass.errors import NotAModelError
-from modelglass.formats import read_file, safetensors, shards, sidecars
+from modelglass.formats import read_file, safetensors, shards, sidecars, templates
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import OpenFile
 from modelglass.formats.strict_json import document
@@ -13,21 +13,23 @@ _STRICT = ("config.json", "model.safetensors.index.json")  # what loaders of mod
 
 def read(source: OpenFile, reading: Reading) -> None:
     """Fill the reading from the shards of an index. Another document is only searched for code."""
-    if source.path.suffix in (".yaml", ".yml"):
-        reading.format = "yaml"
+    suffix = source.path.suffix.lower()
+    if suffix in (".yaml", ".yml"):
         sidecars.read_yaml(source, reading)
-        raise _no_weights(source)
-    if source.path.suffix == ".jinja":
+    elif suffix in (".jinja", ".jinja2", ".j2"):
         reading.format = "template"
-        text = "a chat template, which programs render as code in a template language"
-        reading.found(source, "code.chat-template", "info", text)
-        raise _no_weights(source)
-    content = document(source, reading.limits, lenient=source.path.name not in _STRICT)
-    if isinstance(content, dict) and "weight_map" in content:
-        shards.read_index(source, content, reading, read_shard)
-        return
-    reading.format = "json"
-    sidecars.code_references(content, source, reading)
+        templates.read(source, reading)
+    elif suffix == ".py":
+        reading.format = "python"
+        text = "Python code: it runs when it is imported, as loading with trust_remote_code does"
+        reading.found(source, "code.python", "info", text)
+    else:
+        content = document(source, reading.limits, lenient=source.path.name not in _STRICT)
+        if isinstance(content, dict) and "weight_map" in content:
+            shards.read_index(source, content, reading, read_shard)
+            return
+        reading.format = "json"
+        sidecars.code_references(content, source, reading)
     raise _no_weights(source)
 
 

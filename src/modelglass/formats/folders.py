@@ -48,7 +48,7 @@ def read(folder: Path, reading: Reading) -> None:
 def read_found(path: Path, reading: Reading, *, within: Path | None = None) -> None:
     """Fill the reading from a file; one that was found in a folder, not named, must not lead out of it."""
     source = _opened(path, reading, within)
-    if path.name != distributed.METADATA:
+    if not distributed.is_metadata(path.name):
         read_file(source, reading)
         return
     distributed.read(source, reading)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from modelglass.formats.limits import Limits
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
+from modelglass.formats.templates import judge
 from modelglass.report import Json
 
 MAGIC = b"GGUF"
@@ -159,7 +160,8 @@ class Metadata:
 
     def read(self, entries: int) -> int:
         """Keep every entry; the alignment that they ask for is returned."""
-        alignment, templates = ALIGNMENT, []
+        alignment = ALIGNMENT
+        templates: list[tuple[int, str, str]] = []
         for _ in range(entries):
             position = self._window.position
             key = self._key()
@@ -168,12 +170,13 @@ class Metadata:
                     f"the key {key[:200]!r} is there twice", code="gguf.duplicate-key", offset=position
                 )
             (kind,) = self._window.numbers("I", "the type of a metadata value")
+            if kind == _STRING and "chat_template" in key:
+                self._reading.metadata[key] = self._template(key, position, templates)
+                continue
             value = self._value(kind)
             self._reading.metadata[key] = value
             if key == "general.alignment":
                 alignment = self._alignment(kind, value, position)
-            elif key.startswith("tokenizer.chat_template") and kind == _STRING:
-                templates.append((position, key))
         self._report(templates)
         return alignment
 
@@ -200,14 +203,28 @@ class Metadata:
         return self._scalars(kind, 1)[0]
 
     def _string(self) -> str:
+        return self._shortened(*self._start_of_string(self._kept))
+
+    def _template(self, key: str, position: int, templates: list[tuple[int, str, str]]) -> str:
+        """A chat template as it is kept; all of it is put with the templates that will be judged."""
+        # One character more than may be judged, so that what is too long is known to be.
+        judged = self._reading.limits.template_nchars + 1 if self._reading.thorough else 0
+        text, length = self._start_of_string(max(self._kept, judged))
+        templates.append((position, key, text))
+        return self._shortened(text, length)
+
+    def _start_of_string(self, most: int) -> tuple[str, int]:
+        """So many characters of a string, or more, and the bytes that all of it takes."""
         length = self._length("the length of a string")
         self._window.require(length, 1, "the length of a string", "truncated")
-        most = 4 * self._kept  # bytes; a character takes no more than four
-        text = text_of(self._window.take(min(length, most), "a string"))
-        self._window.step_over(max(0, length - most), "a string")
-        if len(text) <= self._kept and length <= most:
-            return text
-        return f"{text[: self._kept]}… ({length:,} bytes in all)"
+        taken = min(length, 4 * most)  # a character takes no more than four bytes
+        text = text_of(self._window.take(taken, "a string"))
+        self._window.step_over(length - taken, "a string")
+        return text, length
+
+    def _shortened(self, text: str, length: int) -> str:
+        whole = len(text) <= self._kept and length <= 4 * self._kept
+        return text if whole else f"{text[: self._kept]}… ({length:,} bytes in all)"
 
     def _length(self, what: str) -> int:
         return self._window.numbers(self._shape.length, what)[0]
@@ -333,7 +350,7 @@ class Metadata:
             return int(value)
         raise self._source.corrupt(f"general.alignment {problem}", code="gguf.alignment", offset=position)
 
-    def _report(self, templates: list[tuple[int, str]]) -> None:
+    def _report(self, templates: list[tuple[int, str, str]]) -> None:
         if self._misspelt is not None:
             position, key = self._misspelt
             self._reading.found(
@@ -343,17 +360,8 @@ class Metadata:
                 f"the key {key[:200]!r} is not UTF-8",
                 offset=position,
             )
-        if templates:
-            position, key = templates[0]
-            self._reading.found(
-                self._source,
-                "code.chat-template",
-                "info",
-                "a chat template, which programs render as code in a template language",
-                offset=position,
-                key=key,
-                count=len(templates),
-            )
+        for position, key, text in templates:
+            judge(text, self._source, self._reading, offset=position, key=key[:200])
 
 
 def _array_shown(kind: int, length: int, first: list[Json]) -> Json:

@@ -178,7 +178,7 @@ def _scan_objects(source: Source, reading: Reading, head: Header) -> None:
     reading.found(
         source,
         "npy.object",
-        "notice",
+        "info",  # what that pickle does is judged by itself
         "its elements are Python objects: numpy loads them only with allow_pickle=True, and then runs the"
         " pickle that holds them",
         offset=head.nbytes,

@@ -57,22 +57,28 @@ class _Members:
                 self._archive.source,
                 "npz.member",
                 "info",
-                f"not read, because they are neither arrays nor pickles: {shown}{more}",
+                f"neither arrays nor pickles: {shown}{more}",
                 count=len(self._unread),
             )
 
     def _read_one(self, entry: Entry) -> None:
         start = self._archive.start(entry, _FIRST_NBYTES, self._reading.limits)
         # numpy goes by the first bytes: a member of any name that begins so is an array.
-        if start.startswith(npy.MAGIC) or entry.name.endswith(".npy"):
+        if start.startswith(npy.MAGIC) or entry.name.lower().endswith(".npy"):
             self._read_array(entry, start)
-        elif entry.name.endswith(_PICKLES) or start.startswith(_PICKLE_STARTS):
+        elif entry.name.lower().endswith(_PICKLES) or start.startswith(_PICKLE_STARTS):
             # Only few archives need the pickle machine.
             from modelglass.formats.pickles import scan_stream
 
             scan_stream(self._pickled(entry), self._reading)
-        else:
+        elif not (self._reading.thorough and self._look_into(entry)):
             self._unread.append(entry.name)
+
+    def _look_into(self, entry: Entry) -> bool:
+        """Whether a member that is not an array is something else that loaders load."""
+        from modelglass.formats.inside import look_into
+
+        return look_into(self._pickled(entry), self._reading)
 
     def _read_array(self, entry: Entry, start: bytes) -> None:
         archive, reading = self._archive, self._reading

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelglass.errors import FileError, LimitError
 from modelglass.formats.limits import Limits
-from modelglass.formats.source import OpenFile, Source
+from modelglass.formats.source import Meter, OpenFile, Source
 
 if TYPE_CHECKING:
     from modelglass.formats.places import Place
@@ -44,10 +44,23 @@ class Reading:
     ops: list[Op] = field(default_factory=list)  # the nodes of a graph
     weights_only: Verdict | None = None
     refusal: str | None = None
+    template_nchars: int = 0  # of chat templates that were judged
     opened: list[OpenFile] = field(default_factory=list)  # files beside the first one; the reading owns them
+
+    depth: int = 0  # of archives inside archives
+    unpacked: Meter = field(default_factory=Meter)  # bytes of those, by all readings of a file
 
     beyond: Counter[tuple[str, Level]] = field(default_factory=Counter)  # findings that were only counted
     _kept: Counter[tuple[str, Level]] = field(default_factory=Counter)
+
+    def inner(self, *, deeper: bool = False) -> Reading:
+        """A reading of a part, or of another view of the same file, to be absorbed by this one."""
+        return Reading(
+            limits=self.limits,
+            thorough=self.thorough,
+            depth=self.depth + deeper,
+            unpacked=self.unpacked,
+        )
 
     def close(self) -> None:
         """Close what was opened for this reading."""

@@ -276,7 +276,7 @@ class _Header:
             raise self.source.over("tensors", limits.tensors, offset=at)
         as_object = b"{" + piece + (b"]" if closing == b"]" else b"}")
         entries = _strictly_read(
-            as_object, self.source, replace(limits, json_nbytes=len(as_object)), offset=at - 1
+            as_object, self.source, replace(limits, json_nbytes=len(as_object), spent=None), offset=at - 1
         )
         first = not self.begins and not self.has_metadata
         if not entries and not (first and closing == b"}"):

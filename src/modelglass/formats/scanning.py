@@ -7,43 +7,66 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
-from modelglass.errors import FileError
+from modelglass.errors import FileError, LimitError
 from modelglass.formats.documents import DocumentError
 from modelglass.formats.folders import MOST_FILES, WEIGHTS, read_found
 from modelglass.formats.limits import Limits
 from modelglass.formats.reading import Reading
-from modelglass.formats.strangers import ORDINARY
+from modelglass.formats.shadows import shadows
+from modelglass.formats.siblings import may_follow
+from modelglass.formats.strangers import ORDINARY, SEARCHED
 from modelglass.report import Finding, Level, Scan, ScannedFile
-
-_LOGS = ("events.out.tfevents.",)
 
 Progress = Callable[[str], None]
 
 
-def scan(paths: Sequence[Path], limits: Limits, progress: Progress) -> Scan:
-    """What was found in each file. Files in a folder that do not claim to be models are passed over."""
-    files: list[ScannedFile] = []
+class Looked(NamedTuple):
+    """A file that was looked at, and the paths of others that were opened as parts of it."""
+
+    file: ScannedFile
+    opened: tuple[str, ...] = ()
+
+
+Look = Callable[[Path, Path | None], Looked]  # at a file, found in a folder or not
+
+
+def scan(paths: Sequence[Path], limits: Limits, progress: Progress, *, isolate: bool = False) -> Scan:
+    """What was found in each file. Texts and pictures in a folder are looked at, but not listed.
+
+    Isolated, they are read in another process, with bounds on its time and memory.
+    """
+    if isolate:
+        from modelglass.formats.isolated import Isolated
+
+        with Isolated(limits) as process:
+            return Scan(files=tuple(_scanned(paths, process.look, progress)))
+    return Scan(files=tuple(_scanned(paths, lambda path, within: look(path, within, limits), progress)))
+
+
+def _scanned(paths: Sequence[Path], look: Look, progress: Progress) -> Iterator[ScannedFile]:
     for path in paths:
         if os.path.isdir(path):
-            files += _scan_folder(path, limits, progress)
+            yield from _scan_folder(path, look, progress)
         else:
             progress(f"scanning {path.name}")
-            with closing(Reading(limits=limits, thorough=True)) as reading:
-                files.append(_scan_file(path, reading))
-    return Scan(files=tuple(files))
+            yield look(path, None).file
 
 
-def _scan_folder(folder: Path, limits: Limits, progress: Progress) -> list[ScannedFile]:
+def _scan_folder(folder: Path, look: Look, progress: Progress) -> list[ScannedFile]:
     walk = _Walk(folder)
     found: list[ScannedFile] = []
+    naming: list[ScannedFile] = []  # those that name code, also when nothing else is said of them
     for number, path in enumerate(walk.files()):
         progress(f"scanning {path.name}, file {number + 1:,}")
-        with closing(Reading(limits=limits, thorough=True)) as reading:
-            scanned = _scan_file(path, reading, within=folder)
-            walk.described.update(os.path.realpath(each.path) for each in reading.opened[1:])
+        scanned, opened = look(path, folder)
+        walk.described.update(map(os.path.realpath, opened))
+        if scanned.globals or scanned.findings:
+            naming.append(scanned)
         if not _is_ordinary(path, scanned):
             found.append(_not_claiming(path, scanned))
+    walk.troubles += shadows(folder, naming)
     if not found and not walk.troubles:
         walk.add("not-a-model", "invalid", "no file in this folder is a model")
     if walk.troubles:
@@ -56,17 +79,25 @@ def _scan_folder(folder: Path, limits: Limits, progress: Progress) -> list[Scann
 
 
 def _is_ordinary(path: Path, scanned: ScannedFile) -> bool:
-    """Whether it is what folders hold beside a model, and does not claim to be one."""
+    """Whether it is what folders hold beside a model, and does not claim to be one: texts, pictures, logs.
+
+    Each was looked at: it is not a pickle that calls something, and no archive is behind it.
+    """
     if scanned.format is not None or path.suffix.lower() in WEIGHTS:
         return False
-    return all(finding.code in ORDINARY for finding in scanned.findings) or path.name.startswith(_LOGS)
+    return all(finding.code in ORDINARY for finding in scanned.findings)
 
 
 def _not_claiming(path: Path, scanned: ScannedFile) -> ScannedFile:
     """A file that is not understood, without a model's suffix, is told of, but not called a broken model."""
     if scanned.format is not None or path.suffix.lower() in WEIGHTS:
         return scanned
-    findings = (replace(f, level="notice") if f.level == "invalid" else f for f in scanned.findings)
+    findings = (
+        replace(finding, level="info" if finding.code in SEARCHED else "notice")
+        if finding.level == "invalid"
+        else finding
+        for finding in scanned.findings
+    )
     return replace(scanned, findings=tuple(findings))
 
 
@@ -85,17 +116,24 @@ class _Walk:
             folders.sort()
             for name in folders:
                 if os.path.islink(os.path.join(parent, name)):
-                    self.add("path.link", "info", "a link to a folder, not followed", file=f"{parent}/{name}")
+                    self._linked(Path(parent, name))
             for name in sorted(names):
                 count += 1
                 if count > MOST_FILES:
                     self.add("limit", "limit", f"more than {MOST_FILES:,} files; the rest is not looked at")
                     return
                 path = Path(parent, name)
-                if path.is_symlink() and not path.exists():
-                    self.add("path.link", "info", "a link to nowhere", file=str(path))
+                if os.path.islink(path) and not os.path.exists(path):
+                    text = "a link to nowhere, or to what cannot be read"
+                    self.add("path.link", "info", text, file=str(path))
                 elif path.suffix != ".distcp" or os.path.realpath(path) not in self.described:
                     yield path
+
+    def _linked(self, path: Path) -> None:
+        """A link to a folder. What is inside is searched anyway; what is outside is not looked at."""
+        inside = may_follow(path, self._folder)
+        text = "a link to a folder, not followed" if inside else "a link to a folder elsewhere, not looked at"
+        self.add("path.link", "info" if inside else "notice", text, file=str(path))
 
     def add(self, code: str, level: Level, text: str, *, file: str | None = None) -> None:
         self.troubles.append(Finding(code=code, level=level, text=text, file=file or str(self._folder)))
@@ -105,13 +143,26 @@ class _Walk:
         self.add("cannot-open", "invalid", text, file=str(error.filename))
 
 
-def _scan_file(path: Path, reading: Reading, *, within: Path | None = None) -> ScannedFile:
+def look(
+    path: Path, within: Path | None, limits: Limits, *, exhausted: tuple[type[Exception], ...] = ()
+) -> Looked:
+    """What is found in a file. Errors of the `exhausted` kinds end the search, and are told as limits."""
+    with closing(Reading(limits=limits.of_one_file(), thorough=True)) as reading:
+        scanned = _scan_file(path, reading, within, exhausted)
+        return Looked(scanned, tuple(str(each.path) for each in reading.opened[1:]))
+
+
+def _scan_file(
+    path: Path, reading: Reading, within: Path | None, exhausted: tuple[type[Exception], ...]
+) -> ScannedFile:
     try:
         read_found(path, reading, within=within)
     except DocumentError:
         pass  # it was searched, and that a document has no weights is not a finding
     except FileError as error:
         reading.stopped(error)
+    except exhausted as error:
+        reading.stopped(_exhausted(path, reading.limits, error))
     opened = reading.opened
     return ScannedFile(
         path=str(path),
@@ -122,6 +173,16 @@ def _scan_file(path: Path, reading: Reading, *, within: Path | None = None) -> S
         refusal=reading.refusal,
         globals=tuple(reading.globals),
         findings=(*reading.findings, *_beyond(path, reading)),
+    )
+
+
+def _exhausted(path: Path, limits: Limits, error: Exception) -> LimitError:
+    name = "memory_nbytes" if isinstance(error, MemoryError) else "seconds"
+    return LimitError(
+        f"stopped at the limit {name} = {getattr(limits, name):,}: what comes after that was not looked at",
+        file=str(path),
+        code="limit",
+        hint=f"if you trust the file, raise it: --limit {name}=N",
     )
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
+from modelglass.formats.templates import judge
 from modelglass.report import Json, Level
 
 EXPANDED = 1_000_000  # nodes that its aliases may stand for
@@ -39,10 +40,8 @@ def code_references(document: Json, source: Source, reading: Reading) -> None:
         seen.add(id(value))
         if is_mapping:
             _look_at(value, node, found)
-            items = [(item, (node, _key(key))) for key, item in value.items()]
-        else:
-            items = [(item, (node, f"[{index}]")) for index, item in enumerate(value)]
-        pending.extend(reversed([(item, below) for item, below in items if _may_hold(item)]))
+        items = ((item, (node, name)) for name, item in _items(value) if _may_hold(item))
+        pending.extend(reversed(list(items)))
     found.close()
 
 
@@ -98,6 +97,13 @@ def _may_hold(value: Json) -> bool:
     return isinstance(value, (Mapping, list, tuple))
 
 
+def _items(value: Json) -> Iterator[tuple[str, Json]]:
+    """What a mapping or a list holds, by the names that paths have for it."""
+    if isinstance(value, Mapping):
+        return ((_key(key), item) for key, item in value.items())
+    return ((f"[{index}]", item) for index, item in enumerate(value))
+
+
 def _key(key: Json) -> str:
     return key if isinstance(key, str) else repr(key)[:80]
 
@@ -121,8 +127,9 @@ def _look_at(value: Mapping[Json, Json], node: _Node | None, found: _Findings) -
             found.add(code, "notice", text, path=_path(node, key), names=named[:200])
     if "auto_map" in value:
         _look_at_auto_map(value["auto_map"], node, found)
-    if "chat_template" in value:
-        _look_at_template(value["chat_template"], node, found)
+    for key in value:
+        if isinstance(key, str) and "chat_template" in key:
+            _look_at_template(value[key], key, node, found)
     if isinstance(value.get("class_name"), str):
         _look_at_keras(value, value["class_name"], node, found)
 
@@ -152,13 +159,17 @@ def _python_file(name: str) -> str:
     return f"{repository}/{file}" if repository else file
 
 
-def _look_at_template(template: Json, node: _Node | None, found: _Findings) -> None:
-    items = template if isinstance(template, (list, tuple)) else (template,)
-    texts = [item.get("template") if isinstance(item, Mapping) else item for item in items]
-    nchars = sum(len(text) for text in texts if isinstance(text, str))
-    if nchars:
-        text = f"a chat template of {nchars:,} characters, which is run as a Jinja program"
-        found.add("code.chat-template", "info", text, path=_path(node, "chat_template"))
+def _look_at_template(template: Json, key: str, node: _Node | None, found: _Findings) -> None:
+    """A template as a text, a list of {name, template}, or a mapping of names."""
+    pending: list[tuple[Json, _Node | None, str]] = [(template, node, key)]
+    seen: set[int] = set()
+    while pending:
+        value, above, key = pending.pop()
+        if isinstance(value, str) and value:
+            judge(value, found.source, found.reading, path=_path(above, key))
+        elif _may_hold(value) and id(value) not in seen:
+            seen.add(id(value))
+            pending += [(item, (above, key), name) for name, item in _items(value) if name != "name"]
 
 
 def _look_at_keras(value: Mapping[Json, Json], class_name: str, node: _Node | None, found: _Findings) -> None:

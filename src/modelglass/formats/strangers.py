@@ -6,10 +6,7 @@ _LFS = b"version https://git-lfs.github.com/spec/"
 
 # What a file begins with, what it is called, and what to do about it.
 _MAGIC = (
-    (b"\x1f\x8b", "a gzip file", "unpack it first"),
     (b"\x28\xb5\x2f\xfd", "a zstd file", "unpack it first"),
-    (b"\xfd7zXZ\x00", "an xz file", "unpack it first"),
-    (b"BZh", "a bzip2 file", "unpack it first"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive, which is not opened", "unpack it first, somewhere safe from it"),
     (b"Rar!\x1a\x07", "a RAR archive", "unpack it first"),
     (b"PYTORCH1", "a preview of torch's archive format that nobody reads any more", "save it again"),
@@ -19,9 +16,12 @@ _MAGIC = (
     (b"TFL3", "a TensorFlow Lite model, which modelglass does not read", "convert it to ONNX"),
 )
 
+_LOG = b"brain.Event:"  # in the first record of what TensorBoard shows
 _DOCUMENTS = (b"%PDF", b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF")
 # What ordinary folders hold beside a model, by the code that they get here.
-ORDINARY = frozenset({"empty", "lfs-pointer", "html", "document", "tokenizer", "text"})
+ORDINARY = frozenset({"empty", "lfs-pointer", "html", "document", "text", "log"})
+# What was looked into to its end, and only is not a model itself.
+SEARCHED = frozenset({"archive"})
 
 
 def stranger(head: bytes) -> tuple[str, str, str] | None:
@@ -32,10 +32,10 @@ def stranger(head: bytes) -> tuple[str, str, str] | None:
         return "lfs-pointer", "this is a Git LFS pointer, not the model itself", "run: git lfs pull"
     if head[4:8] == b"TFL3":
         return "not-a-model", "this is a TensorFlow Lite model", "convert it to ONNX"
+    if _LOG in head[:64] and int.from_bytes(head[:8], "little") < len(head):
+        return "log", "this is a log of a training, not a model", "pass the weights beside it"
     if head.startswith(_DOCUMENTS):
         return "document", "this is a document or a picture, not a model", "get the model's own file"
-    if head[:1] == b"\n" and any(piece in head[:64] for piece in (b"<unk>", b"<pad>", b"<s>")):
-        return "tokenizer", "this is the vocabulary of a tokenizer, not a model", "pass the weights beside it"
     for magic, name, hint in _MAGIC:
         if head.startswith(magic):
             return "not-a-model", f"this is {name}", hint

@@ -16,7 +16,7 @@ from modelglass.formats.limits import Limits
 from modelglass.formats.source import Source
 from modelglass.report import Json
 
-DIGITS = 20  # of an integer; 64 bits need no more
+DIGITS = 40  # of an integer; tokenizers without a longest text say 10^30, which is written with 31
 
 _WINDOW = 1 << 16
 _NO_STRUCTURE = bytes(set(range(256)) - set(b'"[]{}'))
@@ -45,8 +45,7 @@ def document(source: Source, limits: Limits, *, lenient: bool = False) -> Json:
 
 def loads(data: bytes, source: Source, limits: Limits, *, offset: int = 0, lenient: bool = False) -> Json:
     """The value that `data` spells; `offset` is where `data` starts in `source`, for error messages."""
-    if len(data) > limits.json_nbytes:
-        raise source.over("json_nbytes", limits.json_nbytes, offset=offset)
+    limits.take("json_nbytes", len(data), source, offset=offset)
     text = _text(data, source, offset)
     _check_depth(data, source, limits.json_depth, offset)
     _check_surrogates(data, source, offset)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from modelglass.errors import CorruptFileError
 from modelglass.formats.limits import Limits
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
@@ -35,6 +37,9 @@ _LOCAL = Struct("<4s2x2H4x4x2L2H")
 _LOCAL_MAGIC = b"PK\x03\x04"
 
 _LONGEST_COMMENT = 0xFFFF
+# Bytes at the end in which readers look for the end record: torch's goes on to the end of a block.
+_SEARCHED = _END.size + _LONGEST_COMMENT + (8 << 10)
+_MOST_ENDS = 16  # end records of one file that are tried
 _IN_ZIP64 = 0xFFFFFFFF  # a size or position that does not fit; the real one is in an extra field
 _EXTRA = Struct("<2H")
 _ZIP64_EXTRA, _UNICODE_NAME_EXTRA = 0x0001, 0x7075
@@ -49,7 +54,6 @@ _MOST_FINDINGS = 10  # of one code; the rest is counted
 
 # Members that some loader looks up by name.
 _LOOKED_UP = (".pkl", ".json", "version", "byteorder")
-_ARCHIVES = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".7z", ".rar", ".zst", ".whl", ".jar", ".mar")
 
 
 class Entry(NamedTuple):  # a tuple, because an archive can have very many
@@ -72,15 +76,27 @@ class Entry(NamedTuple):  # a tuple, because an archive can have very many
 class Archive:
     """The members of a zip archive, in the order of its directory."""
 
-    def __init__(self, source: Source, entries: tuple[Entry, ...]) -> None:
+    def __init__(self, source: Source, entries: tuple[Entry, ...], *, before: int = 0) -> None:
         self.source, self.entries = source, entries
+        self.before = before  # bytes that precede the archive, and that it does not know of
+        self.others: tuple[Archive, ...] = ()  # what readers find that go by other rules
         self.by_name: dict[str, Entry] = {}  # the first of a name
         for entry in entries:
             self.by_name.setdefault(entry.name, entry)
+        self._by_folded: dict[str, Entry] = {}
 
     def find(self, name: str) -> Entry | None:
         """The first member of that name."""
         return self.by_name.get(name)
+
+    def find_in_any_case(self, name: str) -> Entry | None:
+        """The member of that name as torch finds it, which takes large letters for small ones."""
+        if name in self.by_name:
+            return self.by_name[name]
+        if not self._by_folded:
+            for entry in self.entries:
+                self._by_folded.setdefault(folded(entry.name), entry)
+        return self._by_folded.get(folded(name))
 
     def member(self, entry: Entry, limits: Limits) -> Source:
         """What a member holds. A compressed one is unpacked into memory, up to the limits."""
@@ -107,8 +123,7 @@ class Archive:
                 f"its compression method {entry.method} is not one of 0 (stored) and 8 (deflated)",
                 code="zip.method",
             )
-        if wanted > limits.inflated_nbytes:
-            raise packed.over("inflated_nbytes", limits.inflated_nbytes)
+        limits.take("inflated_nbytes", wanted, packed)
         stream, at, given = zlib.decompressobj(-zlib.MAX_WBITS), 0, 0
         while not stream.eof and given < wanted + whole:
             data = stream.unconsumed_tail
@@ -132,10 +147,59 @@ class Archive:
 
 
 def read(source: Source, reading: Reading) -> Archive:
-    """The directory of an archive, compared with what stands before each member."""
+    """The directory of an archive, compared with what stands before each member.
+
+    Where readers differ in which directory they take, the others are in `others`.
+    """
     notes = Notes(source, reading)
-    end = _end(source, notes)
-    limits = reading.limits
+    tail = _Tail(source)
+    first = tail.last()
+    try:
+        archive = _archive(source, _end(source, tail, first, notes), notes, reading.limits)
+    except CorruptFileError:
+        ends = [end for at in tail.ends() for end in _directories(source, tail, at)]
+        readable = list(_readable(source, ends, reading.limits))
+        if not readable:
+            raise
+        text = "its last end record leads nowhere, and readers differ in what they take instead"
+        notes.add("zip.ambiguous", text, offset=first)
+        archive = readable[0]
+        archive.others = tuple(readable[1:])
+    notes.close()
+    return archive
+
+
+def has_end(source: Source, *, glance: bool = False) -> bool:
+    """Whether some reader finds an archive at the end of these bytes, whatever they begin as.
+
+    A `glance` reads no more than an end record without a comment.
+    """
+    tail = _Tail(source, _END.size if glance else _SEARCHED)
+    return any(_is_directory(source, end) for at in tail.ends() for end in _directories(source, tail, at))
+
+
+def folded(name: str) -> str:
+    """A name as torch compares it: only the letters of ASCII have two cases."""
+    return name.lower() if name.isascii() else "".join(c.lower() if c.isascii() else c for c in name)
+
+
+def _archive(source: Source, ends: list[_End], notes: Notes, limits: Limits) -> Archive:
+    """The archive by the first of the directories; the others that can be read are kept beside it."""
+    first, *others = ends
+    archive = _listed(source, first, notes, limits)
+    archive.others = tuple(_readable(source, others, limits))
+    return archive
+
+
+def _readable(source: Source, ends: Iterable[_End], limits: Limits) -> Iterator[Archive]:
+    """The archives of those directories that are some; what is wrong with them is said of the first only."""
+    for end in dict.fromkeys(ends):
+        if _is_directory(source, end):
+            with suppress(CorruptFileError):
+                yield _listed(source, end, Notes(source, Reading(limits=limits)), limits)
+
+
+def _listed(source: Source, end: _End, notes: Notes, limits: Limits) -> Archive:
     if end.count > limits.zip_entries:
         raise source.over("zip_entries", limits.zip_entries, offset=end.start)
     if end.nbytes > limits.zip_directory_nbytes:
@@ -143,8 +207,7 @@ def read(source: Source, reading: Reading) -> Archive:
     entries = _entries(source, end, notes, limits)
     _check_names(entries, notes)
     _check_places(entries, end, notes)
-    notes.close()
-    return Archive(source, entries)
+    return Archive(source, entries, before=end.shift)
 
 
 def check_crc(archive: Archive, entry: Entry, reading: Reading, member: Source | None = None) -> None:
@@ -205,42 +268,83 @@ class _End:
     shift: int
 
 
+class _Claim(NamedTuple):
+    """What an end record at a place says: how many members, in a directory of how many bytes, and where."""
+
+    at: int
+    members: int
+    nbytes: int
+    start: int
+
+
 # --- the end of the archive ---------------------------------------------------------------------------
 
 
-def _end(source: Source, notes: Notes) -> _End:
-    tail_at = max(0, source.nbytes - _END.size - _LONGEST_COMMENT)
-    tail = source.up_to(tail_at, _END.size + _LONGEST_COMMENT)
-    last = tail.rfind(_END_MAGIC, 0, max(0, len(tail) - _END.size + len(_END_MAGIC)))
-    if last < 0:
-        raise source.corrupt(
-            "it has no zip directory: the end of the file is missing",
-            code="zip.truncated",
-            offset=source.nbytes,
-        )
-    at = tail_at + last
-    _, disk, directory_disk, disk_count, count, nbytes, start, comment = _END.unpack_from(tail, last)
-    _check_comment(source, tail, last, at, comment, notes)
+class _Tail:
+    """The last bytes of a file, in which readers look for the end record."""
+
+    def __init__(self, source: Source, searched: int = _SEARCHED) -> None:
+        self._source = source
+        self.start = max(0, source.nbytes - searched)
+        self.data = source.up_to(self.start, searched)
+
+    def last(self) -> int:
+        """Where the last end record is: Python and torch take that one."""
+        found = next(self.ends(), None)
+        if found is None:
+            raise self._source.corrupt(
+                "it has no zip directory: the end of the file is missing",
+                code="zip.truncated",
+                offset=self._source.nbytes,
+            )
+        return found
+
+    def ends(self) -> Iterator[int]:
+        """Where end records may be, the last one first."""
+        at = len(self.data) - _END.size + len(_END_MAGIC)
+        for _ in range(_MOST_ENDS):
+            at = self.data.rfind(_END_MAGIC, 0, max(0, at))
+            if at < 0:
+                return
+            yield self.start + at
+            at += len(_END_MAGIC) - 1
+
+    def record(self, at: int) -> tuple[Any, ...]:
+        return _END.unpack_from(self.data, at - self.start)
+
+
+def _end(source: Source, tail: _Tail, at: int, notes: Notes) -> list[_End]:
+    """Where the directory is, by the end record at that place: first as torch has it, then by other rules."""
+    _, disk, directory_disk, disk_count, count, _, _, comment = tail.record(at)
+    earlier = _check_comment(source, tail, at, comment, notes)
     if (disk, directory_disk) not in ((0, 0), (0xFFFF, 0xFFFF)) or disk_count != count:
         notes.add("zip.disks", "it says that it is one of several parts", offset=at)
-    behind = at
-    found = _end64(source, at, notes)
-    if found is not None:
-        behind, *large = found
-        small = (count, 0xFFFF), (nbytes, _IN_ZIP64), (start, _IN_ZIP64)
-        if any(value not in (full, other) for (value, full), other in zip(small, large, strict=True)):
-            notes.add(
-                "zip.ambiguous",
-                f"its two end records disagree: {count:,} members in {nbytes:,} bytes at {start:,}, or"
-                f" {large[0]:,} in {large[1]:,} at {large[2]:,}",
-                offset=at,
-            )
-        count, nbytes, start = large
-    return _placed(source, behind, start, nbytes, count, notes)
+    claims = _claims(source, tail, at, notes)
+    found = [_placed(source, claims[0], notes)]
+    for claim in claims[1:]:
+        found += _places(claim)
+    found += _places(claims[0])
+    for other in earlier:
+        found += _directories(source, tail, other)
+    return list(dict.fromkeys(found))
 
 
-def _check_comment(source: Source, tail: bytes, last: int, at: int, comment: int, notes: Notes) -> None:
-    """Nothing follows the comment, and no earlier end record claims to be the last one."""
+def _directories(source: Source, tail: _Tail, at: int) -> list[_End]:
+    """Every directory that some reader finds by the end record at that place."""
+    with suppress(CorruptFileError):
+        return [end for claim in _claims(source, tail, at, None) for end in _places(claim)]
+    return []
+
+
+def _is_directory(source: Source, end: _End) -> bool:
+    """Whether a directory with members may be there."""
+    inside = 0 <= end.start <= source.nbytes - end.nbytes
+    fits = _RECORD.size <= end.nbytes and end.count * _RECORD.size <= end.nbytes
+    return inside and fits and source.up_to(end.start, 4) == _RECORD_MAGIC
+
+
+def _check_comment(source: Source, tail: _Tail, at: int, comment: int, notes: Notes) -> list[int]:
+    """Nothing follows the comment; the earlier end records that claim to be the last one."""
     surplus = source.nbytes - (at + _END.size + comment)
     if surplus > 0:
         notes.add(
@@ -250,25 +354,45 @@ def _check_comment(source: Source, tail: bytes, last: int, at: int, comment: int
         notes.add(
             "zip.outside", f"its comment of {comment:,} bytes goes beyond the end of the file", offset=at
         )
-    other = tail.find(_END_MAGIC)
-    while 0 <= other < last:
-        if other + _END.size + _END.unpack_from(tail, other)[7] == len(tail):
-            notes.add(
-                "zip.ambiguous",
-                "it has two end records, and readers differ in which one they take",
-                offset=at - last + other,
-            )
-        other = tail.find(_END_MAGIC, other + 1)
+    earlier = [
+        other
+        for other in tail.ends()
+        if other < at and other + _END.size + tail.record(other)[7] == source.nbytes
+    ]
+    for other in earlier:
+        text = "it has two end records, and readers differ in which one they take"
+        notes.add("zip.ambiguous", text, offset=other)
+    return earlier
 
 
-def _end64(source: Source, end_at: int, notes: Notes) -> tuple[int, int, int, int] | None:
-    """The position of the end record for large archives, then its count, size and start; None without one."""
+def _claims(source: Source, tail: _Tail, at: int, notes: Notes | None) -> list[_Claim]:
+    """What the end records say about the directory; that for large archives goes first, if there is one."""
+    *_, count, nbytes, start, _ = tail.record(at)
+    small = _Claim(at, count, nbytes, start)
+    large = _large_claims(source, at, notes)
+    if not large:
+        return [small]
+    full = (count, 0xFFFF), (nbytes, _IN_ZIP64), (start, _IN_ZIP64)
+    first = large[0]
+    agrees = all(value in (most, other) for (value, most), other in zip(full, first[1:], strict=True))
+    if not agrees and notes is not None:
+        notes.add(
+            "zip.ambiguous",
+            f"its two end records disagree: {count:,} members in {nbytes:,} bytes at {start:,}, or"
+            f" {first.members:,} in {first.nbytes:,} at {first.start:,}",
+            offset=at,
+        )
+    return [*large, small]
+
+
+def _large_claims(source: Source, end_at: int, notes: Notes | None) -> list[_Claim]:
+    """What the end records for large archives say, where there are some."""
     locator_at = end_at - _LOCATOR.size
     if locator_at < 0:
-        return None
+        return []
     magic, _, declared, _ = _LOCATOR.unpack(source.read(locator_at, _LOCATOR.size, "the zip64 locator"))
     if magic != _LOCATOR_MAGIC:
-        return None
+        return []
     adjacent = locator_at - _END64.size
     places = [at for at in dict.fromkeys((declared, adjacent)) if _is_end64(source, at, locator_at)]
     if not places:
@@ -277,23 +401,32 @@ def _end64(source: Source, end_at: int, notes: Notes) -> tuple[int, int, int, in
             code="zip.zip64",
             offset=locator_at,
         )
-    if len(places) > 1:
+    if len(places) > 1 and notes is not None:
         notes.add("zip.ambiguous", f"it has two zip64 end records, at {declared:,} and {adjacent:,}")
-    at = places[0]
-    data = _END64.unpack(source.read(at, _END64.size, "the zip64 end record"))
-    if at + 12 + data[1] != locator_at:
-        notes.add(
-            "zip.zip64", f"its zip64 end record has {data[1]:,} bytes, which is not where it ends", offset=at
-        )
-    return at, data[7], data[8], data[9]
+    found = []
+    for at in places:
+        data = _END64.unpack(source.read(at, _END64.size, "the zip64 end record"))
+        if at + 12 + data[1] != locator_at and at == places[0] and notes is not None:
+            text = f"its zip64 end record has {data[1]:,} bytes, which is not where it ends"
+            notes.add("zip.zip64", text, offset=at)
+        found.append(_Claim(at, data[7], data[8], data[9]))
+    return found
 
 
 def _is_end64(source: Source, at: int, locator_at: int) -> bool:
     return 0 <= at <= locator_at - _END64.size and source.read(at, 4, "a signature") == _END64_MAGIC
 
 
-def _placed(source: Source, behind: int, start: int, nbytes: int, count: int, notes: Notes) -> _End:
-    """Where the directory really is: some readers take its declared start, others count back from its end."""
+def _places(claim: _Claim) -> list[_End]:
+    """Where the directory is: some readers take its declared start, others count back from its end."""
+    shift = claim.at - claim.nbytes - claim.start
+    found = [_End(claim.start, claim.nbytes, claim.members, 0)]
+    return found if shift <= 0 else [*found, _End(claim.start + shift, claim.nbytes, claim.members, shift)]
+
+
+def _placed(source: Source, claim: _Claim, notes: Notes) -> _End:
+    """The directory that torch would take; that other readers take another one is noted."""
+    behind, count, nbytes, start = claim
     if start + nbytes > behind:
         raise source.corrupt(
             f"its directory of {nbytes:,} bytes at {start:,} does not fit before its end record",
@@ -307,7 +440,7 @@ def _placed(source: Source, behind: int, start: int, nbytes: int, count: int, no
             offset=behind,
         )
     shift = behind - nbytes - start
-    if shift and count and source.read(start, 4, "a signature") == _RECORD_MAGIC:
+    if shift and nbytes and source.read(start, 4, "a signature") == _RECORD_MAGIC:
         notes.add(
             "zip.ambiguous",
             f"its directory is at {start:,} by one rule and at {start + shift:,} by another",
@@ -533,15 +666,6 @@ def _check_names(entries: tuple[Entry, ...], notes: Notes) -> None:
     # Nearly always no two names are alike, and then they need not be grouped.
     if len({name.casefold().replace("\\", "/") for name in names}) < len(names):
         _check_alike(entries, notes)
-    for entry in entries:
-        if entry.name.endswith(_ARCHIVES):
-            notes.add(
-                "zip.nested",
-                "it is an archive inside of the archive, and was not opened",
-                level="info",
-                member=entry.name,
-                offset=entry.offset,
-            )
 
 
 def _name_problem(name: str) -> str | None:

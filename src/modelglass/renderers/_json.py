@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from modelglass.renderers._escape import unspoken
+
 LINE = 100  # characters
 _encoded = json.JSONEncoder(allow_nan=False).encode  # made once: a document asks thousands of times
 ITEMS = LINE // 3  # so many never fit: each takes a character, a comma and a space
@@ -13,7 +15,7 @@ ITEMS = LINE // 3  # so many never fit: each takes a character, a comma and a sp
 
 def pretty(document: Any) -> str:
     """The document as JSON text; NaN and infinity, which JSON does not have, are an error."""
-    return _pretty(document, "") + "\n"
+    return unspoken(_pretty(document, "")) + "\n"
 
 
 def _pretty(value: Any, indent: str) -> str:

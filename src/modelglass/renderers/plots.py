@@ -17,7 +17,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from modelglass.errors import UsageError
-from modelglass.renderers._escape import printable
+from modelglass.renderers._escape import told
 from modelglass.renderers._units import shape_text
 from modelglass.renderers.weights import Row, chosen
 from modelglass.report import FINDINGS, Histogram, Report, Severity
@@ -204,7 +204,7 @@ _DESCRIBED = {
 
 def _plain(text: str) -> str:
     """Only characters that every font has."""
-    return printable(text).encode("ascii", "backslashreplace").decode()
+    return told(text).encode("ascii", "backslashreplace").decode()
 
 
 def _shortened(name: str) -> str:

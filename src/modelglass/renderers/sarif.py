@@ -96,9 +96,10 @@ def _results(findings: Sequence[Finding], codes: Sequence[str]) -> Iterator[dict
 
 
 def _message(finding: Finding) -> str:
-    """The text, in which nothing looks like a link of SARIF's."""
+    """The text, in which nothing is a link or a place to fill in, as SARIF has them."""
     text = finding.text if len(finding.text) <= SHOWN else f"{finding.text[: SHOWN - 1]}…"
-    return printable(text).replace("](", "] (") or _described(finding.code)
+    plain = printable(text).replace("{", "{{").replace("}", "}}").replace("](", "] (")
+    return plain or _described(finding.code)
 
 
 def _location(finding: Finding) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from modelglass.renderers._escape import cell_width, fitted, printable
+from modelglass.renderers._escape import cell_width, fitted, printable, unspoken
 from modelglass.renderers._notes import note_text
 from modelglass.renderers._rows import calls_by_module
 from modelglass.renderers._totals import failure_lines
@@ -60,7 +60,7 @@ def render_layers(layers: Iterable[tuple[str, int, int]]) -> str:
     head = _padded(("Layer (type)", "Param #", "Trainable"))
     rows = [_padded((printable(name), f"{params:,}", f"{trained:,}")) for name, params, trained in layers]
     rule = "=" * sum(_LAYER_WIDTHS)
-    return "\n".join((rule, head, rule, *rows, rule))
+    return unspoken("\n".join((rule, head, rule, *rows, rule)))
 
 
 def is_layer(module: Module) -> bool:
@@ -106,7 +106,7 @@ def _text(report: Report, layout: _Layout, sizes: list[str], notes: list[Note], 
     if report.run.failure is not None:
         lines += map(printable, failure_lines(report.run.failure))
     lines += (printable(f"note: {note_text(note)}") for note in notes)
-    return "\n".join(lines)
+    return unspoken("\n".join(lines))
 
 
 def _line(cells: tuple[str, ...], name_width: int, layout: _Layout) -> str:

@@ -18,7 +18,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from modelglass.errors import UsageError
-from modelglass.renderers._escape import printable
+from modelglass.renderers._escape import told
 from modelglass.renderers._sparkline import Stretch, highest, phases, stretches
 from modelglass.renderers._units import share, size
 from modelglass.renderers._what_if import what_if_text
@@ -318,4 +318,4 @@ def _dark(color: Any) -> bool:
 
 def _plain(text: str) -> str:
     """Only characters that every font has."""
-    return printable(text).encode("ascii", "backslashreplace").decode()
+    return told(text).encode("ascii", "backslashreplace").decode()

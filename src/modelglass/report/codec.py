@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from modelglass import report
 from modelglass.errors import ReportFormatError
@@ -24,6 +24,7 @@ FORMAT = "modelglass-report"
 COMPARISON = "modelglass-comparison"
 
 Document: TypeAlias = Report | Comparison
+Noun = TypeVar("Noun")
 _FORMATS: dict[str, type[Document]] = {FORMAT: Report, COMPARISON: Comparison}
 
 _SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
@@ -60,6 +61,17 @@ def loads(text: str) -> Document:
             f"this report cannot be read: {cause}", hint="write it again with mg.save"
         ) from cause
     return report
+
+
+def to_json(noun: Any) -> Any:
+    """Any noun of a report as values that JSON has."""
+    return _encode(noun)
+
+
+def from_json(noun: type[Noun], value: Any) -> Noun:
+    """The noun that `to_json` gave these values for."""
+    found: Noun = _decode(noun, value)
+    return found
 
 
 def schema() -> dict[str, Any]:

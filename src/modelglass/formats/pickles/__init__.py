@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from modelglass.errors import CorruptFileError, FileError, LimitError
 from modelglass.formats.limits import Limits
+from modelglass.formats.pickles.arrays import has_arrays, pass_over
+from modelglass.formats.pickles.inside import Inside
 from modelglass.formats.pickles.known import kind_of, package_of, reputation
 from modelglass.formats.pickles.machine import Machine
-from modelglass.formats.pickles.objects import Blob, Thing, preview
+from modelglass.formats.pickles.objects import Blob, Global, Thing, preview
 from modelglass.formats.pickles.uses import Use
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
@@ -27,11 +30,10 @@ _ODD: dict[str, Level] = {
     "pickle.buffer": "info",
 }
 MOST_ODDITIES = 20  # that are reported of one stream
-MOST_VALUES = 100  # of one call that are searched for a nested pickle
-MOST_DEPTH = 3  # of pickles inside pickles
+MOST_DEPTH = 20  # of pickles inside pickles
+MOST_HOOKS = 10_000
 MOST_GLOBALS = 10_000
 MOST_STREAMS = 10_000
-PROBED = 20_000  # opcodes after which a file that is something else is no pickle
 PROBED_STREAMS = 100
 MOST_SHOWN = 300  # characters of a name in a sentence
 
@@ -53,12 +55,14 @@ def also_a_pickle(source: Source, limits: Limits) -> bool:
 
     A loader of pickles does not ask what a file begins with, so nothing else can be believed.
     """
-    few = replace(limits, pickle_opcodes=min(PROBED, limits.pickle_opcodes))
     offset = 0
     for _ in range(PROBED_STREAMS):
-        machine = Machine(source, few, offset=offset)
+        machine = Machine(source, limits, offset=offset)
+        machine.after_build = pass_over
         try:
             machine.run()
+        except LimitError:
+            return True  # what comes later is not known
         except FileError:
             return any(use.calls and _is_a_name(use) for use in machine.uses)
         if any(map(_is_a_name, machine.uses)) or machine.feed.offset == source.nbytes:
@@ -85,11 +89,26 @@ def load(
     pickles this one is inside of.
     """
     machine = Machine(source, reading.limits, offset=offset, resolve=resolve)
+    machine.after_build = pass_over
     try:
         machine.run()
     finally:
         _Keeper(machine, source, reading, depth).keep()
+        if has_arrays(machine):
+            _keep_other_view(machine, source, reading, offset, depth)
     return machine
+
+
+def _keep_other_view(machine: Machine, source: Source, reading: Reading, offset: int, depth: int) -> None:
+    """What a loader finds that takes the values of arrays for opcodes, if these call something more."""
+    other = Machine(source, reading.limits, offset=offset)
+    with suppress(CorruptFileError):
+        other.run()
+    known = {use.path for use in machine.uses if use.calls}
+    if any(use.calls and use.path not in known and _is_a_name(use) for use in other.uses):
+        text = "the values of an array are opcodes for some loaders: readers differ in what they see"
+        reading.found(source, "ambiguous", "invalid", text, offset=offset)
+        _Keeper(other, source, reading, depth).keep()
 
 
 def scan_stream(source: Source, reading: Reading, *, offset: int = 0, depth: int = 0) -> Any:
@@ -124,7 +143,8 @@ class _Keeper:
 
     def __init__(self, machine: Machine, source: Source, reading: Reading, depth: int) -> None:
         self._machine, self._source, self._reading, self._depth = machine, source, reading, depth
-        self._looked_into: set[int] = set()  # offsets of bytes, or the identity of texts
+        self._kinds: dict[tuple[str, str], GlobalKind] = {}
+        self._looked_into: dict[int, Any] = {}  # by the offset of bytes, or the identity of texts
 
     def keep(self) -> None:
         for code, text, offset in self._machine.oddities[:MOST_ODDITIES]:
@@ -135,7 +155,7 @@ class _Keeper:
                 break
         cut = False
         for use in self._machine.uses:
-            kind = kind_of(use)
+            kind = self._kinds[use.module, use.name] = kind_of(use, scripted=self._scripted)
             if len(self._reading.globals) < MOST_GLOBALS:
                 self._reading.globals.append(_global_use(use, kind, self._source))
             elif not cut:
@@ -143,11 +163,15 @@ class _Keeper:
                 text = f"names more than {MOST_GLOBALS:,} functions and classes; the others are not listed"
                 self._found("pickle.globals", "limit", text, use.offset)
             self._judge(use, kind)
-            if kind not in ("core", "data"):
-                for call in use.first_calls:
-                    self._look_inside(call)
+        for call in self._machine.saved:
+            self._nested(call.args[0], partial(_scan_saved, call))
+        self._look_inside()
 
-    def _found(self, code: str, level: Level, text: str, offset: int, **details: Any) -> None:
+    @property
+    def _scripted(self) -> bool:
+        return self._reading.format == "torchscript"
+
+    def _found(self, code: str, level: Level, text: str, offset: int | None, **details: Any) -> None:
         self._reading.found(self._source, code, level, text, offset=offset, **details)
 
     def _judge(self, use: Use, kind: GlobalKind) -> None:
@@ -166,55 +190,113 @@ class _Keeper:
             text = f"{doing} {name}: loading imports {_shown(package_of(use) or use.path)} and runs its code"
             self._found(code, "notice", text, use.offset, **details)
             return
-        known = reputation(use.path)
         doing = f"calls {name}{arguments}" if use.calls else f"names {name}"
-        unknown = "when it is loaded" if use.calls else "a function, for something to call"
-        text = (
-            f"{doing}, which {known}"
-            if known
-            else f"{doing}, {unknown}"
-            if not use.calls
-            else f"{doing} {unknown}"
-        )
-        self._found(code, "high", text, use.offset, **details)
+        known = reputation(use)
+        unknown = " when it is loaded" if use.calls else ", a function, for something to call"
+        self._found(code, "high", doing + (f", which {known}" if known else unknown), use.offset, **details)
 
-    def _look_inside(self, call: Thing) -> None:
-        """Scan what is handed to a call and looks like a pickle itself."""
-        waiting: list[Any] = [call.args, call.kwargs, call.state]
-        for _ in range(MOST_VALUES):
-            if not waiting or self._depth >= MOST_DEPTH:
-                return
-            value = waiting.pop()
-            if isinstance(value, (tuple, list)):
-                waiting.extend(value[:MOST_VALUES])
-            elif isinstance(value, Thing) and value.path == "_codecs.encode":  # bytes, before protocol 3
-                waiting.append(value.args)
-            else:
-                inner = self._inner(value)
-                if inner is not None:
-                    self._scan(inner)
+    def _look_inside(self) -> None:
+        """Find what the result and the arguments of calls hold: code by name, hooks, further pickles."""
+        reported = [use for use in self._machine.uses if self._kind(use) not in ("core", "data")]
+        handed = Inside((call.args, call.kwargs, call.state) for use in reported for call in use.first_calls)
+        for value in handed.maybe_pickles:
+            self._nested(value, _scan_all)
+        inside = Inside([self._machine.result])
+        for value in inside.maybe_pickles:
+            self._nested(value, _scan_if_it_acts)
+        for tree in inside.references:
+            self._tell_references(tree)
+        for name, hook in inside.hooks[:MOST_HOOKS]:
+            self._tell_hook(name, hook)
 
-    def _inner(self, value: Any) -> Source | None:
-        """A source of bytes or text that begins as a pickle does, the first time it is asked for."""
-        where = self._source.member or "pickle"
-        if isinstance(value, Blob) and looks_like(value.head) and value.offset not in self._looked_into:
-            self._looked_into.add(value.offset)
-            return self._source.part(value.offset, value.nbytes, f"{where}[{value.offset}]")
-        if isinstance(value, (str, bytes)) and -id(value) not in self._looked_into:
-            data = value if isinstance(value, bytes) else value.encode("latin-1", "replace")
-            if looks_like(data):
-                self._looked_into.add(-id(value))
-                return self._source.unpacked(data, f"{where}[text]")
-        return None
+    def _kind(self, use: Use) -> GlobalKind:
+        return self._kinds[use.module, use.name]
 
-    def _scan(self, inner: Source) -> None:
+    def _tell_references(self, tree: dict[str, Any]) -> None:
+        from modelglass.formats.sidecars import code_references
+
+        code_references(tree, self._source, self._reading)
+
+    def _tell_hook(self, name: str, hook: Any) -> None:
+        """What runs with the model, beyond what is proven to compute."""
+        function = hook.function if isinstance(hook, Thing) else hook
+        kind = self._kinds.get((function.module, function.name)) if type(function) is Global else "dynamic"
+        if kind in ("core", "data", None):
+            return
+        what = _shown(function.path) if type(function) is Global else "something that the file computes"
+        text = f"puts {what} into {name[:80]!r}, which runs when the model does"
+        self._found("pickle.hook", "notice" if kind == "class" else "high", text, hook.offset, name=what)
+
+    def _nested(self, value: Any, scan: Callable[[Source, Reading, int], None]) -> None:
+        """Scan bytes or text that begin as a pickle does, the first time they are met."""
+        inner = self._inner(value)
+        if inner is None:
+            return
+        if self._depth == MOST_DEPTH:
+            text = f"pickles inside pickles, more than {MOST_DEPTH} deep; what is further in is not read"
+            self._found("pickle.nested", "limit", text, None)
+            return
         try:
-            scan_stream(inner, self._reading, depth=self._depth + 1)
+            scan(inner, self._reading, self._depth + 1)
         except LimitError as error:
             self._reading.stopped(error)
         except FileError as error:
             text = f"bytes that begin as a pickle do not go on as one: {error.text}"
             self._reading.found(inner, "pickle.nested", "notice", text, offset=error.offset)
+
+    def _inner(self, value: Any) -> Source | None:
+        where = self._source.member or "pickle"
+        identity = value.offset if isinstance(value, Blob) else -id(value)
+        if identity in self._looked_into:
+            return None
+        self._looked_into[identity] = value
+        if isinstance(value, Blob):
+            part = self._source.part(value.offset, value.nbytes, f"{where}[{value.offset}]")
+            return part if looks_like(value.head) else None
+        data = value if isinstance(value, bytes) else value.encode("latin-1", "replace")
+        return self._source.unpacked(data, f"{where}[text]") if looks_like(data) else None
+
+
+def _scan_all(inner: Source, reading: Reading, depth: int) -> None:
+    scan_stream(inner, reading, depth=depth)
+
+
+def _scan_if_it_acts(inner: Source, reading: Reading, depth: int) -> None:
+    """Scan what is only data as far as anybody knows if, as a pickle, it would do something."""
+    if _acts(inner, reading.limits):
+        scan_stream(inner, reading, depth=depth)
+
+
+def _scan_saved(call: Thing, inner: Source, reading: Reading, depth: int) -> None:
+    """Scan a storage that torch wrote into the pickle: five pickles, which its numbers follow.
+
+    The fourth says what it is, which the call gets as a further argument.
+    """
+    offset = 0
+    for number in range(5):
+        machine = load(inner, reading, offset=offset, depth=depth)
+        offset = machine.feed.offset
+        if number == 3:
+            call.args = (*call.args, machine.result)
+
+
+def _acts(source: Source, limits: Limits) -> bool:
+    """Whether one of the pickles in a row names more than data, and is one to its end or calls it."""
+    offset = 0
+    for _ in range(PROBED_STREAMS):
+        machine = Machine(source, limits, offset=offset)
+        whole = True
+        try:
+            machine.run()
+        except FileError:
+            whole = False
+        named = [use for use in machine.uses if _is_a_name(use) and kind_of(use) not in ("core", "data")]
+        if any(whole or use.calls for use in named):
+            return True
+        if not whole or machine.feed.offset == source.nbytes:
+            return False
+        offset = machine.feed.offset
+    return True
 
 
 _CODES = {"class": "pickle.class", "call": "pickle.call", "dynamic": "pickle.dynamic"}

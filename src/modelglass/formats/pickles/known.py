@@ -1,7 +1,7 @@
 """What is known of the names that pickles use: which only build tensors and plain data, and which do more.
 
-There is no list of bad names to trust: whatever is not known to be harmless is reported. The short list of
-notorious ones only says more about them.
+There is no list of bad names to trust: whatever is not proven to be harmless is reported, and how far it
+reaches depends on what is done with it. The lists of notorious names only say more about them.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from __future__ import annotations
 import sys
 from _compat_pickle import IMPORT_MAPPING
 
+from modelglass.formats.pickles.delegates import ATTRIBUTES, CONDITIONAL, is_operator
+from modelglass.formats.pickles.objects import Thing
+from modelglass.formats.pickles.proven import CALLED, ENUMS, MADE, NAMED
 from modelglass.formats.pickles.uses import DYNAMIC, Use
 from modelglass.formats.pickles.weights_only import ALLOWED
 from modelglass.report import GlobalKind
@@ -20,95 +23,34 @@ _CORE = ALLOWED | {
     "torch.nn.parameter.UninitializedParameter",
     "torch._utils._rebuild_uninitialized_parameter",
 }
-
-# Plain data of the standard library and of packages that checkpoints often use.
+# Plain data of the standard library and of packages that checkpoints often use, also with arguments.
 _DATA = frozenset(
-    {
-        "argparse.Namespace",
-        "types.SimpleNamespace",
-        "builtins.dict",
-        "builtins.list",
-        "builtins.tuple",
-        "builtins.frozenset",
-        "builtins.bytes",
-        "builtins.str",
-        "builtins.int",
-        "builtins.float",
-        "builtins.bool",
-        "builtins.object",
-        "builtins.slice",
-        "builtins.range",
-        "collections.defaultdict",
-        "collections.deque",
-        "collections.UserDict",
-        "copyreg._reconstructor",
-        "copyreg.__newobj__",
-        "datetime.datetime",
-        "datetime.date",
-        "datetime.time",
-        "datetime.timedelta",
-        "datetime.timezone",
-        "decimal.Decimal",
-        "fractions.Fraction",
-        "uuid.UUID",
-        "uuid.SafeUUID",
-        "pathlib.Path",
-        "pathlib.PurePath",
-        "pathlib.PosixPath",
-        "pathlib.WindowsPath",
-        "pathlib.PurePosixPath",
-        "pathlib.PureWindowsPath",
-        "numpy.core.multiarray._reconstruct",
-        "numpy.core.multiarray.scalar",
-        "numpy._core.multiarray._reconstruct",
-        "numpy._core.multiarray.scalar",
-        "numpy.core.numeric._frombuffer",
-        "numpy._core.numeric._frombuffer",
-        "numpy.dtype",
-        "numpy.ndarray",
-        "numpy.random._pickle.__bit_generator_ctor",
-        "numpy.random._pickle.__generator_ctor",
-        "numpy.random._pickle.__randomstate_ctor",
-        "numpy.random._mt19937.MT19937",
-        "numpy.random._pcg64.PCG64",
-        "easydict.EasyDict",
-        "yacs.config.CfgNode",
-        "torch.torch_version.TorchVersion",
-        "torch.jit._pickle.build_intlist",
-        "torch.jit._pickle.build_tensorlist",
-        "torch.jit._pickle.build_doublelist",
-        "torch.jit._pickle.build_boollist",
-        "torch.jit._pickle.build_tensor_from_id",
-        "torch.jit._pickle.restore_type_tag",
-    }
+    "argparse.Namespace types.SimpleNamespace builtins.dict builtins.list builtins.tuple "
+    "builtins.frozenset builtins.bytes builtins.str builtins.int builtins.float builtins.bool "
+    "builtins.object builtins.slice builtins.range collections.defaultdict collections.deque "
+    "collections.UserDict copyreg._reconstructor copyreg.__newobj__ datetime.datetime datetime.date "
+    "datetime.time datetime.timedelta datetime.timezone decimal.Decimal fractions.Fraction uuid.UUID "
+    "uuid.SafeUUID pathlib.Path pathlib.PurePath pathlib.PosixPath pathlib.WindowsPath "
+    "pathlib.PurePosixPath pathlib.PureWindowsPath easydict.EasyDict yacs.config.CfgNode".split()
 )
-# Modules of which every class is plain data; what is reached through one of its attributes is not.
-_DATA_MODULES = frozenset(
-    {
-        "numpy.dtypes",
-        "omegaconf.base",
-        "omegaconf.dictconfig",
-        "omegaconf.listconfig",
-        "omegaconf.nodes",
-        "torch.distributed.checkpoint.metadata",
-    }
-)
-_TORCHSCRIPT = "__torch__"  # its classes have their code in the same archive, and are never imported
-# Packages of torch whose classes are layers, optimizers and the like: making one sets attributes, no more.
-_TORCH_PARTS = (
-    "torch.nn.modules.", "torch.nn.parallel.", "torch.nn.parameter", "torch.nn.utils.", "torch.optim.",
-    "torch.ao.nn.", "torch.ao.quantization.", "torch.nn.quantized.", "torch.nn.intrinsic.", "torch.nn.qat.",
-)  # fmt: skip
-_DATA_NUMPY = frozenset(
-    f"numpy.{name}"
-    for name in (
-        "float16 float32 float64 longdouble int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool_ bool "
-        "complex64 complex128 str_ bytes_ datetime64 timedelta64"
-    ).split()
-)
+# Annotations, which configurations of OmegaConf keep.
+_NAMED = NAMED | {f"typing.{name}" for name in "Any Dict List Optional Sequence Set Tuple Union".split()}
+_NAMED |= {"zoneinfo.ZoneInfo"}  # whose method for unpickling is looked up
+_CALLED = CALLED | ENUMS | _DATA
+_PROVEN = {path.partition(".")[0] for path in (*MADE, *CALLED)}  # libraries whose data is known
+_TORCHSCRIPT = "__torch__"  # in its archives, classes whose code is there; elsewhere, modules of a folder
+# Namespaces of torch's own C++ classes, which TorchScript archives refer to.
+_TORCH_CLASSES = ("_nnapi", "mkldnn", "quantized", "rnn", "sparse", "xnnpack")
 
 # The names that the standard library had in Python 2 are its own, too.
 _STANDARD = sys.stdlib_module_names | {module.partition(".")[0] for module in IMPORT_MAPPING}
+# Parts of it that only some versions of Python have, and what comes along with Python.
+_STANDARD |= set(
+    "_aix_support _android_support _apple_support _bootsubprocess _distutils_hack _osx_support _pyrepl "
+    "_sysconfigdata asynchat asyncore audioop binhex cgi cgitb chunk commands crypt distutils formatter "
+    "imghdr imp lib2to3 macpath mailcap msilib nis nntplib ossaudiodev parser pip pipes pkg_resources "
+    "setuptools smtpd sndhdr spwd sunau symbol telnetlib test tomllib uu xdrlib".split()
+)
 
 # Modules of which nearly everything reaches the system; only used to say so.
 _NOTORIOUS = {
@@ -144,37 +86,75 @@ _NOTORIOUS = {
 }
 
 
-# Modules whose functions compute, and which whole modules refer to.
-_ARITHMETIC = frozenset({"torch", "torch._C", "torch._C._nn", "torch.nn.functional", "torch.nn.init"})
+# What classes are called that start programs, open files or connections, or build code; other packages than
+# their own may have them, too.
+_ACTING = frozenset(
+    "CDLL CodeType CompilationUnit ExtensionFileLoader FTP FileFinder FileHandler FileIO FunctionType "
+    "HTTPConnection HTTPSConnection IMAP4_stream InteractiveConsole InteractiveInterpreter LambdaType "
+    "LibraryLoader MethodType ModuleType OleDLL PackageImporter Pdb Popen ProcessPoolExecutor PyDLL "
+    "PyTorchFileReader PyTorchFileWriter SMTP SharedMemory SourceFileLoader SourcelessFileLoader TarFile "
+    "Telnet TemporaryDirectory Unpickler WinDLL ZipFile".split()
+)
+# Parts of torch that trace, compile or load code.
+_CODE_OF_TORCH = frozenset(
+    "_C _compile _dynamo _export _functorch _higher_order_ops _inductor _library _logging _lazy compiler "
+    "cpp_extension export fx hub jit library multiprocessing onnx package serialization".split()
+)
+_CODE_CLASSES = frozenset({"CodeGen", "Graph", "Interpreter", "Node", "Proxy", "PythonCode", "Tracer"})
 
 
-def kind_of(use: Use) -> GlobalKind:
-    """What the pickle can do with that name."""
+def kind_of(use: Use, *, scripted: bool = False) -> GlobalKind:
+    """What the pickle can do with that name; `scripted`: the pickle is one of a TorchScript archive."""
     if use.module.startswith(DYNAMIC) or use.name == DYNAMIC:
         return "dynamic"
     package = use.module.partition(".")[0]
-    if "." not in use.name:  # else it is looked up through attributes, and may lead anywhere
-        if use.path in _CORE:
-            return "core"
-        if use.path in _DATA or use.path in _DATA_NUMPY or _is_data_class(use):
-            return "data"
-    if package == _TORCHSCRIPT and not use.as_function:
+    if package == _TORCHSCRIPT:
+        return _kind_of_script(use) if scripted else "call"
+    if "." not in use.name and use.path in _CORE:
+        return "core"
+    if _is_data(use):
         return "data"
-    if package in _STANDARD or package.startswith("<"):
+    if package in _STANDARD or package.startswith("<") or use.called_with:
         return "call"
-    if not _names_a_class(use.name) and (use.as_function or use.module not in _ARITHMETIC):
+    if not _names_a_class(use.name) or _builds_code(use, package):
         return "call"  # a function that is only named is called by whatever it is handed to
+    if package in _PROVEN and use.made_with:
+        return "call"
     return "class"
 
 
-def _is_data_class(use: Use) -> bool:
-    if not _names_a_class(use.name):
-        return False
-    if use.module in _DATA_MODULES:
+def _is_data(use: Use) -> bool:
+    """Whether the name is proven to be data, for what is done with it."""
+    if "." in use.name:  # it is looked up through attributes, and may lead anywhere
+        return use.path in ATTRIBUTES or (is_operator(use.path) and not use.calls)
+    if use.path in CONDITIONAL:
+        return use.harmless > 0 and not use.calls
+    if use.path in _CALLED:
         return True
-    if use.module == "torch.distributed.checkpoint.filesystem":
-        return use.name in ("_StorageInfo", "_StoragePrefix")
-    return use.module.startswith(_TORCH_PARTS) and not use.as_function
+    if use.path in MADE:
+        return not use.as_function
+    return use.path in _NAMED and not use.calls
+
+
+def _kind_of_script(use: Use) -> GlobalKind:
+    parts = use.path.split(".")
+    if use.as_function:
+        return "call"
+    foreign = parts[1:3] == ["torch", "classes"] and parts[3] not in _TORCH_CLASSES
+    return "class" if foreign else "data"
+
+
+def _builds_code(use: Use, package: str) -> bool:
+    name = use.name.lstrip("_")
+    if name in _ACTING or name.endswith("GraphModule"):
+        return True
+    parts = set(use.module.split(".")[1:])
+    return package == "torch" and (bool(parts & _CODE_OF_TORCH) or name in _CODE_CLASSES)
+
+
+def is_shared(made: Thing) -> bool:
+    """Whether a call gives something that the whole program shares, such as a value of an enumeration."""
+    return made.path in ENUMS or made.path == "uuid.SafeUUID"
 
 
 def package_of(use: Use) -> str | None:
@@ -185,10 +165,15 @@ def package_of(use: Use) -> str | None:
     return package
 
 
-def reputation(path: str) -> str | None:
+def reputation(use: Use) -> str | None:
     """What the name is notorious for, in a few words."""
-    parts = path.split(".")
-    return next((_NOTORIOUS[part] for part in parts[:-1] if part in _NOTORIOUS), None)
+    package, *parts = use.path.split(".")
+    if package == _TORCHSCRIPT:
+        return "outside of a TorchScript archive is a module of the current folder, which loading runs"
+    known = next((_NOTORIOUS[part] for part in (package, *parts[:-1]) if part in _NOTORIOUS), None)
+    if known is None and _names_a_class(use.name) and _builds_code(use, package):
+        return "can build code, start programs or open files"
+    return known
 
 
 def _names_a_class(name: str) -> bool:

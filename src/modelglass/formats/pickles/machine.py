@@ -11,12 +11,13 @@ import struct
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from codecs import escape_decode, getincrementaldecoder  # type: ignore[attr-defined]
 from collections.abc import Callable
-from itertools import repeat
 from typing import Any
 
 from modelglass.errors import CorruptFileError
 from modelglass.formats.limits import Limits
+from modelglass.formats.pickles.delegates import LOAD_SAVED, MOST_DEPTH, given_back, handed_to, harmless
 from modelglass.formats.pickles.feed import KEPT, Feed
+from modelglass.formats.pickles.known import is_shared
 from modelglass.formats.pickles.objects import Blob, Elements, Global, Pairs, Persistent, Thing, as_text
 from modelglass.formats.pickles.opcodes import OPCODES
 from modelglass.formats.pickles.records import Records
@@ -63,22 +64,28 @@ class Machine:
         self.refusals = Refusals()
         self.result: Any = None
         self.ids: list[Any] = []  # of what is outside of the pickle, as far as the quick way has not seen it
+        self.saved: list[Thing] = []  # calls by which torch reads a file that is inside of the pickle
         self._resolve = resolve or Persistent
         self.protocol = 0
         self.oddities: list[tuple[str, str, int]] = []  # code, text, offset
+        self.after_build: Callable[[Machine, Thing], None] | None = (
+            None  # told of each object that got a state
+        )
         self._stack: list[Any] = []
         self._marks: list[int] = []
         self._fence = 0  # the stack below belongs to an outer mark
         self._memo: dict[int, Any] = {}
-        self._nodes = 0
-        self._quick = quick  # whether entries of state dicts are taken in one step
+        self._states: dict[int, Any] = {}  # that were looked at, by identity; objects may share one
+        self._nodes, self._most_nodes = 0, limits.left("pickle_nodes")
+        # Entries of state dicts are taken in one step where nobody says what stands for their storages.
+        self._quick = quick and resolve is None
         self._records = Records(self.feed, self._memo, self.uses, limits)
 
     def run(self) -> Any:
         """What the stream builds. Afterwards `feed.offset` is where the next one would begin."""
-        feed, handlers = self.feed, _HANDLERS
+        feed, handlers, count, nodes = self.feed, _HANDLERS, 0, self._nodes
         try:
-            for _ in repeat(None, self.limits.pickle_opcodes):
+            for count in range(1, self.limits.left("pickle_opcodes") + 1):  # noqa: B007
                 if feed.pos > feed.safe:
                     feed.refill()
                 code = feed.data[feed.pos]
@@ -87,6 +94,9 @@ class Machine:
                     return self.result
         except (struct.error, IndexError) as cause:
             raise feed.corrupt("the pickle is cut off", code="pickle.truncated") from cause
+        finally:
+            self.limits.spend("pickle_opcodes", count)
+            self.limits.spend("pickle_nodes", self._nodes - nodes)
         raise feed.source.over("pickle_opcodes", self.limits.pickle_opcodes, offset=feed.offset)
 
     # The stack
@@ -115,7 +125,7 @@ class Machine:
 
     def _count_node(self) -> None:
         self._nodes += 1
-        if self._nodes > self.limits.pickle_nodes:
+        if self._nodes > self._most_nodes:
             raise self.feed.source.over("pickle_nodes", self.limits.pickle_nodes, offset=self.feed.offset)
 
     def _mark(self) -> None:
@@ -399,12 +409,12 @@ class Machine:
 
     def _put_into(self, target: Any, items: list[Any], problem: str) -> None:
         """Items for something that the file names or computes."""
+        target = given_back(target)
+        self._changed(target)
         if isinstance(target, Thing):
             if target.listed is None:
                 target.listed = []
             target.listed.extend(items)
-        elif type(target) is Global:
-            self.uses.changed(target, self.feed.offset - 1)
         elif isinstance(target, _PLAIN):
             self._fail(problem, "pickle.type")
 
@@ -421,14 +431,16 @@ class Machine:
             self.refusals.add("it sets items of something that is no dict", self.feed.offset - 1)
         if len(flat) % 2:
             self._fail("a key without a value", "pickle.stack")
+        target = given_back(target)
         if type(target) is Pairs:
             self._fill(target, flat)
         elif isinstance(target, Thing):
+            self._changed(target)
             if target.pairs is None:
                 target.pairs = Pairs()
             target.pairs.flat.extend(flat)
         elif type(target) is Global and flat:
-            self.uses.changed(target, self.feed.offset - 1)
+            self._changed(target)
         elif type(target) is list:
             self._replace(target, flat)
         elif isinstance(target, _PLAIN) and flat:
@@ -489,6 +501,8 @@ class Machine:
     def _remember(self, index: int) -> None:
         if index > self.feed.offset + _SPARSE:
             self._odd("pickle.memo", f"something is stored under {index:,}, which not every reader can do")
+        if index > self._records.highest_in_memo:
+            self._records.highest_in_memo = index
         if index in self._memo or index <= self._records.highest:
             self._records.replaced(index)
         self._memo[index] = self._top()
@@ -587,25 +601,68 @@ class Machine:
         self, function: Any, args: Any, *, as_class: bool = False, offset: int | None = None
     ) -> Thing:
         self._count_node()
+        function = given_back(function)
         if isinstance(function, _PLAIN):
             self._fail("it calls something that cannot be called", "pickle.type")
         if type(args) is not tuple:
             self._odd("pickle.arguments", "arguments that are no tuple, which not every reader takes")
         made = Thing(function, args, self.feed.offset - 1 if offset is None else offset)
-        self.uses.called(made, as_class=as_class)
+        if harmless(made):
+            self.uses.harmless(made)
+            self.saved += (made,) if made.path == LOAD_SAVED else ()
+        else:
+            self.uses.called(made, as_class=as_class)
+            self._hand_on(made)
         self._stack.append(made)
         return made
+
+    def _hand_on(self, made: Thing, depth: int = 0) -> None:
+        """What a function is handed and calls counts as if the file itself had called it."""
+        for handed in handed_to(made):
+            if isinstance(handed.function, _PLAIN):
+                continue  # it cannot be called
+            inner = Thing(given_back(handed.function), handed.args, made.offset)
+            self.uses.called(inner, as_class=handed.as_class)
+            if depth < MOST_DEPTH:
+                self._hand_on(inner, depth + 1)
+            else:
+                self.uses.called(Thing(inner, (), made.offset), as_class=False)
+            if handed.changes:
+                self._changed(given_back(inner))
+
+    def _changed(self, target: Any) -> None:
+        """The state or items of something are set that the file did not make."""
+        if type(target) is Global:
+            self.uses.changed(target, self.feed.offset - 1)
+        elif isinstance(target, Thing) and is_shared(target):
+            self.uses.changed(target.function, self.feed.offset - 1)
 
     def _build(self) -> None:
         state = self._pop()
         target = self._top()
         self.refusals.build(target, self.feed.offset - 1)
+        target = given_back(target)
+        self._plant(state)
+        self._changed(target)
         if isinstance(target, Thing):
             target.state = state if target.state is None else (target.state, state)
-        elif type(target) is Global:
-            self.uses.changed(target, self.feed.offset - 1)
+            if self.after_build is not None:
+                self.after_build(self, target)
         elif isinstance(target, _PLAIN) and state is not None:
             self._fail("it sets the state of something that has none", "pickle.type")
+
+    def _plant(self, state: Any) -> None:
+        """A state may put something in the place of a method that opcodes call: that counts as called."""
+        if id(state) in self._states:
+            return
+        self._states[id(state)] = state
+        for part in state if type(state) is tuple else (state,):
+            for key, value in part.items() if type(part) is Pairs else ():
+                name = as_text(key) if isinstance(key, (str, bytes)) else ""
+                if name in _CALLED_BY_OPCODES and (
+                    type(value) is Global or (isinstance(value, Thing) and name == "__setstate__")
+                ):
+                    self.uses.called(Thing(value, (state,), self.feed.offset - 1), as_class=False)
 
     def _binpersid(self) -> None:
         self._persistent(self._pop())
@@ -620,6 +677,7 @@ class Machine:
         self._stack.append(self._resolve(id))
 
 
+_CALLED_BY_OPCODES = frozenset({"__setstate__", "append", "extend", "add", "__setitem__"})
 _UNHASHABLE = frozenset((list, Pairs, Elements, ByteArray))
 
 

@@ -78,7 +78,7 @@ class Record(Thing):
     Its arguments are put together when somebody asks: there may be a million, and hardly anybody does.
     """
 
-    __slots__ = ("device", "first", "hooks", "number", "numel", "shape", "storage", "strides")
+    __slots__ = ("_args", "device", "first", "hooks", "number", "numel", "shape", "storage", "strides")
 
     function: Global
     storage: Global
@@ -93,11 +93,20 @@ class Record(Thing):
     def __init__(self, function: Global, offset: int) -> None:
         self.function, self.offset = function, offset
         self.kwargs = self.state = self.pairs = self.listed = None
+        self._args: tuple[Any, ...] | None = None
+
+    @property
+    def asked_for(self) -> bool:
+        """Whether somebody has its arguments, and may have put something into them."""
+        return self._args is not None
 
     @property
     def args(self) -> tuple[Any, ...]:  # type: ignore[override]
-        id = ("storage", self.storage, self.number, self.device, self.numel)
-        return Persistent(id), self.first, self.shape, self.strides, False, Thing(self.hooks, (), self.offset)
+        if self._args is None:  # kept: the file may put hooks into them afterwards
+            id = Persistent(("storage", self.storage, self.number, self.device, self.numel))
+            hooks = Thing(self.hooks, (), self.offset)
+            self._args = id, self.first, self.shape, self.strides, False, hooks
+        return self._args
 
 
 class Persistent:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from struct import Struct
 from typing import Any
 
 from modelglass.formats.limits import Limits
@@ -27,11 +28,10 @@ _ENTRY = re.compile(
             rb"(%b)" % _PUT,  # of the key
             rb"(%b\(\(%b%b)" % (_GET, _GET, _GET),  # the function; the storage's id: a tag, its class,
             rb"X(.)\x00\x00\x00([0-9]+)",  # its number as text,
-            _PUT,
+            rb"(%b)" % _PUT,
             rb"(%b)" % _GET,  # a device,
             rb"(%b)" % _NUMBER,  # its length
-            rb"t",
-            _PUT,
+            rb"t(%b)" % _PUT,
             rb"Q",
             rb"(%b)" % _NUMBER,  # where the tensor begins in it
             _SHAPE,
@@ -40,18 +40,16 @@ _ENTRY = re.compile(
             rb"(%b)?" % _PUT,
             rb"\x89",  # no gradient
             rb"(%b)" % _GET,  # no hooks: an empty OrderedDict
-            rb"\)R",
-            _PUT,
-            rb"t",
-            _PUT,
-            rb"R",
-            rb"(%b)" % _PUT,
+            rb"\)R(%b)" % _PUT,
+            rb"t(%b)" % _PUT,
+            rb"R(%b)" % _PUT,
         )
     ),
     re.DOTALL,
 )
 _NAMES = re.compile(rb"(%b)\(\((%b)(%b)" % (_GET, _GET, _GET), re.DOTALL)
 _HOOKS = "collections.OrderedDict"
+_WIDE = {count: Struct("<" + "xI" * count) for count in (6, 7, 8)}
 _TEXT = 0x58  # the opcode of a text with a length of four bytes
 
 
@@ -71,6 +69,7 @@ class Records:
         self._entries: list[tuple[str, Record]] = []
         self.memoized = 0  # numbers that are not in the memo, because an entry has them
         self.highest = -1  # of these numbers
+        self.highest_in_memo = -1  # from there on, entries can have the numbers: nothing has them yet
 
     def follow(self, stack: list[Any]) -> None:
         """After a tensor: put further entries on the stack, as long as they come."""
@@ -80,9 +79,10 @@ class Records:
         if not length or after >= feed.safe or feed.data[after] != _TEXT:
             return
         number = _index(feed.data[feed.pos : after])
-        if number != len(self._memo) + self.memoized:
+        if number != self._next_number():
             return
         self._memo[number] = stack[-1]
+        self.highest_in_memo = number
         feed.pos = after
         before = len(self._entries)
         while feed.pos < feed.safe and self._entry(stack):
@@ -106,13 +106,13 @@ class Records:
     def replaced(self, number: int) -> None:
         """Something else is about to be put into the memo under a number that something has already."""
         self._named.clear()
-        if number in self._memo:
-            return
-        try:
-            self.recall(number)
-        except KeyError:
-            return
-        self.memoized -= 1
+        if number not in self._memo and self._firsts and self._firsts[0] <= number <= self.highest:
+            self.memoized -= 1
+
+    def _next_number(self) -> int | None:
+        """The number that torch would give next; None when it, or a later one, is taken."""
+        number = len(self._memo) + self.memoized
+        return number if number > max(self.highest_in_memo, self.highest) else None
 
     def _entry(self, stack: list[Any]) -> bool:
         """One key and its tensor onto the stack; False, and nothing done, when something else comes next."""
@@ -123,17 +123,18 @@ class Records:
         if found is None or found.end() > feed.safe:
             return False
         (
-            put_key, names, digits, number, get_device, numel, first,
-            shape, put_shape, strides, put_strides, get_hooks, put_tensor,
+            put_key, names, digits, number, put_number, get_device, numel, put_id, first,
+            shape, put_shape, strides, put_strides, get_hooks, put_hooks, put_args, put_tensor,
         ) = found.groups()  # fmt: skip
         named = self._names(names, get_device, get_hooks)
         sizes, steps = self._tuple(shape), self._tuple(strides)
-        memoized = 6 + (put_shape is not None) + (put_strides is not None)
-        first_number = len(self._memo) + self.memoized
+        puts = (put_key, put_number, put_id, put_shape, put_strides, put_hooks, put_args, put_tensor)
+        numbers = _put_numbers([put for put in puts if put is not None])
+        first_number, memoized = numbers[0], len(numbers)
         as_expected = (
             len(number) == digits[0]
-            and _index(put_key) == first_number
-            and _index(put_tensor) == first_number + memoized - 1
+            and first_number == self._next_number()
+            and numbers == tuple(range(first_number, first_number + memoized))
             and (put_shape is not None) == bool(sizes)
             and (put_strides is not None) == bool(steps)
             and _integer(first) >= 0
@@ -191,6 +192,13 @@ class Records:
 
 def _index(code: bytes) -> int:
     return code[1] if len(code) == 2 else int.from_bytes(code[1:], "little")
+
+
+def _put_numbers(puts: list[bytes]) -> tuple[int, ...]:
+    joined = b"".join(puts)
+    if len(joined) == 5 * len(puts):  # as nearly all are, once the memo has 256 things
+        return _WIDE[len(puts)].unpack(joined)
+    return tuple(map(_index, puts))
 
 
 def _integer(code: bytes) -> int:

@@ -14,13 +14,19 @@ KEPT_CALLS = 4  # of each name, whose arguments are shown
 class Use:
     """One name, and how it is used."""
 
-    __slots__ = ("as_class", "as_function", "changed", "first_calls", "module", "name", "named", "offset")
+    __slots__ = (
+        "as_class", "as_function", "called_with", "changed", "first_calls", "harmless", "made_with", "module",
+        "name", "named", "offset",
+    )  # fmt: skip
 
     def __init__(self, module: str, name: str, offset: int) -> None:
         self.module, self.name, self.offset = module, name, offset
         self.named = 0
         self.as_function = 0  # calls that may be of a function
         self.as_class = 0  # calls that can only make an object
+        self.called_with = 0  # of the first, those that hand over more than numbers
+        self.made_with = 0  # of the second
+        self.harmless = 0  # calls that are not counted, because their arguments make them so
         self.first_calls: list[Thing] = []
         self.changed: int | None = None  # where the file first sets the state or items of what is named
 
@@ -51,12 +57,19 @@ class Uses:
     def called(self, made: Thing, *, as_class: bool) -> None:
         function = made.function
         use = self._use(function) if type(function) is Global else self._computed(function, made.offset)
+        with_more = not _only_numbers(made.args)
         if as_class:
             use.as_class += 1
+            use.made_with += with_more
         else:
             use.as_function += 1
+            use.called_with += with_more
         if len(use.first_calls) < KEPT_CALLS:
             use.first_calls.append(made)
+
+    def harmless(self, made: Thing) -> None:
+        """A call of something that can do much, and with these arguments does not."""
+        self._use(made.function).harmless += 1
 
     def called_again(self, path: str, times: int) -> None:
         """The same call so many times more, by a name without dots that was called before."""
@@ -84,3 +97,11 @@ class Uses:
         if use is None:
             use = self._by_name[key] = Use(f"{DYNAMIC} {what}", "", offset)
         return use
+
+
+def _only_numbers(args: Any) -> bool:
+    """Whether a call hands over nothing with which a command, a file or other code could be named."""
+    return type(args) is tuple and all(type(arg) in _NUMBERS for arg in args)
+
+
+_NUMBERS = (int, float, bool, type(None))

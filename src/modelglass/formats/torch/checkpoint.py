@@ -97,16 +97,8 @@ def fill(root: Any, memory: Memory, reading: Reading, source: Source) -> None:
             break
         part = _part(name, value, memory, reading, seen)
         reading.parts.append(part)
-        _look_for_code(part, source, reading)
     _know_buffers(reading)
     _tell_waste(reading, source)
-
-
-def _look_for_code(part: Part, source: Source, reading: Reading) -> None:
-    if isinstance(part.value, (dict, list)):
-        from modelglass.formats.sidecars import code_references
-
-        code_references(part.value, source, reading)
 
 
 def _forget_parts(reading: Reading) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from modelglass.formats.pickles.objects import Elements, Global, Pairs, Thing, as_text
+from modelglass.formats.torch.plain import numpy_scalar
 from modelglass.formats.torch.tensors import is_tensor, items_of
 from modelglass.report import Json
 
@@ -77,8 +78,9 @@ def _below(path: str, value: Any, found: Contents) -> Iterator[tuple[str, Any, s
 
 def _in_dict(path: str, items: Pairs, found: Contents) -> Iterator[tuple[str, Any, str | None]]:
     names: set[str] = set()
-    for key, value in items.items():
-        name = _key(key)
+    for number, (key, value) in enumerate(items.items()):
+        # A whole optimizer keeps its states by parameters, which have no names: its `state_dict` counts them.
+        name = str(number) if is_tensor(key) else _key(key)
         if (
             name in names
             and len(found.duplicates) < MOST_DUPLICATES
@@ -127,6 +129,9 @@ def _key(key: Any) -> str:
         return as_text(key)[:MOST_KEY]
     if isinstance(key, tuple):
         return ",".join(_key(part) for part in key[:8] if not isinstance(part, tuple))
+    number = numpy_scalar(key) if isinstance(key, Thing) else None
+    if number is not None:
+        return str(number)
     if isinstance(key, Thing) and type(key.args) is tuple:
         return ",".join(_key(part) for part in key.args[:4] if not isinstance(part, (tuple, Thing)))
     return str(key)[:100] if isinstance(key, (int, float, bool, type(None))) else type(key).__name__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,9 +10,9 @@ from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from modelglass.errors import FileError
 from modelglass.formats import pickles
 from modelglass.formats import zip as zips
+from modelglass.formats.inside import look_into
 from modelglass.formats.pickles.objects import Pairs, Thing, as_text
 from modelglass.formats.reading import Reading
 from modelglass.formats.siblings import open_sibling
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
     from modelglass.formats.places import Place
 
 METADATA = ".metadata"
+_OF_A_RANK = re.compile(r"__[0-9]+\.metadata")
+
+
+def is_metadata(name: str) -> bool:
+    """Whether a file of that name describes the pieces beside it: those of all processes, or of one."""
+    return name == METADATA or _OF_A_RANK.fullmatch(name) is not None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -204,21 +211,19 @@ def _check(
 
 
 def _scan_pieces(file: OpenFile, placed: Sequence[tuple[int, int]], reading: Reading) -> None:
-    """Scan the archive in each piece, as far as no other piece had its bytes before."""
-    behind = 0
-    for start, end in placed:
-        if start >= behind and end > start:
-            _scan(file.part(start, end - start, f"piece at {start:,}"), reading)
-            behind = end
-
-
-def _scan(piece: Source, reading: Reading) -> None:
-    """What the archive in a piece holds, as far as it may run code."""
-    inner = Reading(limits=reading.limits, thorough=True)
-    try:
-        archive = zips.read(piece, inner)
-        if torch_archive.tops(archive):
-            torch_archive.read(piece, archive, inner)
-    except FileError as error:
-        inner.stopped(error)
-    reading.absorb(inner)
+    """Look into each piece, which torch loads as a file of its own, and into what no piece has."""
+    looked_at = behind = 0
+    for start, end in dict.fromkeys(placed):
+        if behind < start:
+            look_into(file.part(behind, start - behind, f"bytes at {behind:,}"), reading, raw=True)
+        behind = max(behind, end)
+        looked_at += end - start
+        # Pieces that overlap could have the same bytes searched any number of times.
+        if looked_at > 2 * file.nbytes:
+            text = "pieces overlap, and those that are left are not looked at"
+            reading.found(file, "dcp.overlap", "limit", text, offset=start)
+            return
+        if end > start:
+            look_into(file.part(start, end - start, f"piece at {start:,}"), reading, pickled=True)
+    if behind < file.nbytes:
+        look_into(file.part(behind, file.nbytes - behind, f"bytes at {behind:,}"), reading, raw=True)

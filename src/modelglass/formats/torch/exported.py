@@ -1,26 +1,38 @@
-"""What `torch.export.save` writes: a zip of JSON documents and raw weights, `.pt2`."""
+"""What `torch.export.save` writes: a zip of JSON documents and raw weights, `.pt2`.
+
+Much of it is more than data: weights and constants may be pickles, sizes and guards are texts that torch
+evaluates, and compiled packages are libraries that loading starts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from modelglass.errors import FileError
-from modelglass.formats import pickles
+from modelglass.formats import native
 from modelglass.formats import zip as zips
+from modelglass.formats.archives import unpacked
+from modelglass.formats.inside import look_into
 from modelglass.formats.places import Place
 from modelglass.formats.reading import Reading
 from modelglass.formats.siblings import is_safe_relative
 from modelglass.formats.source import Source
-from modelglass.formats.strict_json import document
-from modelglass.formats.torch import archive as torch_archive
+from modelglass.formats.strict_json import document, loads
+from modelglass.formats.torch.expressions import strange_part
 from modelglass.formats.torch.memory import extent
 from modelglass.formats.torch.tensors import Found
-from modelglass.report import Json, Tensor, TensorKind
+from modelglass.report import GlobalUse, Json, Level, Tensor, TensorKind
 from modelglass.report.dtypes import nbytes_of
 
-_PICKLES = (".pkl", ".pickle")
-_NATIVE = (".so", ".dll", ".dylib", ".cpp", ".cu", ".cubin", ".ptx", ".py")
+_PROGRAM = "serialized_exported_program.json"  # before torch 2.8
+_COMPILED = (*native.SUFFIXES, *native.SOURCES)
+_CONFIGS = ("_weights_config.json", "_constants_config.json")
+_OBJECTS = ("custom_obj_", "opaque_obj_")  # of constants, which are pickles whatever is said of them
+_ARTIFACTS = (".pt", "serialized_state_dict.json", "serialized_constants.json")  # what torch.load is given
+_MOST_SHOWN = 20  # expressions of one kind that are reported
 
 # The element types of torch's export schema, by number.
 _DTYPES = {
@@ -49,33 +61,150 @@ _DTYPES = {
 
 
 def read(source: Source, archive: zips.Archive, reading: Reading) -> None:
-    """Fill the reading from the documents that describe the weights; other members are searched for code."""
+    """Fill the reading from the documents that describe the weights; every member is searched for code."""
     reading.format = "torch-export"
-    described: set[str] = set()
+    described = _Described()
+    stopped: FileError | None = None
     for entry in archive.entries:
-        if entry.name.endswith(("_weights_config.json", "_constants_config.json")):
-            described |= _weights(archive, entry, reading, buffers="constants" in entry.name)
-        elif "/models/" in entry.name and entry.name.endswith(".json"):
-            reading.metadata |= _model_facts(document(archive.member(entry, reading.limits), reading.limits))
-    for entry in archive.entries:
-        if entry.name not in described:
-            _look_into(archive, entry, reading)
+        name = entry.name.lower()
+        try:
+            if name.endswith(_CONFIGS):
+                _weights(archive, entry, reading, described, buffers="constants" in name)
+            elif _is_program(name):
+                _program(archive.member(entry, reading.limits), reading)
+        except FileError as error:
+            stopped = stopped or error  # what is wrong with one must not hide another
+    if reading.thorough:
+        _look_into(archive, described, reading)
+    if stopped is not None:
+        raise stopped
 
 
-def _look_into(archive: zips.Archive, entry: zips.Entry, reading: Reading) -> None:
-    """A member that is no weight may be a torch file, a pickle, or code."""
-    if entry.name.endswith(_NATIVE):
-        text = f"carries compiled code, which runs when the model does: {entry.name[:200]!r}"
-        reading.found(archive.source, "code.native", "notice", text, member=entry.name, offset=entry.offset)
-        return
-    try:
-        head = archive.start(entry, 64, reading.limits)
-        if head[:4] == b"PK\x03\x04":
-            _nested(archive.member(entry, reading.limits), reading)
-        elif entry.name.endswith(_PICKLES) or pickles.looks_like(head):
-            pickles.scan_stream(archive.member(entry, reading.limits), reading)
-    except FileError as error:
-        reading.stopped(error)
+def _is_program(name: str) -> bool:
+    """Whether torch takes a member for a program: all that is in that folder, whatever it is called."""
+    *folders, last = name.split("/")
+    return folders[-1:] == ["models"] or last == _PROGRAM
+
+
+@dataclass(slots=True)
+class _Described:
+    """The members that hold values: as they are, or in a pickle."""
+
+    raw: set[str] = field(default_factory=set)
+    pickled: set[str] = field(default_factory=set)
+
+
+def _look_into(archive: zips.Archive, described: _Described, reading: Reading) -> None:
+    """Search every member; of what is said to be raw values, only what runs code is told."""
+    for entry in archive.entries:
+        name = zips.folded(entry.name)
+        last = name.rpartition("/")[2]
+        pickled = name in described.pickled or last.startswith(_OBJECTS) or last.endswith(_ARTIFACTS)
+        raw = not pickled and (name in described.raw or "/aotinductor/" in name)
+        try:
+            member = unpacked(archive, entry, reading)
+            if last.endswith(_COMPILED) and native.native_code(member.up_to(0, 1024)) is None:
+                level: Level = "notice" if last.endswith((".py", ".sh")) else "high"
+                text = f"carries code that is compiled or started when it is loaded: {entry.name[:200]!r}"
+                reading.found(
+                    archive.source, "code.native", level, text, member=entry.name, offset=entry.offset
+                )
+            look_into(member, reading, pickled=pickled and bool(member.nbytes), raw=raw, native="high")
+        except FileError as error:
+            reading.stopped(error)
+
+
+def _program(member: Source, reading: Reading) -> None:
+    """What a serialized program says about itself, and the texts in it that torch evaluates."""
+    program = document(member, reading.limits, lenient=True)
+    reading.metadata |= _model_facts(program)
+    evaluated = _Evaluated(member, reading)
+    waiting: list[Json] = [program]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list):
+            waiting += value
+        elif isinstance(value, dict):
+            evaluated.look_at(value)
+            waiting += value.values()
+    evaluated.close()
+
+
+class _Evaluated:
+    """Judges the texts that torch evaluates, each kind of them once."""
+
+    def __init__(self, member: Source, reading: Reading) -> None:
+        self._member, self._reading = member, reading
+        self._seen: set[str] = set()
+        self._strange = 0
+
+    def look_at(self, value: Mapping[str, Json]) -> None:
+        self._judge(value.get("expr_str"), "is evaluated when it is loaded")
+        guards = value.get("guards_code")
+        for guard in guards if isinstance(guards, list) else [guards]:
+            self._judge(guard, "is evaluated when it is called")
+        ranges = value.get("range_constraints")
+        for name in ranges if isinstance(ranges, dict) else ():
+            self._judge(name, "is evaluated when it is loaded")
+        for key in ("in_spec", "out_spec"):
+            self._imports(value.get(key))
+
+    def _judge(self, text: Json, when: str) -> None:
+        if text is None or (isinstance(text, str) and text in self._seen):
+            return
+        if isinstance(text, str):
+            self._seen.add(text)
+        odd = strange_part(text) if isinstance(text, str) else repr(text)[:100]
+        if odd is None:
+            return
+        self._strange += 1
+        if self._strange <= _MOST_SHOWN:
+            shown = text[:200] if isinstance(text, str) else odd
+            sentence = f"a text that {when} is not an expression over sizes, from {odd!r} on: {shown!r}"
+            self._reading.found(self._member, "code.expression", "high", sentence)
+
+    def close(self) -> None:
+        if self._strange > _MOST_SHOWN:
+            text = f"{self._strange - _MOST_SHOWN:,} more texts that are evaluated"
+            self._reading.found(self._member, "code.expression", "high", text)
+
+    def _imports(self, spec: Json) -> None:
+        """A finding for each module that reading the structure of inputs and outputs imports."""
+        waiting: list[Json] = [spec]
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, str) and (
+                '"__enum__"' in value or "default_factory" in value or value == spec
+            ):
+                with suppress(FileError):
+                    waiting.append(loads(value.encode(errors="replace"), self._member, self._reading.limits))
+            elif isinstance(value, list):
+                waiting += value
+            elif isinstance(value, dict):
+                named = value.get("default_factory_module") or (
+                    value.get("fqn") if "__enum__" in value else None
+                )
+                if isinstance(named, str):
+                    self._imported(named.partition(":")[0], value)
+                waiting += value.values()
+
+    def _imported(self, module: str, value: Mapping[str, Json]) -> None:
+        if module in ("builtins", "collections") or module in self._seen:
+            return
+        self._seen.add(module)
+        text = f"names the module {module[:200]!r} for its inputs: loading imports it and runs its code"
+        self._reading.found(self._member, "code.import", "notice", text, name=module[:200])
+        name = value.get("default_factory_name") or value.get("name")
+        self._reading.globals.append(
+            GlobalUse(
+                name=f"{module}.{name}",
+                kind="class",
+                file=self._member.file,
+                member=self._member.member,
+                offset=0,
+                package=module.partition(".")[0],
+            )
+        )
 
 
 def _model_facts(model: Json) -> dict[str, Json]:
@@ -84,34 +213,33 @@ def _model_facts(model: Json) -> dict[str, Json]:
     return {key: model[key] for key in ("opset_version", "schema_version", "torch_version") if key in model}
 
 
-def _nested(member: Source, reading: Reading) -> None:
-    """Sample inputs are a torch file inside, with a pickle of its own."""
-    inner = Reading(limits=reading.limits, thorough=reading.thorough)
-    archive = zips.read(member, inner)
-    if torch_archive.tops(archive):
-        torch_archive.read(member, archive, inner)
-    reading.absorb(inner)
-
-
-def _weights(archive: zips.Archive, entry: zips.Entry, reading: Reading, *, buffers: bool) -> set[str]:
-    """Add the tensors that a document describes; the members that hold them."""
+def _weights(
+    archive: zips.Archive, entry: zips.Entry, reading: Reading, members: _Described, *, buffers: bool
+) -> None:
+    """Add the tensors that a document describes, and the members that hold them."""
     member = archive.member(entry, reading.limits)
     described = document(member, reading.limits)
     config = described.get("config") if isinstance(described, dict) else None
     if not isinstance(config, dict):
         raise member.corrupt("no weights are described", code="export.config", offset=0)
+    folder = entry.name.rpartition("/")[0]
+    for each in config.values():  # all of them first: one that cannot be read must not hide another
+        path = each.get("path_name") if isinstance(each, dict) else None
+        if isinstance(path, str) and isinstance(each, dict):
+            held = members.pickled if each.get("use_pickle") else members.raw
+            held.add(zips.folded(f"{folder}/{path}"))
     places = dict(reading.places)
     names = {tensor.name for tensor in reading.tensors}
-    members: set[str] = set()
-    folder = entry.name.rpartition("/")[0]
     for name, each in config.items():
+        if isinstance(each, dict) and each.get("tensor_meta") is None and _is_object(each):
+            continue  # an object in a pickle
         try:
             found, path, is_parameter = _described(each)
-            record = _record(archive, f"{folder}/{path}", found)
-        except (KeyError, TypeError, ValueError) as cause:
+            pickled = bool(each.get("use_pickle"))
+            record = None if pickled else _record(archive, f"{folder}/{path}", found)
+        except (KeyError, TypeError, ValueError, AttributeError) as cause:
             text = f"the description of {name[:200]!r} cannot be read: {cause}"
             raise member.corrupt(text, code="export.config", offset=0) from cause
-        members.add(f"{folder}/{path}")
         if name in names:
             raise member.corrupt(f"{name[:200]!r} is described twice", code="export.config", offset=0)
         names.add(name)
@@ -123,7 +251,11 @@ def _weights(archive: zips.Archive, entry: zips.Entry, reading: Reading, *, buff
         if record is not None:
             places[name] = _place(archive.source, record, found)
     reading.places = places
-    return members
+
+
+def _is_object(each: Mapping[str, Any]) -> bool:
+    path = each.get("path_name")
+    return bool(each.get("use_pickle")) or (isinstance(path, str) and path.startswith(_OBJECTS))
 
 
 def _place(source: Source, record: zips.Entry, found: Found) -> Place:
@@ -167,7 +299,7 @@ def _integer(value: Mapping[str, Any]) -> int:
 
 def _record(archive: zips.Archive, name: str, found: Found) -> zips.Entry | None:
     """The member with the values, or None when it is packed."""
-    entry = archive.find(name)
+    entry = archive.find_in_any_case(name)
     if entry is None:
         raise ValueError(f"the member {name!r} is missing")
     needed = nbytes_of(found.dtype, extent(found)) or 0

@@ -83,7 +83,7 @@ class _Shower:
         items = items_of(value)
         if items is not None:
             return self._dict(items, depth)
-        simple = _numpy_scalar(value) if value.path not in _SIMPLE else self._simple(value, depth)
+        simple = numpy_scalar(value) if value.path not in _SIMPLE else self._simple(value, depth)
         if simple is not None:
             return simple
         found: dict[str, Json] = {"class": value.path or "a computed class"}
@@ -148,7 +148,7 @@ _SCALARS = {
 }
 
 
-def _numpy_scalar(value: Thing) -> Json:
+def numpy_scalar(value: Thing) -> Json:
     """The number of a numpy scalar; None for anything else."""
     args = value.args
     if not value.path.endswith("multiarray.scalar") or type(args) is not tuple or len(args) != 2:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any
 
-from modelglass.formats import pickles
+from modelglass.errors import FileError, NotAModelError
+from modelglass.formats import pickles, tars
 from modelglass.formats.pickles.objects import Global, Persistent, Thing, as_text
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
@@ -14,21 +15,40 @@ from modelglass.formats.torch.memory import Memory
 from modelglass.formats.torch.tensors import BadTensorError, storage_of
 from modelglass.report.dtypes import nbytes_of
 
-BLOCK = 512
-MOST_MEMBERS = 10_000
 _COUNT, _DIMS = Struct("<q"), Struct("<i4x")
+
+
+_NEEDED = ("pickle", "tensors", "storages")
 
 
 def read(source: Source, reading: Reading) -> None:
     """Fill the reading from the members, in the order in which they refer to each other."""
-    members = _members(source)
-    if not {"pickle", "tensors", "storages"} <= members.keys():
-        names = ", ".join(repr(name[:60]) for name in list(members)[:5])
-        raise source.corrupt(f"a tar archive that is no model ({names})", code="not-a-model", offset=0)
+    listed = tars.read(source, reading)
+    # torch unpacks them by name, and Python's reader gives it the last one of a name.
+    members = {member.name.removeprefix("./"): member for member in listed if member.is_file}
+    is_model = members.keys() >= set(_NEEDED)
+    if reading.thorough:
+        known = [members[name] for name in _NEEDED] if is_model else []
+        tars.look_into(source, [member for member in listed if member not in known], reading)
+    if not is_model:
+        names = ", ".join(repr(member.name[:60]) for member in listed[:5])
+        raise NotAModelError(
+            f"this is a tar archive that holds no model ({names or 'nothing'})",
+            file=source.file,
+            code="archive",
+            member=source.member,
+            hint="unpack it first, or pass the model's own file",
+        )
+    try:
+        _read_model(source, {name: tars.content(source, members[name]) for name in _NEEDED}, reading)
+    except FileError:
+        tars.look_into(source, [members[name] for name in _NEEDED], reading)
+        raise
+
+
+def _read_model(source: Source, members: dict[str, Source], reading: Reading) -> None:
     reading.format = "torch-tar"
     reading.weights_only, reading.refusal = "refuses", "a tar archive cannot be loaded that way"
-    if "sys_info" in members:
-        pickles.scan_stream(members["sys_info"], reading)
     storages, records = _storages(members["storages"], reading)
     tensors = _tensors(members["tensors"], reading, storages)
 
@@ -40,34 +60,6 @@ def read(source: Source, reading: Reading) -> None:
     machine = pickles.load(members["pickle"], reading, resolve=resolve)
     memory = Memory(source, reading, lambda storage: records.get(storage.key))
     fill(machine.result, memory, reading, source)
-
-
-def _members(source: Source) -> dict[str, Source]:
-    """The members by name; a link, a device or a size that does not fit is an error."""
-    found: dict[str, Source] = {}
-    offset = 0
-    while offset + BLOCK <= source.nbytes:
-        head = source.read(offset, BLOCK, "a tar header")
-        if not head.strip(b"\0"):
-            break
-        name = head[:100].rstrip(b"\0").decode("utf-8", "backslashreplace").removeprefix("./")
-        kind, digits = head[156:157], head[124:136].strip(b" \0")
-        try:
-            nbytes = int(digits or b"0", 8)
-        except ValueError as cause:
-            raise source.corrupt(
-                f"{name!r} has the size {digits!r}", code="tar.size", offset=offset
-            ) from cause
-        if kind not in (b"0", b"\0", b"5"):
-            raise source.corrupt(f"{name!r} is a link or a device", code="tar.link", offset=offset)
-        if kind != b"5":
-            if name in found:
-                raise source.corrupt(f"two members are called {name!r}", code="tar.duplicate", offset=offset)
-            found[name] = source.part(offset + BLOCK, nbytes, name)
-        if len(found) > MOST_MEMBERS:
-            raise source.corrupt("a tar archive that is no model", code="not-a-model", offset=offset)
-        offset += BLOCK + -(-nbytes // BLOCK) * BLOCK
-    return found
 
 
 def _counted(member: Source, reading: Reading) -> tuple[int, int]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from modelglass.formats.pickles.delegates import LOAD_SAVED
 from modelglass.formats.pickles.objects import Blob, Global, Pairs, Persistent, Record, Thing, as_text
 from modelglass.formats.pickles.weights_only import DTYPES, TENSOR_CLASSES
 from modelglass.formats.strides import column_major
@@ -30,6 +31,7 @@ STORAGE_DTYPES = {
     "QUInt4x2": "quint4x2",
     "QUInt2x4": "quint2x4",
 }
+INSIDE = "@"  # before the keys of storages that are in the pickle itself
 UNTYPED = "uint8"  # bytes, whose meaning the tensor says
 _STORAGES = {
     **{
@@ -128,6 +130,8 @@ def _arguments(value: Thing) -> tuple[Any, ...]:
 
 def storage_of(value: Any) -> Storage:
     """The storage that a persistent id names."""
+    if isinstance(value, Thing) and value.path == LOAD_SAVED:
+        return _storage_inside(value)
     id = value.id if type(value) is Persistent else None
     if type(id) is not tuple or len(id) < 5 or (id[0] != "storage" and as_text(id[0]) != "storage"):
         raise BadTensorError("a tensor without a storage")
@@ -142,6 +146,14 @@ def storage_of(value: Any) -> Storage:
     name = key if type(key) is str else as_text(key) or str(key)[:100]
     where = device if type(device) is str else as_text(device)
     return Storage(name, dtype, numel, where, _view(id[5]) if len(id) > 5 else None)
+
+
+def _storage_inside(call: Thing) -> Storage:
+    """A storage that is in the pickle itself, as a file of its own; its key says where that ends."""
+    if type(call.args) is not tuple or len(call.args) != 2 or type(call.args[0]) is not Blob:
+        raise BadTensorError("a tensor without a storage")
+    blob, inner = call.args
+    return storage_of(inner)._replace(key=f"{INSIDE}{blob.offset + blob.nbytes}", view=None)
 
 
 def _view(view: Any) -> tuple[str, int, int] | None:
@@ -249,6 +261,12 @@ def _nested(buffer: Any, *rest: Any, thing: Thing) -> Found:
     return replace(inside, scheme="nested")
 
 
+def _jagged(parts: Any, *rest: Any, thing: Thing) -> Found:
+    """Rows of different lengths: the values one after the other, and where each row begins."""
+    values = parts.get("values") if type(parts) is Pairs else None
+    return replace(_inner(values), scheme="nested")
+
+
 def _from_type(function: Any, cls: Any, args: Any, state: Any = None, *rest: Any, thing: Thing) -> Found:
     found = tensor_of(Thing(function, args, thing.offset))
     if type(cls) is Global and cls.name == "Buffer":
@@ -325,6 +343,7 @@ _BUILDERS: dict[str, Callable[..., Found]] = {
     "torch._utils._rebuild_sparse_tensor": _sparse,
     "torch._utils._rebuild_meta_tensor_no_storage": _meta,
     "torch._utils._rebuild_nested_tensor": _nested,
+    "torch.nested._internal.nested_tensor._rebuild_njt": _jagged,
     "torch._tensor._rebuild_from_type_v2": _from_type,
     "torch._utils._rebuild_wrapper_subclass": _wrapper,
     "torch._utils._rebuild_device_tensor_from_cpu_tensor": _from_cpu,

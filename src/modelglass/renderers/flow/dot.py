@@ -103,4 +103,4 @@ def _escaped(text: str) -> str:
     shown = printable(text)
     if len(shown) > _LONGEST_LABEL:
         shown = f"{shown[: _LONGEST_LABEL - 1]}…"
-    return shown.replace("\\", "\\\\").replace("&", "&amp;").replace('"', '\\"')
+    return shown.replace("\\", "\\\\").replace("&", "&amp;").replace('"', '\\"').replace("##", "#&#35;")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from modelglass.renderers._escape import unspoken
 from modelglass.renderers._terminal import note_lines, painter
 from modelglass.renderers.flow import text as flow_text
 from modelglass.renderers.inspector import checkpoint, memory, modules, summary
@@ -31,7 +32,7 @@ def render(inspection: Inspection, *, language: str = "en", width: int = 100, ve
     notes = _notes(inspection)
     if notes:
         sections.append(f"{say('notes')}:\n{note_lines(notes, width, painter(False))}")
-    return "\n\n".join(sections) + "\n"
+    return unspoken("\n\n".join(sections) + "\n")
 
 
 def _flow(inspection: Inspection, say: Words, width: int) -> Iterator[str]:

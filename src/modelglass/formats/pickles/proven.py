@@ -1,0 +1,878 @@
+"""Names that pickles of well-known libraries use, and that were proven to be data.
+
+Written by `tests/proven_names.py`, which says how; do not edit. Of MADE, objects may be made and given a
+state; of CALLED and ENUMS, also with arguments; what is NAMED may be referred to, and not called.
+"""
+
+from __future__ import annotations
+
+
+def _names(table: str) -> frozenset[str]:
+    """Each line has a module and names in it."""
+    found = (line.split() for line in table.splitlines())
+    return frozenset(f"{module}.{name}" for module, *names in filter(None, found) for name in names)
+
+
+MADE = _names("""
+accelerate.parallelism_config ParallelismConfig
+accelerate.state AcceleratorState GradientState PartialState
+accelerate.utils.dataclasses AORecipeKwargs AutocastKwargs BnbQuantizationConfig DataLoaderConfiguration
+accelerate.utils.dataclasses DeepSpeedPlugin DeepSpeedSequenceParallelConfig DistributedDataParallelKwargs
+accelerate.utils.dataclasses FP8RecipeKwargs FullyShardedDataParallelPlugin GradScalerKwargs
+accelerate.utils.dataclasses GradientAccumulationPlugin InitProcessGroupKwargs KwargsHandler
+accelerate.utils.dataclasses MSAMPRecipeKwargs MegatronLMPlugin ProfileKwargs ProjectConfiguration
+accelerate.utils.dataclasses TERecipeKwargs TensorInformation TorchContextParallelConfig TorchDynamoPlugin
+accelerate.utils.dataclasses TorchTensorParallelConfig TorchTensorParallelPlugin
+joblib.numpy_pickle NumpyArrayWrapper
+lightning.fabric.utilities.data AttributeDict
+lightning.fabric.utilities.types CollectibleGroup Optimizable Steppable _Stateful
+lightning_fabric.utilities.data AttributeDict
+numpy matrix ndarray poly1d recarray record
+numpy.dtypes BoolDType BytesDType CLongDoubleDType Complex128DType Complex64DType DateTime64DType
+numpy.dtypes Float16DType Float32DType Float64DType Int16DType Int32DType Int64DType Int8DType
+numpy.dtypes LongDoubleDType LongLongDType ObjectDType StrDType StringDType TimeDelta64DType UInt16DType
+numpy.dtypes UInt32DType UInt64DType UInt8DType ULongLongDType VoidDType
+numpy.ma MaskedArray
+numpy.ma.core MaskedArray _DomainCheckInterval _DomainGreater _DomainGreaterEqual _DomainSafeDivide
+numpy.ma.core _DomainTan _DomainedBinaryOperation _MaskedBinaryOperation _MaskedPrintOption _MaskedUFunc
+numpy.ma.core _MaskedUnaryOperation _extrema_operation
+numpy.ma.extras MAxisConcatenator mr_class
+numpy.polynomial._polybase ABCPolyBase
+numpy.polynomial.chebyshev Chebyshev
+numpy.polynomial.hermite Hermite
+numpy.polynomial.hermite_e HermiteE
+numpy.polynomial.laguerre Laguerre
+numpy.polynomial.legendre Legendre
+numpy.polynomial.polynomial Polynomial
+numpy.random.bit_generator SeedSequence
+numpy.rec recarray
+omegaconf.base Box Container ContainerMetadata Metadata Node UnionNode
+omegaconf.dictconfig DictConfig
+omegaconf.listconfig ListConfig
+omegaconf.nodes AnyNode BooleanNode BytesNode EnumNode FloatNode IntegerNode InterpolationResultNode
+omegaconf.nodes PathNode StringNode ValueNode
+pandas ArrowDtype BooleanDtype Categorical CategoricalDtype CategoricalIndex DataFrame DatetimeIndex
+pandas DatetimeTZDtype ExcelFile Float32Dtype Float64Dtype Index Int16Dtype Int32Dtype Int64Dtype Int8Dtype
+pandas IntervalDtype IntervalIndex MultiIndex NamedAgg PeriodIndex RangeIndex Series SparseDtype
+pandas TimedeltaIndex UInt16Dtype UInt32Dtype UInt64Dtype UInt8Dtype
+pandas._libs.arrays NDArrayBacked
+pandas._libs.internals Block BlockManager BlockPlacement BlockValuesRefs
+pandas._libs.interval IntervalMixin IntervalTree
+pandas._libs.sparse SparseIndex
+pandas._libs.tslibs.conversion _TSObject
+pandas._libs.tslibs.dtypes PeriodDtypeBase
+pandas._libs.tslibs.fields RoundTo
+pandas._libs.tslibs.parsing _timelex
+pandas._libs.tslibs.period PeriodMixin _Period
+pandas._libs.tslibs.strptime DatetimeParseState TimeRE
+pandas._libs.tslibs.timedeltas MinMaxReso ResoState
+pandas._libs.tslibs.timestamps MinMaxReso
+pandas._libs.tslibs.tzconversion Localizer
+pandas.arrays ArrowExtensionArray ArrowStringArray BooleanArray DatetimeArray FloatingArray IntegerArray
+pandas.arrays IntervalArray NumpyExtensionArray PeriodArray SparseArray StringArray TimedeltaArray
+pandas.core.arrays._arrow_string_mixins ArrowStringArrayMixin
+pandas.core.arrays._mixins NDArrayBackedExtensionArray
+pandas.core.arrays.arrow.accessors ArrowAccessor ListAccessor StructAccessor
+pandas.core.arrays.arrow.array ArrowExtensionArray
+pandas.core.arrays.base ExtensionOpsMixin
+pandas.core.arrays.boolean BooleanArray BooleanDtype
+pandas.core.arrays.categorical Categorical
+pandas.core.arrays.datetimelike DatelikeOps DatetimeLikeArrayMixin TimelikeOps
+pandas.core.arrays.datetimes DatetimeArray
+pandas.core.arrays.floating FloatingDtype
+pandas.core.arrays.integer IntegerDtype
+pandas.core.arrays.interval IntervalArray
+pandas.core.arrays.masked BaseMaskedArray
+pandas.core.arrays.numeric NumericArray NumericDtype
+pandas.core.arrays.numpy_ NumpyExtensionArray
+pandas.core.arrays.period PeriodArray
+pandas.core.arrays.sparse.accessor BaseAccessor SparseAccessor SparseFrameAccessor
+pandas.core.arrays.sparse.array SparseArray
+pandas.core.arrays.string_ StringArray
+pandas.core.arrays.string_arrow ArrowStringArray
+pandas.core.arrays.timedeltas TimedeltaArray
+pandas.core.dtypes.dtypes ArrowDtype BaseMaskedDtype CategoricalDtype DatetimeTZDtype IntervalDtype
+pandas.core.dtypes.dtypes NumpyEADtype PandasExtensionDtype PeriodDtype SparseDtype
+pandas.core.frame DataFrame _DuplicateColumnRecorder
+pandas.core.indexes.base Index
+pandas.core.indexes.category CategoricalIndex
+pandas.core.indexes.datetimelike DatetimeIndexOpsMixin DatetimeTimedeltaMixin
+pandas.core.indexes.datetimes DatetimeIndex
+pandas.core.indexes.extension ExtensionIndex NDArrayBackedExtensionIndex
+pandas.core.indexes.interval IntervalIndex
+pandas.core.indexes.multi MultiIndex MultiIndexPyIntEngine MultiIndexUInt16Engine MultiIndexUInt32Engine
+pandas.core.indexes.multi MultiIndexUInt64Engine MultiIndexUInt8Engine
+pandas.core.indexes.period PeriodIndex
+pandas.core.indexes.range RangeIndex
+pandas.core.indexes.timedeltas TimedeltaIndex
+pandas.core.internals.api _DatetimeTZBlock
+pandas.core.internals.blocks Block DatetimeLikeBlock EABackedBlock ExtensionBlock
+pandas.core.internals.blocks NDArrayBackedExtensionBlock NumpyBlock
+pandas.core.internals.concat JoinUnit
+pandas.core.internals.managers BaseBlockManager SingleBlockManager
+pandas.core.internals.ops BlockPairInfo
+pandas.core.series Series
+scipy.interpolate._bary_rational AAA FloaterHormannInterpolator _BarycentricRational
+scipy.interpolate._bsplines BSpline
+scipy.interpolate._cubic CubicHermiteSpline CubicSpline PchipInterpolator
+scipy.interpolate._fitpack2 BivariateSpline InterpolatedUnivariateSpline LSQBivariateSpline
+scipy.interpolate._fitpack2 LSQSphereBivariateSpline LSQUnivariateSpline RectBivariateSpline
+scipy.interpolate._fitpack2 RectSphereBivariateSpline SmoothBivariateSpline SmoothSphereBivariateSpline
+scipy.interpolate._fitpack2 SphereBivariateSpline UnivariateSpline _BivariateSplineBase
+scipy.interpolate._fitpack2 _DerivedBivariateSpline
+scipy.interpolate._fitpack_repro Bunch F Fperiodic
+scipy.interpolate._interpnd CloughTocher2DInterpolator LinearNDInterpolator NDInterpolatorBase
+scipy.interpolate._interpolate NdPPoly PPoly _PPolyBase interp1d interp2d
+scipy.interpolate._ndbspline NdBSpline
+scipy.interpolate._ndgriddata NearestNDInterpolator
+scipy.interpolate._polyint BarycentricInterpolator KroghInterpolator _Interpolator1D
+scipy.interpolate._polyint _Interpolator1DWithDerivatives
+scipy.interpolate._rbf Rbf
+scipy.interpolate._rgi RegularGridInterpolator
+scipy.optimize._optimize Brent MemoizeJac OptimizeResult _Brute_Wrapper
+scipy.sparse._base _spbase sparray
+scipy.sparse._bsr _bsr_base bsr_array bsr_matrix
+scipy.sparse._compressed _cs_matrix
+scipy.sparse._coo _coo_base coo_array coo_matrix
+scipy.sparse._csc _csc_base csc_array csc_matrix
+scipy.sparse._csr _csr_base csr_array csr_matrix
+scipy.sparse._data _data_matrix _minmax_mixin
+scipy.sparse._dia _dia_base dia_array dia_matrix
+scipy.sparse._dok _dok_base dok_array dok_matrix
+scipy.sparse._index IndexMixin
+scipy.sparse._lil _lil_base lil_array lil_matrix
+scipy.sparse._matrix spmatrix
+scipy.sparse.csgraph._flow MaximumFlowResult
+scipy.sparse.linalg._eigen.arpack.arpack _ArpackParams _SymmetricArpackParams _UnsymmetricArpackParams
+scipy.sparse.linalg._expm_multiply LazyOperatorNormInfo
+scipy.sparse.linalg._matfuncs _ExpmPadeHelper
+scipy.sparse.linalg._special_sparse_arrays MikotaPair
+scipy.sparse.linalg._svdp _AProd
+scipy.spatial._ckdtree cKDTree cKDTreeNode coo_entries ordered_pairs
+scipy.spatial._kdtree KDTree Rectangle
+scipy.spatial._spherical_voronoi SphericalVoronoi
+scipy.spatial.transform._rotation Rotation Slerp
+scipy.spatial.transform._rotation_spline RotationSpline
+sklearn._loss.link BaseLink HalfLogitLink IdentityLink Interval LogLink LogitLink MultinomialLogit
+sklearn._loss.loss AbsoluteError ArrayAPILossMixin BaseLoss ExponentialLoss HalfBinomialLoss
+sklearn._loss.loss HalfBinomialLossArrayAPI HalfGammaLoss HalfMultinomialLoss HalfMultinomialLossArrayAPI
+sklearn._loss.loss HalfPoissonLoss HalfPoissonLossArrayAPI HalfSquaredError HalfTweedieLoss
+sklearn._loss.loss HalfTweedieLossIdentity HuberLoss PinballLoss
+sklearn.base BaseEstimator BiclusterMixin ClassNamePrefixFeaturesOutMixin ClassifierMixin ClusterMixin
+sklearn.base DensityMixin MetaEstimatorMixin MultiOutputMixin OneToOneFeatureMixin OutlierMixin
+sklearn.base RegressorMixin TransformerMixin _UnstableArchMixin
+sklearn.calibration CalibratedClassifierCV CalibrationDisplay _CalibratedClassifier _SigmoidCalibration
+sklearn.calibration _TemperatureScaling
+sklearn.cluster._affinity_propagation AffinityPropagation
+sklearn.cluster._agglomerative AgglomerativeClustering FeatureAgglomeration
+sklearn.cluster._bicluster BaseSpectral SpectralBiclustering SpectralCoclustering
+sklearn.cluster._birch Birch _CFNode _CFSubcluster
+sklearn.cluster._bisect_k_means BisectingKMeans _BisectingTree
+sklearn.cluster._dbscan DBSCAN
+sklearn.cluster._feature_agglomeration AgglomerationTransform
+sklearn.cluster._hdbscan.hdbscan HDBSCAN
+sklearn.cluster._kmeans KMeans MiniBatchKMeans _BaseKMeans
+sklearn.cluster._mean_shift MeanShift
+sklearn.cluster._optics OPTICS
+sklearn.cluster._spectral SpectralClustering
+sklearn.compose._column_transformer ColumnTransformer make_column_selector
+sklearn.compose._target TransformedTargetRegressor
+sklearn.covariance._elliptic_envelope EllipticEnvelope
+sklearn.covariance._empirical_covariance EmpiricalCovariance
+sklearn.covariance._graph_lasso BaseGraphicalLasso GraphicalLasso GraphicalLassoCV
+sklearn.covariance._robust_covariance MinCovDet
+sklearn.covariance._shrunk_covariance LedoitWolf OAS ShrunkCovariance
+sklearn.cross_decomposition._pls CCA PLSCanonical PLSRegression PLSSVD _PLS
+sklearn.decomposition._base _BasePCA
+sklearn.decomposition._dict_learning DictionaryLearning MiniBatchDictionaryLearning SparseCoder
+sklearn.decomposition._dict_learning _BaseSparseCoding
+sklearn.decomposition._factor_analysis FactorAnalysis
+sklearn.decomposition._fastica FastICA
+sklearn.decomposition._incremental_pca IncrementalPCA
+sklearn.decomposition._kernel_pca KernelPCA
+sklearn.decomposition._lda LatentDirichletAllocation
+sklearn.decomposition._nmf MiniBatchNMF NMF _BaseNMF
+sklearn.decomposition._pca PCA
+sklearn.decomposition._sparse_pca MiniBatchSparsePCA SparsePCA _BaseSparsePCA
+sklearn.decomposition._truncated_svd TruncatedSVD
+sklearn.discriminant_analysis DiscriminantAnalysisPredictionMixin LinearDiscriminantAnalysis
+sklearn.discriminant_analysis QuadraticDiscriminantAnalysis
+sklearn.dummy DummyClassifier DummyRegressor
+sklearn.ensemble._bagging BaggingClassifier BaggingRegressor BaseBagging
+sklearn.ensemble._base BaseEnsemble _BaseHeterogeneousEnsemble
+sklearn.ensemble._forest BaseForest ExtraTreesClassifier ExtraTreesRegressor ForestClassifier
+sklearn.ensemble._forest ForestRegressor RandomForestClassifier RandomForestRegressor RandomTreesEmbedding
+sklearn.ensemble._gb BaseGradientBoosting GradientBoostingClassifier GradientBoostingRegressor
+sklearn.ensemble._gb VerboseReporter
+sklearn.ensemble._hist_gradient_boosting.binning _BinMapper
+sklearn.ensemble._hist_gradient_boosting.gradient_boosting BaseHistGradientBoosting
+sklearn.ensemble._hist_gradient_boosting.gradient_boosting HistGradientBoostingClassifier
+sklearn.ensemble._hist_gradient_boosting.gradient_boosting HistGradientBoostingRegressor
+sklearn.ensemble._hist_gradient_boosting.grower TreeGrower TreeNode
+sklearn.ensemble._hist_gradient_boosting.predictor TreePredictor
+sklearn.ensemble._hist_gradient_boosting.splitting SplitInfo
+sklearn.ensemble._iforest IsolationForest
+sklearn.ensemble._stacking StackingClassifier StackingRegressor _BaseStacking
+sklearn.ensemble._voting VotingClassifier VotingRegressor _BaseVoting
+sklearn.ensemble._weight_boosting AdaBoostClassifier AdaBoostRegressor BaseWeightBoosting
+sklearn.feature_extraction._dict_vectorizer DictVectorizer
+sklearn.feature_extraction._hash FeatureHasher
+sklearn.feature_extraction.image PatchExtractor
+sklearn.feature_extraction.text CountVectorizer HashingVectorizer TfidfTransformer TfidfVectorizer
+sklearn.feature_extraction.text _VectorizerMixin
+sklearn.feature_selection._base SelectorMixin
+sklearn.feature_selection._from_model SelectFromModel
+sklearn.feature_selection._rfe RFE RFECV
+sklearn.feature_selection._sequential SequentialFeatureSelector
+sklearn.feature_selection._univariate_selection GenericUnivariateSelect SelectFdr SelectFpr SelectFwe
+sklearn.feature_selection._univariate_selection SelectKBest SelectPercentile _BaseFilter
+sklearn.feature_selection._variance_threshold VarianceThreshold
+sklearn.frozen._frozen FrozenEstimator
+sklearn.gaussian_process._gpc GaussianProcessClassifier _BinaryGaussianProcessClassifierLaplace
+sklearn.gaussian_process._gpr GaussianProcessRegressor
+sklearn.gaussian_process.kernels CompoundKernel ConstantKernel DotProduct ExpSineSquared Exponentiation
+sklearn.gaussian_process.kernels GenericKernelMixin Hyperparameter Kernel KernelOperator Matern
+sklearn.gaussian_process.kernels NormalizedKernelMixin PairwiseKernel Product RBF RationalQuadratic
+sklearn.gaussian_process.kernels StationaryKernelMixin Sum WhiteKernel
+sklearn.impute._base MissingIndicator SimpleImputer _BaseImputer
+sklearn.impute._iterative IterativeImputer _ImputerTriplet
+sklearn.impute._knn KNNImputer
+sklearn.inspection._plot.decision_boundary DecisionBoundaryDisplay
+sklearn.inspection._plot.partial_dependence PartialDependenceDisplay
+sklearn.isotonic IsotonicRegression
+sklearn.kernel_approximation AdditiveChi2Sampler Nystroem PolynomialCountSketch RBFSampler SkewedChi2Sampler
+sklearn.kernel_ridge KernelRidge
+sklearn.linear_model._base LinearClassifierMixin LinearModel LinearRegression MultiOutputLinearModel
+sklearn.linear_model._base SparseCoefMixin
+sklearn.linear_model._bayes ARDRegression BayesianRidge
+sklearn.linear_model._coordinate_descent ElasticNet ElasticNetCV Lasso LassoCV LinearModelCV
+sklearn.linear_model._coordinate_descent MultiTaskElasticNet MultiTaskElasticNetCV MultiTaskLasso
+sklearn.linear_model._coordinate_descent MultiTaskLassoCV
+sklearn.linear_model._glm._newton_solver NewtonCholeskySolver NewtonSolver
+sklearn.linear_model._glm.glm GammaRegressor PoissonRegressor TweedieRegressor _GeneralizedLinearRegressor
+sklearn.linear_model._huber HuberRegressor
+sklearn.linear_model._least_angle Lars LarsCV LassoLars LassoLarsCV LassoLarsIC
+sklearn.linear_model._linear_loss LinearModelLoss
+sklearn.linear_model._logistic LogisticRegression LogisticRegressionCV _LbfgsCallbackBridge
+sklearn.linear_model._omp OrthogonalMatchingPursuit OrthogonalMatchingPursuitCV
+sklearn.linear_model._passive_aggressive PassiveAggressiveClassifier PassiveAggressiveRegressor
+sklearn.linear_model._perceptron Perceptron
+sklearn.linear_model._quantile QuantileRegressor
+sklearn.linear_model._ransac RANSACRegressor
+sklearn.linear_model._ridge Ridge RidgeCV RidgeClassifier RidgeClassifierCV _BaseRidge _BaseRidgeCV
+sklearn.linear_model._ridge _IdentityClassifier _IdentityRegressor _RidgeClassifierMixin _RidgeGCV
+sklearn.linear_model._stochastic_gradient BaseSGD BaseSGDClassifier BaseSGDRegressor SGDClassifier
+sklearn.linear_model._stochastic_gradient SGDOneClassSVM SGDRegressor _ValidationScoreCallback
+sklearn.linear_model._theil_sen TheilSenRegressor
+sklearn.manifold._classical_mds ClassicalMDS
+sklearn.manifold._isomap Isomap
+sklearn.manifold._locally_linear LocallyLinearEmbedding
+sklearn.manifold._mds MDS
+sklearn.manifold._spectral_embedding SpectralEmbedding
+sklearn.manifold._t_sne TSNE
+sklearn.metrics._dist_metrics BrayCurtisDistance32 BrayCurtisDistance64 CanberraDistance32
+sklearn.metrics._dist_metrics CanberraDistance64 ChebyshevDistance32 ChebyshevDistance64 DiceDistance32
+sklearn.metrics._dist_metrics DiceDistance64 DistanceMetric DistanceMetric32 DistanceMetric64
+sklearn.metrics._dist_metrics EuclideanDistance32 EuclideanDistance64 HammingDistance32 HammingDistance64
+sklearn.metrics._dist_metrics HaversineDistance32 HaversineDistance64 JaccardDistance32 JaccardDistance64
+sklearn.metrics._dist_metrics KulsinskiDistance32 KulsinskiDistance64 MahalanobisDistance32
+sklearn.metrics._dist_metrics MahalanobisDistance64 ManhattanDistance32 ManhattanDistance64
+sklearn.metrics._dist_metrics MatchingDistance32 MatchingDistance64 MinkowskiDistance32 MinkowskiDistance64
+sklearn.metrics._dist_metrics PyFuncDistance32 PyFuncDistance64 RogersTanimotoDistance32
+sklearn.metrics._dist_metrics RogersTanimotoDistance64 RussellRaoDistance32 RussellRaoDistance64
+sklearn.metrics._dist_metrics SEuclideanDistance32 SEuclideanDistance64 SokalMichenerDistance32
+sklearn.metrics._dist_metrics SokalMichenerDistance64 SokalSneathDistance32 SokalSneathDistance64
+sklearn.metrics._pairwise_distances_reduction._dispatcher ArgKmin ArgKminClassMode
+sklearn.metrics._pairwise_distances_reduction._dispatcher BaseDistancesReductionDispatcher RadiusNeighbors
+sklearn.metrics._pairwise_distances_reduction._dispatcher RadiusNeighborsClassMode
+sklearn.metrics._plot.confusion_matrix ConfusionMatrixDisplay
+sklearn.metrics._plot.det_curve DetCurveDisplay
+sklearn.metrics._plot.precision_recall_curve PrecisionRecallDisplay
+sklearn.metrics._plot.regression PredictionErrorDisplay
+sklearn.metrics._plot.roc_curve RocCurveDisplay
+sklearn.metrics._scorer _BaseScorer _CurveScorer _MultimetricScorer _PassthroughScorer _Scorer
+sklearn.mixture._base BaseMixture
+sklearn.mixture._bayesian_mixture BayesianGaussianMixture
+sklearn.mixture._gaussian_mixture GaussianMixture
+sklearn.model_selection._classification_threshold BaseThresholdClassifier FixedThresholdClassifier
+sklearn.model_selection._classification_threshold TunedThresholdClassifierCV
+sklearn.model_selection._plot LearningCurveDisplay ValidationCurveDisplay _BaseCurveDisplay
+sklearn.model_selection._search BaseSearchCV GridSearchCV ParameterGrid ParameterSampler RandomizedSearchCV
+sklearn.model_selection._search_successive_halving BaseSuccessiveHalving HalvingGridSearchCV
+sklearn.model_selection._search_successive_halving HalvingRandomSearchCV _SubsampleMetaSplitter
+sklearn.model_selection._split BaseCrossValidator BaseShuffleSplit GroupKFold GroupShuffleSplit
+sklearn.model_selection._split GroupsConsumerMixin KFold LeaveOneGroupOut LeaveOneOut LeavePGroupsOut
+sklearn.model_selection._split LeavePOut PredefinedSplit RepeatedKFold RepeatedStratifiedKFold ShuffleSplit
+sklearn.model_selection._split StratifiedGroupKFold StratifiedKFold StratifiedShuffleSplit TimeSeriesSplit
+sklearn.model_selection._split _BaseKFold _CVIterableWrapper _RepeatedSplits _UnsupportedGroupCVMixin
+sklearn.multiclass OneVsOneClassifier OneVsRestClassifier OutputCodeClassifier _ConstantPredictor
+sklearn.multioutput ClassifierChain MultiOutputClassifier MultiOutputRegressor RegressorChain _BaseChain
+sklearn.multioutput _MultiOutputEstimator
+sklearn.naive_bayes BernoulliNB CategoricalNB ComplementNB GaussianNB MultinomialNB _BaseDiscreteNB _BaseNB
+sklearn.neighbors._ball_tree BallTree BallTree32 BallTree64 BinaryTree32 BinaryTree64 NeighborsHeap32
+sklearn.neighbors._ball_tree NeighborsHeap64 NodeHeap
+sklearn.neighbors._base KNeighborsMixin NeighborsBase RadiusNeighborsMixin
+sklearn.neighbors._classification KNeighborsClassifier RadiusNeighborsClassifier
+sklearn.neighbors._graph KNeighborsTransformer RadiusNeighborsTransformer
+sklearn.neighbors._kd_tree BinaryTree32 BinaryTree64 KDTree KDTree32 KDTree64 NeighborsHeap32
+sklearn.neighbors._kd_tree NeighborsHeap64 NodeHeap
+sklearn.neighbors._kde KernelDensity
+sklearn.neighbors._lof LocalOutlierFactor
+sklearn.neighbors._nca NeighborhoodComponentsAnalysis
+sklearn.neighbors._nearest_centroid NearestCentroid
+sklearn.neighbors._regression KNeighborsRegressor RadiusNeighborsRegressor
+sklearn.neighbors._unsupervised NearestNeighbors
+sklearn.neural_network._multilayer_perceptron BaseMultilayerPerceptron MLPClassifier MLPRegressor
+sklearn.neural_network._rbm BernoulliRBM
+sklearn.neural_network._stochastic_optimizers AdamOptimizer BaseOptimizer SGDOptimizer
+sklearn.pipeline FeatureUnion Pipeline
+sklearn.preprocessing._data Binarizer KernelCenterer MaxAbsScaler MinMaxScaler Normalizer PowerTransformer
+sklearn.preprocessing._data QuantileTransformer RobustScaler StandardScaler
+sklearn.preprocessing._discretization KBinsDiscretizer
+sklearn.preprocessing._encoders OneHotEncoder OrdinalEncoder _BaseEncoder
+sklearn.preprocessing._function_transformer FunctionTransformer
+sklearn.preprocessing._label LabelBinarizer LabelEncoder MultiLabelBinarizer
+sklearn.preprocessing._polynomial PolynomialFeatures SplineTransformer
+sklearn.preprocessing._target_encoder TargetEncoder
+sklearn.random_projection BaseRandomProjection GaussianRandomProjection SparseRandomProjection
+sklearn.semi_supervised._label_propagation BaseLabelPropagation LabelPropagation LabelSpreading
+sklearn.semi_supervised._self_training SelfTrainingClassifier
+sklearn.svm._base BaseLibSVM BaseSVC
+sklearn.svm._classes LinearSVC LinearSVR NuSVC NuSVR OneClassSVM SVC SVR
+sklearn.tree._classes BaseDecisionTree DecisionTreeClassifier DecisionTreeRegressor ExtraTreeClassifier
+sklearn.tree._classes ExtraTreeRegressor
+sklearn.tree._criterion ClassificationCriterion Criterion Entropy Gini MAE MSE Poisson RegressionCriterion
+sklearn.tree._export Sentinel _BaseTreeExporter _DOTTreeExporter _MPLTreeExporter
+sklearn.tree._partitioner DensePartitioner SparsePartitioner
+sklearn.tree._reingold_tilford DrawTree Tree
+sklearn.tree._splitter BestSparseSplitter BestSplitter RandomSparseSplitter RandomSplitter Splitter
+sklearn.tree._tree BestFirstTreeBuilder DepthFirstTreeBuilder TreeBuilder _AlphaPruner _CCPPruneController
+sklearn.tree._tree _PathFinder
+sklearn.tree._utils PytestWeightedFenwickTree WeightedFenwickTree
+sklearn.utils._array_api NamespaceAndDevice
+sklearn.utils._available_if _AvailableIfDescriptor
+sklearn.utils._bunch Bunch
+sklearn.utils._encode MissingValues
+sklearn.utils._metadata_requests MetadataRequest MethodMetadataRequest MethodPair RequestMethod
+sklearn.utils._metadata_requests RouterMappingPair _MetadataRequester _RoutingNotSupportedMixin
+sklearn.utils._mocking ArraySlicingWrapper CheckingClassifier MockDataFrame NoSampleWeightWrapper
+sklearn.utils._mocking _MockEstimatorOnOffPrediction
+sklearn.utils._param_validation HasMethods Hidden Interval MissingValues Options RealNotInt StrOptions
+sklearn.utils._param_validation _ArrayLikes _Booleans _CVObjects _Callables _Constraint _InstancesOf
+sklearn.utils._param_validation _IterablesNotString _NanConstraint _NoneConstraint _PandasNAConstraint
+sklearn.utils._param_validation _RandomStates _SparseMatrices _VerboseHelper
+sklearn.utils._plotting _BinaryClassifierCurveDisplayMixin
+sklearn.utils._pprint KeyValTuple KeyValTupleParam _EstimatorPrettyPrinter
+sklearn.utils._repr_html.base ReprHTMLMixin _HTMLDocumentationLinkMixin _IDCounter
+sklearn.utils._repr_html.estimator _VisualBlock
+sklearn.utils._repr_html.fitted_attributes AttrsDict
+sklearn.utils._repr_html.params ParamsDict
+sklearn.utils._set_output ContainerAdapterProtocol ContainerAdaptersManager PandasAdapter PolarsAdapter
+sklearn.utils._set_output _SetOutputMixin
+sklearn.utils._tags ClassifierTags InputTags RegressorTags Tags TargetTags TransformerTags
+sklearn.utils.deprecation deprecated
+sklearn.utils.estimator_checks _NotAnArray
+sklearn.utils.metaestimators _BaseComposition
+sklearn.utils.parallel Parallel _FuncWrapper
+torch ScriptObject
+torch.amp.grad_scaler GradScaler _MultiDeviceReplicator
+torch.ao.nn.intrinsic.modules.fused BNReLU2d BNReLU3d ConvAdd2d ConvAddReLU2d ConvBn1d ConvBn2d ConvBn3d
+torch.ao.nn.intrinsic.modules.fused ConvBnReLU1d ConvBnReLU2d ConvBnReLU3d ConvReLU1d ConvReLU2d ConvReLU3d
+torch.ao.nn.intrinsic.modules.fused LinearBn1d LinearLeakyReLU LinearReLU LinearTanh _FusedModule
+torch.ao.nn.intrinsic.qat.modules.conv_fused ConvBn1d ConvBn2d ConvBn3d ConvBnReLU1d ConvBnReLU2d
+torch.ao.nn.intrinsic.qat.modules.conv_fused ConvBnReLU3d ConvReLU1d ConvReLU2d ConvReLU3d _ConvBnNd
+torch.ao.nn.intrinsic.qat.modules.linear_fused LinearBn1d
+torch.ao.nn.intrinsic.qat.modules.linear_relu LinearReLU
+torch.ao.nn.intrinsic.quantized.dynamic.modules.linear_relu LinearReLU
+torch.ao.nn.intrinsic.quantized.modules.bn_relu BNReLU2d BNReLU3d
+torch.ao.nn.intrinsic.quantized.modules.conv_add ConvAdd2d ConvAddReLU2d
+torch.ao.nn.intrinsic.quantized.modules.conv_relu ConvReLU1d ConvReLU2d ConvReLU3d
+torch.ao.nn.intrinsic.quantized.modules.linear_relu LinearLeakyReLU LinearReLU LinearTanh
+torch.ao.nn.qat.dynamic.modules.linear Linear
+torch.ao.nn.qat.modules.conv Conv1d Conv2d Conv3d _ConvNd
+torch.ao.nn.qat.modules.embedding_ops Embedding EmbeddingBag
+torch.ao.nn.qat.modules.linear Linear
+torch.ao.nn.quantizable.modules.activation MultiheadAttention
+torch.ao.nn.quantizable.modules.rnn LSTM LSTMCell _LSTMLayer _LSTMSingleLayer
+torch.ao.nn.quantized.dynamic.modules.conv Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d
+torch.ao.nn.quantized.dynamic.modules.conv ConvTranspose3d
+torch.ao.nn.quantized.dynamic.modules.linear Linear
+torch.ao.nn.quantized.dynamic.modules.rnn GRU GRUCell LSTM LSTMCell PackedParameter RNNBase RNNCell
+torch.ao.nn.quantized.dynamic.modules.rnn RNNCellBase
+torch.ao.nn.quantized.modules DeQuantize Quantize
+torch.ao.nn.quantized.modules.activation ELU Hardswish LeakyReLU MultiheadAttention PReLU ReLU6 Sigmoid
+torch.ao.nn.quantized.modules.activation Softmax
+torch.ao.nn.quantized.modules.batchnorm BatchNorm2d BatchNorm3d _BatchNorm
+torch.ao.nn.quantized.modules.conv Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d
+torch.ao.nn.quantized.modules.conv _ConvNd _ConvTransposeNd
+torch.ao.nn.quantized.modules.dropout Dropout
+torch.ao.nn.quantized.modules.embedding_ops Embedding EmbeddingBag EmbeddingPackedParams
+torch.ao.nn.quantized.modules.functional_modules FXFloatFunctional FloatFunctional QFunctional
+torch.ao.nn.quantized.modules.linear Linear LinearPackedParams
+torch.ao.nn.quantized.modules.normalization GroupNorm InstanceNorm1d InstanceNorm2d InstanceNorm3d LayerNorm
+torch.ao.nn.quantized.modules.rnn LSTM
+torch.ao.nn.quantized.modules.utils WeightedQuantizedModule
+torch.ao.nn.quantized.reference.modules.conv Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d
+torch.ao.nn.quantized.reference.modules.conv ConvTranspose3d _ConvNd _ConvTransposeNd
+torch.ao.nn.quantized.reference.modules.linear Linear
+torch.ao.nn.quantized.reference.modules.rnn GRU GRUCell LSTM LSTMCell RNNBase RNNCell RNNCellBase
+torch.ao.nn.quantized.reference.modules.sparse Embedding EmbeddingBag
+torch.ao.nn.quantized.reference.modules.utils ReferenceQuantizedModule
+torch.ao.nn.sparse.quantized.dynamic.linear Linear
+torch.ao.nn.sparse.quantized.linear Linear LinearPackedParams
+torch.ao.nn.sparse.quantized.utils LinearBlockSparsePattern
+torch.ao.quantization _DerivedObserverOrFakeQuantize
+torch.ao.quantization._correct_bias MeanShadowLogger
+torch.ao.quantization._learnable_fake_quantize _LearnableFakeQuantize
+torch.ao.quantization.backend_config._common_operator_config_utils _ConvMetadata
+torch.ao.quantization.backend_config.backend_config BackendConfig BackendPatternConfig DTypeConfig
+torch.ao.quantization.backend_config.backend_config DTypeWithConstraints
+torch.ao.quantization.fake_quantize FakeQuantize FakeQuantizeBase FixedQParamsFakeQuantize
+torch.ao.quantization.fake_quantize FusedMovingAvgObsFakeQuantize
+torch.ao.quantization.observer AffineQuantizedObserverBase FixedQParamsObserver Granularity
+torch.ao.quantization.observer HistogramObserver MinMaxObserver MovingAverageMinMaxObserver
+torch.ao.quantization.observer MovingAveragePerChannelMinMaxObserver NoopObserver ObserverBase PerAxis
+torch.ao.quantization.observer PerBlock PerChannelMinMaxObserver PerGroup PerRow PerTensor PerToken
+torch.ao.quantization.observer PlaceholderObserver RecordingObserver ReuseInputObserver
+torch.ao.quantization.observer UniformQuantizationObserverBase _PartialWrapper
+torch.ao.quantization.qconfig QConfig QConfigDynamic
+torch.ao.quantization.qconfig_mapping QConfigMapping
+torch.ao.quantization.stubs DeQuantStub QuantStub QuantWrapper
+torch.ao.quantization.utils MatchAllNode
+torch.cuda.amp.grad_scaler GradScaler
+torch.distributed.checkpoint.filesystem _StorageInfo _StoragePrefix
+torch.distributed.checkpoint.metadata BytesStorageMetadata ChunkStorageMetadata Metadata MetadataIndex
+torch.distributed.checkpoint.metadata StorageMeta TensorProperties TensorStorageMetadata
+torch.distributions.bernoulli Bernoulli
+torch.distributions.beta Beta
+torch.distributions.binomial Binomial
+torch.distributions.categorical Categorical
+torch.distributions.cauchy Cauchy
+torch.distributions.chi2 Chi2
+torch.distributions.constraint_registry ConstraintRegistry
+torch.distributions.constraints Constraint MixtureSameFamilyConstraint _Boolean _Cat _CorrCholesky
+torch.distributions.constraints _Dependent _DependentProperty _GreaterThan _GreaterThanEq _HalfOpenInterval
+torch.distributions.constraints _IndependentConstraint _IntegerGreaterThan _IntegerInterval _IntegerLessThan
+torch.distributions.constraints _Interval _LessThan _LowerCholesky _LowerTriangular _Multinomial _OneHot
+torch.distributions.constraints _PositiveDefinite _PositiveSemidefinite _Real _Simplex _Square _Stack
+torch.distributions.constraints _Symmetric
+torch.distributions.continuous_bernoulli ContinuousBernoulli
+torch.distributions.dirichlet Dirichlet _Dirichlet
+torch.distributions.distribution Distribution
+torch.distributions.exp_family ExponentialFamily
+torch.distributions.exponential Exponential
+torch.distributions.fishersnedecor FisherSnedecor
+torch.distributions.gamma Gamma
+torch.distributions.generalized_pareto GeneralizedPareto
+torch.distributions.geometric Geometric
+torch.distributions.gumbel Gumbel
+torch.distributions.half_cauchy HalfCauchy
+torch.distributions.half_normal HalfNormal
+torch.distributions.independent Independent
+torch.distributions.inverse_gamma InverseGamma
+torch.distributions.kl _Match
+torch.distributions.kumaraswamy Kumaraswamy
+torch.distributions.laplace Laplace
+torch.distributions.lkj_cholesky LKJCholesky
+torch.distributions.log_normal LogNormal
+torch.distributions.logistic_normal LogisticNormal
+torch.distributions.lowrank_multivariate_normal LowRankMultivariateNormal
+torch.distributions.mixture_same_family MixtureSameFamily
+torch.distributions.multinomial Multinomial
+torch.distributions.multivariate_normal MultivariateNormal
+torch.distributions.negative_binomial NegativeBinomial
+torch.distributions.normal Normal
+torch.distributions.one_hot_categorical OneHotCategorical OneHotCategoricalStraightThrough
+torch.distributions.pareto Pareto
+torch.distributions.poisson Poisson
+torch.distributions.relaxed_bernoulli LogitRelaxedBernoulli RelaxedBernoulli
+torch.distributions.relaxed_categorical ExpRelaxedCategorical RelaxedOneHotCategorical
+torch.distributions.studentT StudentT
+torch.distributions.transformed_distribution TransformedDistribution
+torch.distributions.transforms AbsTransform AffineTransform CatTransform ComposeTransform
+torch.distributions.transforms CorrCholeskyTransform CumulativeDistributionTransform ExpTransform
+torch.distributions.transforms IndependentTransform LowerCholeskyTransform PositiveDefiniteTransform
+torch.distributions.transforms PowerTransform ReshapeTransform SigmoidTransform SoftmaxTransform
+torch.distributions.transforms SoftplusTransform StackTransform StickBreakingTransform TanhTransform
+torch.distributions.transforms Transform _InverseTransform
+torch.distributions.uniform Uniform
+torch.distributions.utils _lazy_property_and_property lazy_property
+torch.distributions.von_mises VonMises
+torch.distributions.weibull Weibull
+torch.distributions.wishart Wishart
+torch.nn.intrinsic.modules BNReLU2d BNReLU3d ConvBn1d ConvBn2d ConvBn3d ConvBnReLU1d ConvBnReLU2d
+torch.nn.intrinsic.modules ConvBnReLU3d ConvReLU1d ConvReLU2d ConvReLU3d LinearBn1d LinearReLU _FusedModule
+torch.nn.intrinsic.modules.fused BNReLU2d BNReLU3d ConvBn1d ConvBn2d ConvBn3d ConvBnReLU1d ConvBnReLU2d
+torch.nn.intrinsic.modules.fused ConvBnReLU3d ConvReLU1d ConvReLU2d ConvReLU3d LinearBn1d LinearReLU
+torch.nn.intrinsic.modules.fused _FusedModule
+torch.nn.intrinsic.qat ConvBn1d ConvBn2d ConvBn3d ConvBnReLU1d ConvBnReLU2d ConvBnReLU3d ConvReLU1d
+torch.nn.intrinsic.qat ConvReLU2d ConvReLU3d LinearBn1d LinearReLU
+torch.nn.intrinsic.qat.modules ConvBn1d ConvBn2d ConvBn3d ConvBnReLU1d ConvBnReLU2d ConvBnReLU3d ConvReLU1d
+torch.nn.intrinsic.qat.modules ConvReLU2d ConvReLU3d LinearBn1d LinearReLU
+torch.nn.intrinsic.qat.modules.conv_fused ConvBn1d ConvBn2d ConvBn3d ConvBnReLU1d ConvBnReLU2d ConvBnReLU3d
+torch.nn.intrinsic.qat.modules.conv_fused ConvReLU1d ConvReLU2d ConvReLU3d
+torch.nn.intrinsic.qat.modules.linear_fused LinearBn1d
+torch.nn.intrinsic.qat.modules.linear_relu LinearReLU
+torch.nn.intrinsic.quantized BNReLU2d BNReLU3d ConvReLU1d ConvReLU2d ConvReLU3d LinearReLU
+torch.nn.intrinsic.quantized.dynamic LinearReLU
+torch.nn.intrinsic.quantized.dynamic.modules LinearReLU
+torch.nn.intrinsic.quantized.dynamic.modules.linear_relu LinearReLU
+torch.nn.intrinsic.quantized.modules BNReLU2d BNReLU3d ConvReLU1d ConvReLU2d ConvReLU3d LinearReLU
+torch.nn.intrinsic.quantized.modules.bn_relu BNReLU2d BNReLU3d
+torch.nn.intrinsic.quantized.modules.conv_relu ConvReLU1d ConvReLU2d ConvReLU3d
+torch.nn.intrinsic.quantized.modules.linear_relu LinearReLU
+torch.nn.modules._functions BackwardHookFunction CrossMapLRN2d SyncBatchNorm
+torch.nn.modules.activation CELU ELU GELU GLU Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU LogSigmoid
+torch.nn.modules.activation LogSoftmax Mish MultiheadAttention PReLU RReLU ReLU ReLU6 SELU SiLU Sigmoid
+torch.nn.modules.activation Softmax Softmax2d Softmin Softplus Softshrink Softsign Tanh Tanhshrink Threshold
+torch.nn.modules.adaptive AdaptiveLogSoftmaxWithLoss _ASMoutput
+torch.nn.modules.batchnorm BatchNorm1d BatchNorm2d BatchNorm3d LazyBatchNorm1d LazyBatchNorm2d
+torch.nn.modules.batchnorm LazyBatchNorm3d SyncBatchNorm _BatchNorm _LazyNormBase _NormBase
+torch.nn.modules.channelshuffle ChannelShuffle
+torch.nn.modules.container Container ModuleDict ModuleList ParameterDict ParameterList Sequential
+torch.nn.modules.conv Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d LazyConv1d
+torch.nn.modules.conv LazyConv2d LazyConv3d LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d
+torch.nn.modules.conv _ConvNd _ConvTransposeMixin _ConvTransposeNd _LazyConvXdMixin
+torch.nn.modules.distance CosineSimilarity PairwiseDistance
+torch.nn.modules.dropout AlphaDropout Dropout Dropout1d Dropout2d Dropout3d FeatureAlphaDropout _DropoutNd
+torch.nn.modules.flatten Flatten Unflatten
+torch.nn.modules.fold Fold Unfold
+torch.nn.modules.instancenorm InstanceNorm1d InstanceNorm2d InstanceNorm3d LazyInstanceNorm1d
+torch.nn.modules.instancenorm LazyInstanceNorm2d LazyInstanceNorm3d _InstanceNorm
+torch.nn.modules.lazy LazyModuleMixin _LazyProtocol
+torch.nn.modules.linear Bilinear Identity LazyLinear Linear NonDynamicallyQuantizableLinear
+torch.nn.modules.linear_cross_entropy _ChunkContext _ChunkViews
+torch.nn.modules.linear_cross_entropy_options _AutoDefault
+torch.nn.modules.loss BCELoss BCEWithLogitsLoss CTCLoss CosineEmbeddingLoss CrossEntropyLoss GaussianNLLLoss
+torch.nn.modules.loss HingeEmbeddingLoss HuberLoss KLDivLoss L1Loss LinearCrossEntropyLoss MSELoss
+torch.nn.modules.loss MarginRankingLoss MultiLabelMarginLoss MultiLabelSoftMarginLoss MultiMarginLoss
+torch.nn.modules.loss NLLLoss NLLLoss2d PoissonNLLLoss SmoothL1Loss SoftMarginLoss TripletMarginLoss
+torch.nn.modules.loss TripletMarginWithDistanceLoss _Loss _WeightedLoss
+torch.nn.modules.module Module _IncompatibleKeys _WrappedHook
+torch.nn.modules.normalization CrossMapLRN2d GroupNorm LayerNorm LocalResponseNorm RMSNorm
+torch.nn.modules.padding CircularPad1d CircularPad2d CircularPad3d ConstantPad1d ConstantPad2d ConstantPad3d
+torch.nn.modules.padding ReflectionPad1d ReflectionPad2d ReflectionPad3d ReplicationPad1d ReplicationPad2d
+torch.nn.modules.padding ReplicationPad3d ZeroPad1d ZeroPad2d ZeroPad3d _CircularPadNd _ConstantPadNd
+torch.nn.modules.padding _ReflectionPadNd _ReplicationPadNd
+torch.nn.modules.pixelshuffle PixelShuffle PixelUnshuffle
+torch.nn.modules.pooling AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d
+torch.nn.modules.pooling AdaptiveMaxPool2d AdaptiveMaxPool3d AvgPool1d AvgPool2d AvgPool3d
+torch.nn.modules.pooling FractionalMaxPool2d FractionalMaxPool3d LPPool1d LPPool2d LPPool3d MaxPool1d
+torch.nn.modules.pooling MaxPool2d MaxPool3d MaxUnpool1d MaxUnpool2d MaxUnpool3d _AdaptiveAvgPoolNd
+torch.nn.modules.pooling _AdaptiveMaxPoolNd _AvgPoolNd _LPPoolNd _MaxPoolNd _MaxUnpoolNd
+torch.nn.modules.rnn GRU GRUCell LSTM LSTMCell RNN RNNBase RNNCell RNNCellBase
+torch.nn.modules.sparse Embedding EmbeddingBag
+torch.nn.modules.transformer Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder
+torch.nn.modules.transformer TransformerEncoderLayer
+torch.nn.modules.upsampling Upsample UpsamplingBilinear2d UpsamplingNearest2d
+torch.nn.parallel._functions Broadcast Gather ReduceAddCoalesced Scatter
+torch.nn.parallel.data_parallel DataParallel
+torch.nn.parallel.distributed DistributedDataParallel _BufferCommHook _DDPJoinHook _DDPSink _MixedPrecision
+torch.nn.qat.dynamic Linear
+torch.nn.qat.dynamic.modules Linear
+torch.nn.qat.dynamic.modules.linear Linear
+torch.nn.qat.modules Conv1d Conv2d Conv3d Embedding EmbeddingBag Linear
+torch.nn.qat.modules.conv Conv1d Conv2d Conv3d
+torch.nn.qat.modules.embedding_ops Embedding EmbeddingBag
+torch.nn.qat.modules.linear Linear
+torch.nn.quantizable.modules LSTM LSTMCell MultiheadAttention
+torch.nn.quantizable.modules.activation MultiheadAttention
+torch.nn.quantizable.modules.rnn LSTM LSTMCell
+torch.nn.quantized._reference Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d Embedding
+torch.nn.quantized._reference EmbeddingBag GRUCell LSTM LSTMCell Linear RNNCell
+torch.nn.quantized._reference.modules Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d
+torch.nn.quantized._reference.modules Embedding EmbeddingBag GRUCell LSTM LSTMCell Linear RNNCell
+torch.nn.quantized._reference.modules.conv Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d
+torch.nn.quantized._reference.modules.conv ConvTranspose3d _ConvNd _ConvTransposeNd
+torch.nn.quantized._reference.modules.linear Linear
+torch.nn.quantized._reference.modules.rnn GRUCell LSTM LSTMCell RNNBase RNNCell RNNCellBase
+torch.nn.quantized._reference.modules.sparse Embedding EmbeddingBag
+torch.nn.quantized._reference.modules.utils ReferenceQuantizedModule
+torch.nn.quantized.dynamic Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d GRU GRUCell
+torch.nn.quantized.dynamic LSTM LSTMCell Linear RNNCell
+torch.nn.quantized.dynamic.modules Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d GRU
+torch.nn.quantized.dynamic.modules GRUCell LSTM LSTMCell Linear RNNCell
+torch.nn.quantized.dynamic.modules.conv Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d
+torch.nn.quantized.dynamic.modules.linear Linear
+torch.nn.quantized.dynamic.modules.rnn GRU GRUCell LSTM LSTMCell PackedParameter RNNBase RNNCell RNNCellBase
+torch.nn.quantized.modules BatchNorm2d BatchNorm3d Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d
+torch.nn.quantized.modules ConvTranspose3d DeQuantize Dropout ELU Embedding EmbeddingBag FXFloatFunctional
+torch.nn.quantized.modules FloatFunctional GroupNorm Hardswish InstanceNorm1d InstanceNorm2d InstanceNorm3d
+torch.nn.quantized.modules LSTM LayerNorm LeakyReLU Linear MaxPool2d MultiheadAttention PReLU QFunctional
+torch.nn.quantized.modules Quantize ReLU6 Sigmoid Softmax
+torch.nn.quantized.modules.activation ELU Hardswish LeakyReLU MultiheadAttention PReLU ReLU6 Sigmoid Softmax
+torch.nn.quantized.modules.batchnorm BatchNorm2d BatchNorm3d
+torch.nn.quantized.modules.conv Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d
+torch.nn.quantized.modules.dropout Dropout
+torch.nn.quantized.modules.embedding_ops Embedding EmbeddingBag EmbeddingPackedParams
+torch.nn.quantized.modules.functional_modules FXFloatFunctional FloatFunctional QFunctional
+torch.nn.quantized.modules.linear Linear LinearPackedParams
+torch.nn.quantized.modules.normalization GroupNorm InstanceNorm1d InstanceNorm2d InstanceNorm3d LayerNorm
+torch.nn.quantized.modules.rnn LSTM
+torch.nn.quantized.modules.utils WeightedQuantizedModule
+torch.nn.utils._named_member_accessor NamedMemberAccessor
+torch.nn.utils.parametrizations _Orthogonal _SpectralNorm _WeightNorm
+torch.nn.utils.parametrize ParametrizationList
+torch.nn.utils.prune BasePruningMethod CustomFromMask Identity L1Unstructured LnStructured PruningContainer
+torch.nn.utils.prune RandomStructured RandomUnstructured
+torch.nn.utils.rnn PackedSequence PackedSequence_
+torch.nn.utils.spectral_norm SpectralNorm SpectralNormLoadStateDictPreHook SpectralNormStateDictHook
+torch.nn.utils.weight_norm WeightNorm
+torch.optim Adafactor Muon
+torch.optim._adafactor Adafactor
+torch.optim._muon Muon
+torch.optim._stateless _GroupSwapinInfo
+torch.optim.adadelta Adadelta
+torch.optim.adagrad Adagrad
+torch.optim.adam Adam
+torch.optim.adamax Adamax
+torch.optim.adamw AdamW
+torch.optim.asgd ASGD
+torch.optim.lbfgs LBFGS
+torch.optim.lr_scheduler ChainedScheduler ConstantLR CosineAnnealingLR CosineAnnealingWarmRestarts CyclicLR
+torch.optim.lr_scheduler ExponentialLR LRScheduler LambdaLR LinearLR MultiStepLR MultiplicativeLR OneCycleLR
+torch.optim.lr_scheduler PolynomialLR ReduceLROnPlateau SequentialLR StepLR _LRScheduler _SchedulePhase
+torch.optim.lr_scheduler _enable_get_lr_call _initial_mode
+torch.optim.nadam NAdam
+torch.optim.optimizer Optimizer _RequiredParameter
+torch.optim.radam RAdam
+torch.optim.rmsprop RMSprop
+torch.optim.rprop Rprop
+torch.optim.sgd SGD
+torch.optim.sparse_adam SparseAdam
+torch.optim.swa_utils AveragedModel SWALR
+torch.quantization.fake_quantize FakeQuantize FakeQuantizeBase FixedQParamsFakeQuantize
+torch.quantization.fake_quantize FusedMovingAvgObsFakeQuantize
+torch.quantization.observer HistogramObserver MinMaxObserver MovingAverageMinMaxObserver
+torch.quantization.observer MovingAveragePerChannelMinMaxObserver NoopObserver ObserverBase
+torch.quantization.observer PerChannelMinMaxObserver PlaceholderObserver RecordingObserver _ObserverBase
+torch.quantization.observer _PartialWrapper default_debug_observer default_placeholder_observer
+torch.quantization.qconfig QConfig QConfigDynamic
+torch.quantization.stubs DeQuantStub QuantStub QuantWrapper
+torch.utils.data.dataset ChainDataset ConcatDataset Dataset IterableDataset StackDataset Subset
+torch.utils.data.dataset TensorDataset
+torch.utils.data.sampler BatchSampler RandomSampler Sampler SequentialSampler SubsetRandomSampler
+torch.utils.data.sampler WeightedRandomSampler
+torch.utils.hooks BackwardHook RemovableHandle
+transformers.generation.configuration_utils BaseWatermarkingConfig CompileConfig ContinuousBatchingConfig
+transformers.generation.configuration_utils GenerationConfig SynthIDTextWatermarkingConfig
+transformers.generation.configuration_utils WatermarkingConfig
+transformers.trainer_callback CallbackHandler DefaultFlowCallback EarlyStoppingCallback ExportableState
+transformers.trainer_callback PrinterCallback ProgressCallback TrainerCallback TrainerControl TrainerState
+transformers.trainer_pt_utils AcceleratorConfig BatchRebalanceSampler DistributedLengthGroupedSampler
+transformers.trainer_pt_utils DistributedSamplerWithLoop IterableDatasetShard LabelSmoother
+transformers.trainer_pt_utils LayerWiseDummyOptimizer LayerWiseDummyScheduler LengthGroupedSampler
+transformers.trainer_pt_utils ShardSampler
+transformers.trainer_utils BestRun EvalLoopOutput EvalPrediction PredictionOutput RemoveColumnsCollator
+transformers.trainer_utils TrainOutput TrainerMemoryTracker
+transformers.training_args TrainingArguments
+transformers.training_args_seq2seq Seq2SeqTrainingArguments
+""")
+
+CALLED = _names("""
+numpy bool bool_ bytes_ complex128 complex64 datetime64 dtype float16 float32 float64 int16 int32 int64 int8
+numpy longdouble object_ str_ timedelta64 uint16 uint32 uint64 uint8 void
+numpy._core.multiarray _reconstruct scalar
+numpy._core.numeric _frombuffer
+numpy.core.multiarray _reconstruct scalar
+numpy.core.numeric _frombuffer
+numpy.ma.core _mareconstruct
+numpy.random._mt19937 MT19937
+numpy.random._pcg64 PCG64 PCG64DXSM
+numpy.random._philox Philox
+numpy.random._pickle __bit_generator_ctor __generator_ctor __randomstate_ctor
+numpy.random._sfc64 SFC64
+numpy.random.bit_generator __pyx_unpickle_SeedSequence
+pandas Interval Period PeriodDtype StringDtype
+pandas._libs.arrays __pyx_unpickle_NDArrayBacked
+pandas._libs.internals _unpickle_block
+pandas._libs.interval Interval __pyx_unpickle_IntervalMixin
+pandas._libs.sparse BlockIndex IntIndex
+pandas._libs.tslibs.nattype _nat_unpickle
+pandas._libs.tslibs.offsets BHalfYearBegin BHalfYearEnd BQuarterBegin BQuarterEnd BYearBegin BYearEnd
+pandas._libs.tslibs.offsets BaseOffset BusinessDay BusinessHour BusinessMixin BusinessMonthBegin
+pandas._libs.tslibs.offsets BusinessMonthEnd CustomBusinessDay CustomBusinessHour CustomBusinessMonthBegin
+pandas._libs.tslibs.offsets CustomBusinessMonthEnd Day Easter FY5253 FY5253Mixin FY5253Quarter HalfYearBegin
+pandas._libs.tslibs.offsets HalfYearEnd HalfYearOffset Hour LastWeekOfMonth Micro Milli Minute MonthBegin
+pandas._libs.tslibs.offsets MonthEnd MonthOffset Nano QuarterBegin QuarterEnd QuarterOffset
+pandas._libs.tslibs.offsets RelativeDeltaOffset Second SemiMonthBegin SemiMonthEnd SemiMonthOffset
+pandas._libs.tslibs.offsets SingleConstructorOffset Tick Week WeekOfMonth WeekOfMonthMixin YearBegin
+pandas._libs.tslibs.offsets YearOffset _CustomBusinessMonth _CustomBusinessMonthBegin
+pandas._libs.tslibs.offsets _CustomBusinessMonthEnd _YearEnd
+pandas._libs.tslibs.period Period
+pandas._libs.tslibs.timedeltas _timedelta_unpickle
+pandas._libs.tslibs.timestamps _unpickle_timestamp
+pandas.core.indexes.base _new_Index
+pandas.core.indexes.datetimes _new_DatetimeIndex
+pandas.core.indexes.interval _new_IntervalIndex
+pandas.core.indexes.period _new_PeriodIndex
+pandas.core.indexes.timedeltas _new_TimedeltaIndex
+pandas.core.internals.blocks new_block
+pandas.core.internals.managers BlockManager
+pyarrow.lib _restore_array py_buffer type_for_alias
+sklearn._loss._loss CyAbsoluteError CyExponentialLoss CyHalfBinomialLoss CyHalfGammaLoss
+sklearn._loss._loss CyHalfMultinomialLoss CyHalfPoissonLoss CyHalfSquaredError CyHalfTweedieLoss
+sklearn._loss._loss CyHalfTweedieLossIdentity CyHuberLoss CyLossFunction CyPinballLoss
+sklearn.linear_model._sgd_fast Classification EpsilonInsensitive Hinge ModifiedHuber Regression
+sklearn.linear_model._sgd_fast SquaredEpsilonInsensitive SquaredHinge
+sklearn.metrics._dist_metrics newObj
+sklearn.neighbors._ball_tree newObj
+sklearn.neighbors._kd_tree newObj
+sklearn.tree._tree Tree
+torch.amp.grad_scaler _refresh_per_optimizer_state
+torch.jit._pickle build_boollist build_doublelist build_intlist build_tensor_from_id build_tensorlist
+torch.jit._pickle restore_type_tag
+torch.nn.parameter UninitializedBuffer
+torch.torch_version TorchVersion
+""")
+
+ENUMS = _names("""
+accelerate.utils.dataclasses BaseEnum ComputeEnvironment CustomDtype DDPCommunicationHookType
+accelerate.utils.dataclasses DistributedType DynamoBackend FP8BackendType LoggerType PrecisionType RNGType
+accelerate.utils.dataclasses SageMakerDistributedType
+lightning.fabric.utilities.data _WrapAttrTag
+lightning_fabric.utilities.data _WrapAttrTag
+omegaconf.base SCMode
+pandas._libs.tslibs.dtypes FreqGroup NpyDatetimeUnit Resolution
+peft.utils.peft_types PeftType TaskType
+sklearn.ensemble._hist_gradient_boosting.common MonotonicConstraint
+sklearn.utils._cython_blas BLAS_Order BLAS_Trans
+sklearn.utils._isfinite FiniteStatus
+timm.layers.format Format
+torch.amp.grad_scaler OptState
+torch.ao.quantization.backend_config.backend_config ObservationType
+torch.ao.quantization.observer MappingType TorchAODType ZeroPointDomain
+torch.ao.quantization.quant_type QuantType
+torch.distributed.checkpoint.metadata _MEM_FORMAT_ENCODING
+torch.nn.parallel.distributed _BufferCommHookLocation
+torch.nn.utils.parametrizations _OrthMaps
+torch.quantization.quant_type QuantType
+torchvision.transforms.functional InterpolationMode
+transformers.generation.configuration_utils GenerationMode
+transformers.trainer_utils FSDPOption HPSearchBackend HubStrategy IntervalStrategy SaveStrategy
+transformers.trainer_utils SchedulerType
+transformers.training_args OptimizerNames ParallelMode
+""")
+
+NAMED = _names("""
+numpy abs absolute acos acosh add all allclose amax amin angle any append arccos arccosh arcsin arcsinh
+numpy arctan arctan2 arctanh argmax argmin argpartition argsort argwhere around array2string array_equal
+numpy array_equiv array_repr array_split array_str asin asinh astype atan atan2 atanh atleast_1d atleast_2d
+numpy atleast_3d average bincount bitwise_and bitwise_count bitwise_invert bitwise_left_shift bitwise_not
+numpy bitwise_or bitwise_right_shift bitwise_xor block broadcast_arrays broadcast_to busday_count
+numpy busday_offset can_cast cbrt ceil choose clip column_stack common_type compress concat concatenate conj
+numpy conjugate convolve copy copysign copyto corrcoef correlate cos cosh count_nonzero cov cross cumprod
+numpy cumsum cumulative_prod cumulative_sum datetime_as_string deg2rad degrees delete diag diag_indices_from
+numpy diagflat diagonal diff digitize divide divmod dot dsplit dstack ediff1d einsum einsum_path empty_like
+numpy equal exp exp2 expand_dims expm1 extract fabs fill_diagonal fix flatnonzero flip fliplr flipud
+numpy float_power floor floor_divide fmax fmin fmod frexp full_like gcd geomspace gradient greater
+numpy greater_equal heaviside histogram histogram2d histogram_bin_edges histogramdd hsplit hstack hypot i0
+numpy imag inner insert interp intersect1d invert is_busday isclose iscomplex iscomplexobj isfinite isin
+numpy isinf isnan isnat isneginf isposinf isreal isrealobj ix_ kron lcm ldexp left_shift less less_equal
+numpy lexsort linspace log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or
+numpy logical_xor logspace matmul matrix_transpose matvec max maximum may_share_memory mean median meshgrid
+numpy min min_scalar_type minimum mod modf moveaxis multiply nan_to_num nanargmax nanargmin nancumprod
+numpy nancumsum nanmax nanmean nanmedian nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar ndim
+numpy negative nextafter nonzero not_equal ones_like outer packbits pad partition percentile permute_dims
+numpy place poly polyadd polyder polydiv polyfit polyint polymul polysub polyval positive pow power prod ptp
+numpy put put_along_axis putmask quantile rad2deg radians ravel ravel_multi_index real real_if_close
+numpy reciprocal remainder repeat reshape resize result_type right_shift rint roll rollaxis roots rot90
+numpy round searchsorted select setdiff1d setxor1d shape shares_memory sign signbit sin sinc sinh size sort
+numpy sort_complex spacing split sqrt square squeeze stack std subtract sum swapaxes take take_along_axis
+numpy tan tanh tensordot tile trace transpose trapezoid tril tril_indices_from trim_zeros triu
+numpy triu_indices_from true_divide trunc union1d unique unique_all unique_counts unique_inverse
+numpy unique_values unpackbits unravel_index unstack unwrap vander var vdot vecdot vecmat vsplit vstack
+numpy where zeros_like
+pandas NA
+scipy._lib.array_api_compat.numpy._aliases asarray
+sklearn.cluster._kmeans _kmeans_plusplus _kmeans_single_elkan _kmeans_single_lloyd _labels_inertia
+sklearn.cluster._kmeans _labels_inertia_threadpool_limit _mini_batch_step _tolerance k_means kmeans_plusplus
+sklearn.feature_selection._mutual_info _compute_mi _compute_mi_cc _compute_mi_cd _estimate_mi
+sklearn.feature_selection._mutual_info _iterate_columns digamma mutual_info_classif mutual_info_regression
+sklearn.feature_selection._univariate_selection _chisquare _clean_nans chi2 f_classif f_oneway f_regression
+sklearn.feature_selection._univariate_selection r_regression
+sklearn.metrics._classification _check_set_wise_labels _check_targets _check_zero_division _log_loss
+sklearn.metrics._classification _one_hot_encoding_binary_target _one_hot_encoding_multiclass_target
+sklearn.metrics._classification _prf_divide _validate_binary_probabilistic_prediction
+sklearn.metrics._classification _validate_multiclass_probabilistic_prediction _warn_prf accuracy_score
+sklearn.metrics._classification balanced_accuracy_score brier_score_loss class_likelihood_ratios
+sklearn.metrics._classification classification_report cohen_kappa_score confusion_matrix d2_brier_score
+sklearn.metrics._classification d2_log_loss_score f1_score fbeta_score hamming_loss hinge_loss jaccard_score
+sklearn.metrics._classification log_loss matthews_corrcoef multilabel_confusion_matrix
+sklearn.metrics._classification precision_recall_fscore_support precision_score recall_score zero_one_loss
+sklearn.metrics._ranking _binary_roc_auc_score _check_dcg_target_type _dcg_sample_scores
+sklearn.metrics._ranking _multiclass_roc_auc_score _ndcg_sample_scores
+sklearn.metrics._ranking _sort_inputs_and_compute_classification_thresholds _tie_averaged_dcg auc
+sklearn.metrics._ranking average_precision_score confusion_matrix_at_thresholds coverage_error dcg_score
+sklearn.metrics._ranking det_curve label_ranking_average_precision_score label_ranking_loss
+sklearn.metrics._ranking metric_at_thresholds ndcg_score precision_recall_curve roc_auc_score roc_curve
+sklearn.metrics._ranking top_k_accuracy_score
+sklearn.metrics._regression _assemble_fraction_of_explained_deviance _check_reg_targets
+sklearn.metrics._regression _check_reg_targets_with_floating_dtype _mean_tweedie_deviance
+sklearn.metrics._regression d2_absolute_error_score d2_pinball_score d2_tweedie_score
+sklearn.metrics._regression explained_variance_score max_error mean_absolute_error
+sklearn.metrics._regression mean_absolute_percentage_error mean_gamma_deviance mean_pinball_loss
+sklearn.metrics._regression mean_poisson_deviance mean_squared_error mean_squared_log_error
+sklearn.metrics._regression mean_tweedie_deviance median_absolute_error r2_score root_mean_squared_error
+sklearn.metrics._regression root_mean_squared_log_error
+sklearn.metrics.pairwise _argmin_min_reduce _argmin_reduce _check_chunk_size _euclidean_distances
+sklearn.metrics.pairwise _euclidean_distances_upcast _find_floating_dtype_allow_sparse _pairwise_callable
+sklearn.metrics.pairwise _parallel_pairwise _precompute_metric_params _return_float_dtype
+sklearn.metrics.pairwise _transposed_dist_wrapper additive_chi2_kernel check_paired_arrays
+sklearn.metrics.pairwise check_pairwise_arrays chi2_kernel cosine_distances cosine_similarity
+sklearn.metrics.pairwise distance_metrics euclidean_distances haversine_distances kernel_metrics
+sklearn.metrics.pairwise laplacian_kernel linear_kernel manhattan_distances nan_euclidean_distances
+sklearn.metrics.pairwise paired_cosine_distances paired_distances paired_euclidean_distances
+sklearn.metrics.pairwise paired_manhattan_distances pairwise_distances pairwise_distances_argmin
+sklearn.metrics.pairwise pairwise_distances_argmin_min pairwise_distances_chunked pairwise_kernels
+sklearn.metrics.pairwise polynomial_kernel rbf_kernel sigmoid_kernel
+torch._C _VariableFunctionsClass
+torch._C._nn _conv_depthwise2d _pad_circular _pad_enum _parse_to _test_ambiguous_defaults
+torch._C._nn _test_optional_filled_intlist _test_optional_floatlist _test_optional_intlist
+torch._C._nn _test_string_default _test_warn_in_autograd _upsample_bicubic2d_aa _upsample_bilinear2d_aa
+torch._C._nn _upsample_lanczos2d_aa _upsample_nearest_exact1d _upsample_nearest_exact2d
+torch._C._nn _upsample_nearest_exact3d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d
+torch._C._nn adaptive_max_pool3d avg_pool2d avg_pool3d binary_cross_entropy col2im conv_depthwise3d
+torch._C._nn cross_entropy_loss elu elu_ flatten_dense_tensors fractional_max_pool2d fractional_max_pool3d
+torch._C._nn gelu gelu_ glu hardsigmoid hardsigmoid_ hardswish hardswish_ hardtanh hardtanh_ huber_loss
+torch._C._nn im2col l1_loss leaky_relu leaky_relu_ linear log_sigmoid max_pool2d_with_indices
+torch._C._nn max_pool3d_with_indices max_unpool2d max_unpool3d mish mish_ mkldnn_linear
+torch._C._nn mkldnn_reorder_conv2d_weight mkldnn_reorder_conv3d_weight mse_loss multi_margin_loss
+torch._C._nn multilabel_margin_loss nll_loss nll_loss2d nll_loss_nd one_hot pad pad_sequence
+torch._C._nn reflection_pad1d reflection_pad2d reflection_pad3d relu6 relu6_ replication_pad1d
+torch._C._nn replication_pad2d replication_pad3d rrelu_with_noise rrelu_with_noise_
+torch._C._nn scaled_dot_product_attention silu silu_ slow_conv3d slow_conv_dilated2d slow_conv_dilated3d
+torch._C._nn slow_conv_transpose2d slow_conv_transpose3d smooth_l1_loss soft_margin_loss softplus softshrink
+torch._C._nn thnn_conv2d unflatten_dense_tensors upsample_bicubic2d upsample_bilinear2d upsample_linear1d
+torch._C._nn upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_trilinear3d
+torch.nn.functional _adaptive_max_pool1d _adaptive_max_pool2d _adaptive_max_pool3d _canonical_mask
+torch.nn.functional _check_key_padding_mask _check_unpool_output_size _enum_list_as_int_list
+torch.nn.functional _expand_single_value _fractional_max_pool2d _fractional_max_pool3d _get_softmax_dim
+torch.nn.functional _in_projection _in_projection_packed _is_integer _list_or_empty _max_pool1d _max_pool2d
+torch.nn.functional _max_pool3d _mha_shape_check _no_grad_embedding_renorm_ _none_or_dtype _threshold
+torch.nn.functional _unpool_output_size _verify_batch_size _verify_spatial_size adaptive_avg_pool2d
+torch.nn.functional adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool1d_with_indices
+torch.nn.functional adaptive_max_pool2d adaptive_max_pool2d_with_indices adaptive_max_pool3d
+torch.nn.functional adaptive_max_pool3d_with_indices affine_grid alpha_dropout avg_pool2d avg_pool3d
+torch.nn.functional batch_norm binary_cross_entropy binary_cross_entropy_with_logits celu
+torch.nn.functional cosine_embedding_loss cross_entropy ctc_loss dropout dropout1d dropout2d dropout3d elu
+torch.nn.functional elu_ embedding embedding_bag feature_alpha_dropout fold fractional_max_pool2d
+torch.nn.functional fractional_max_pool2d_with_indices fractional_max_pool3d
+torch.nn.functional fractional_max_pool3d_with_indices gaussian_nll_loss gelu glu grid_sample group_norm
+torch.nn.functional grouped_mm gumbel_softmax hardsigmoid hardswish hardtanh hardtanh_ hinge_embedding_loss
+torch.nn.functional huber_loss instance_norm interpolate kl_div l1_loss layer_norm leaky_relu leaky_relu_
+torch.nn.functional linear linear_cross_entropy local_response_norm log_softmax logsigmoid lp_pool1d
+torch.nn.functional lp_pool2d lp_pool3d margin_ranking_loss max_pool1d max_pool1d_with_indices max_pool2d
+torch.nn.functional max_pool2d_with_indices max_pool3d max_pool3d_with_indices max_unpool1d max_unpool2d
+torch.nn.functional max_unpool3d mish mse_loss multi_head_attention_forward multi_margin_loss
+torch.nn.functional multilabel_margin_loss multilabel_soft_margin_loss nll_loss normalize one_hot pad
+torch.nn.functional poisson_nll_loss relu relu6 rms_norm rrelu scaled_dot_product_attention
+torch.nn.functional scaled_grouped_mm scaled_mm selu sigmoid silu smooth_l1_loss soft_margin_loss softmax
+torch.nn.functional softmin softplus softshrink softsign tanh tanhshrink threshold triplet_margin_loss
+torch.nn.functional triplet_margin_with_distance_loss unfold upsample upsample_bilinear upsample_nearest
+torch.nn.init _calculate_correct_fan _calculate_fan_in_and_fan_out _make_deprecate _no_grad_fill_
+torch.nn.init _no_grad_normal_ _no_grad_trunc_normal_ _no_grad_uniform_ _no_grad_zero_ calculate_gain
+torch.nn.init constant constant_ dirac dirac_ eye eye_ kaiming_normal kaiming_normal_ kaiming_uniform
+torch.nn.init kaiming_uniform_ normal normal_ ones_ orthogonal orthogonal_ sparse sparse_ trunc_normal_
+torch.nn.init uniform uniform_ xavier_normal xavier_normal_ xavier_uniform xavier_uniform_ zeros_
+""")

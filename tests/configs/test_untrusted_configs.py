@@ -1,0 +1,184 @@
+"""Configurations of strangers: what they name is built only where it is proven to be a model class."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import modelglass as mg
+from command_line import run
+from modelglass.api.building import build
+from modelglass.configs.guarding import guarded
+from modelglass.errors import UntrustedError
+
+Capture = pytest.CaptureFixture[str]
+MARK = "made-by-a-stranger"
+LEAVES_A_MARK = f"open({MARK!r}, 'w').close()\n"
+BERT = {"model_type": "bert", "vocab_size": 99, "hidden_size": 16, "num_attention_heads": 2}
+BERT |= {"intermediate_size": 32, "num_hidden_layers": 1}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that was downloaded, in which the user stands."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def written(folder: Path, content: Any, name: str = "config.yaml") -> Path:
+    (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
+    return folder / name
+
+
+def node(target: str, **given: Any) -> dict[str, Any]:
+    return {"model": {"_target_": target, **given}}
+
+
+# Each with the words that the refusal names it by.
+STRANGERS: dict[str, tuple[Any, str]] = {
+    "module-beside": (node("evil.Net"), "model would call 'evil.Net'"),
+    "class-path": ({"model": {"class_path": "evil.Net", "init_args": {}}}, "model would call 'evil.Net'"),
+    "standard-library": (node("os.system", command=f"touch {MARK}"), "'os.system', of Python's standard"),
+    "by-way-of-torch": (node("torch.os.system", command=f"touch {MARK}"), "in which 'os' is another package"),
+    "evaluates-text": (node("sympy.sympify", a=LEAVES_A_MARK), "model would call 'sympy.sympify'"),
+    "writes-files": (node("torch.save", obj=1, f=MARK), "'torch.save', which is not a model class"),
+    "writes-arrays": (node("numpy.save", file=MARK, arr=[1]), "model would call 'numpy.save'"),
+    "hub": (node("torch.hub.load", repo_or_dir=".", model="x", source="local"), "'torch.hub.load'"),
+    "method": (node("torch.nn.Module.load_state_dict"), "which is not a model class"),
+    "private": (node("torch._utils._import_dotted_name", name="evil"), "which is not public"),
+    "builtin": (node("builtins.eval", _args_=[LEAVES_A_MARK]), "of Python's standard library"),
+    "partial": (node("torch.save", _partial_=True, obj=1, f=MARK), "'torch.save'"),
+    "nested": (
+        node("torch.nn.Sequential", _args_=[node("torch.save", obj=1, f=MARK)]),
+        "model._args_.0.model would call 'torch.save'",
+    ),
+    "kept-for-itself": (
+        {"model": {"_target_": "torch.nn.Identity", "_recursive_": False, "x": {"_target_": "evil.Net"}}},
+        "model.x would call 'evil.Net'",
+    ),
+    "by-hydra": (node("hydra.utils.call", path="evil.run"), "'hydra.utils.call'"),
+    "not-a-class": (node("torch.nn.functional.relu", input=1), "which is not a model class"),
+}
+
+
+@pytest.mark.parametrize("case", STRANGERS.values(), ids=list(STRANGERS))
+def test_what_is_not_proven_is_refused_by_name_before_anything_runs(
+    case: tuple[Any, str], folder: Path, capsys: Capture
+) -> None:
+    content, named = case
+    (folder / "evil.py").write_text(LEAVES_A_MARK)
+    path = written(folder, content)
+    before = sorted(os.listdir(folder))
+    for command in ("inspect", "memory", "flow", "unique", "info"):
+        code, out, err = run(command, str(path), capsys=capsys)
+        assert (code, out) == (3, ""), command
+        assert named in err
+        assert "--trust" in err
+    assert sorted(os.listdir(folder)) == before
+
+
+def test_everything_that_would_be_called_is_listed(folder: Path) -> None:
+    content = node("torch.nn.Sequential", _args_=[{"_target_": "evil.A"}, {"_target_": "evil.B"}])
+    with pytest.raises(UntrustedError, match=r"0 would call 'evil.A'.*; .*1 would call 'evil.B'"):
+        mg.inspect(written(folder, content))
+
+
+def test_model_classes_element_types_and_plain_values_are_built(folder: Path) -> None:
+    half = {"_target_": "hydra.utils.get_object", "path": "torch.float16"}
+    linear = {"_target_": "torch.nn.Linear", "in_features": 4, "out_features": 2, "dtype": half}
+    norm = {
+        "_target_": "torch.nn.LayerNorm",
+        "normalized_shape": {"_target_": "builtins.list", "_args_": [[2]]},
+    }
+    with build(written(folder, node("torch.nn.Sequential", _args_=[linear, norm]))) as found:
+        assert found.native[0].weight.dtype == torch.float16
+        assert found.native[1].normalized_shape == (2,)
+
+
+def test_a_class_of_a_library_is_built_from_where_it_is_installed(folder: Path) -> None:
+    pytest.importorskip("timm")
+    (folder / "timm").mkdir()
+    (folder / "timm" / "__init__.py").write_text(LEAVES_A_MARK)
+    layer = {"_target_": "timm.layers.Mlp", "in_features": 4, "hidden_features": 8}
+    with build(written(folder, {"model": layer})) as found:
+        assert isinstance(found.native, nn.Module)
+    assert not (folder / MARK).exists()
+
+
+SHADOWS = ("transformers", "sympy", "regex", "PIL", "torch", "numpy", "yaml", "tokenizers", "safetensors")
+
+
+@pytest.mark.parametrize("command", [("memory",), ("flow",), ("unique",), ("inspect",), ("scan",)])
+def test_no_file_of_a_downloaded_folder_runs(command: tuple[str, ...], folder: Path) -> None:
+    """In a process of its own, where nothing is imported yet: under its own name, and as a module."""
+    written(folder, {**BERT, "auto_map": {"AutoModel": "evil.Net"}, "trust_remote_code": True}, "config.json")
+    for name in (*SHADOWS, "evil", "sitecustomize", "modeling_bert"):
+        (folder / f"{name}.py").write_text(LEAVES_A_MARK)
+    before = sorted(os.listdir(folder))
+    done = subprocess.run(
+        [sys.executable, "-m", "modelglass", *command, "."], cwd=folder, capture_output=True, text=True
+    )
+    assert done.returncode in (0, 1), done.stderr
+    assert sorted(os.listdir(folder)) == before
+
+
+def test_code_of_a_part_is_not_asked_for_either(folder: Path) -> None:
+    part = {**BERT, "auto_map": {"AutoModel": "evil.Net"}, "attn_implementation": "somebody/kernels"}
+    content = {"model_type": "encoder-decoder", "encoder": part, "decoder": {**part, "is_decoder": True}}
+    (folder / "evil.py").write_text(LEAVES_A_MARK)
+    report = mg.inspect(written(folder, content, "config.json"), run="none")
+    assert report.model.name == "EncoderDecoderModel"
+    assert not (folder / MARK).exists()
+
+
+def test_functions_that_a_process_registered_are_not_called_for_a_strangers_file(folder: Path) -> None:
+    omegaconf = pytest.importorskip("omegaconf")
+    called: list[str] = []
+    omegaconf.OmegaConf.register_resolver("mark", lambda text: called.append(text) or 4)
+    try:
+        text = (
+            "width: ${mark:x}\nmodel: {_target_: torch.nn.Linear, in_features: '${width}', out_features: 2}\n"
+        )
+        path = written(folder, text)
+        with pytest.raises(mg.InspectError, match="cannot be resolved"):
+            mg.inspect(path)
+        escaped = written(folder, text.replace("${width}", "\\${mark:x}"), "escaped.yaml")
+        with pytest.raises(UntrustedError, match="might find a function to call"):
+            mg.inspect(escaped)
+        assert called == []
+        assert mg.inspect(path, trust=True).model.name == "Linear"
+    finally:
+        omegaconf.OmegaConf.clear_resolver("mark")
+
+
+ACTS = {
+    "program": (lambda: subprocess.run(["true"]), "start a program"),
+    "shell": (lambda: os.system("true"), "start a program"),
+    "write": (lambda: open(MARK, "w"), "write a file"),  # noqa: SIM115
+    "folder": (lambda: os.mkdir(MARK), "change files"),
+    "pickle": (lambda: pickle.loads(b"cposix\nsystem\n."), "load a pickle"),
+}
+
+
+@pytest.mark.parametrize("case", ACTS.values(), ids=list(ACTS))
+def test_a_constructor_changes_nothing_outside_of_the_process(case: tuple[Any, str], folder: Path) -> None:
+    act, what = case
+    with guarded(), pytest.raises(UntrustedError, match=f"building it would {what}"):
+        act()
+    assert os.listdir(folder) == []
+
+
+def test_afterwards_everything_is_allowed_again(folder: Path) -> None:
+    with guarded(), guarded():
+        Path(os.devnull).write_text("")
+    (folder / "mine").write_text("mine")
+    assert subprocess.run(["true"]).returncode == 0
