@@ -118,7 +118,7 @@ def _read(path: Path, rendered: bool) -> tuple[Scan, Any]:
         if not isinstance(error, FileError) or error.exit_code not in EXIT_CODES:
             raise BrokenRuleError(f"the error is a {type(error).__name__}") from error
         answer = str(error)
-        _check_text("error", api.printable(error.problem))
+        _check_text("error", api.told(error.problem))
     else:
         if not isinstance(answer, str) and any(
             finding.level in ("invalid", "limit") for finding in scanned.findings
@@ -197,7 +197,8 @@ def _watch() -> None:
     global _hooked
     if not _hooked:
         import_module("modelglass.formats.values")
-        import_module("modelglass.configs.yaml_values")
+        for name in ("configs.yaml_values", "formats.yaml_documents", "formats.jinja_reach"):
+            import_module(f"modelglass.{name}")
         sys.addaudithook(WATCH.hook)
         _hooked = True
 
@@ -214,7 +215,7 @@ def _watched(folder: Path) -> Iterator[None]:
     # Our own version is read from where modelglass is installed.
     allowed = (str(folder), sys.prefix, sys.base_prefix)
     outside = [path for path in WATCH.opened if not os.path.join(folder, path).startswith(allowed)]
-    ours = {"modelglass", "numpy", *sys.stdlib_module_names}
+    ours = {"modelglass", "numpy", "jinja2", "markupsafe", "yaml", "_yaml", *sys.stdlib_module_names}
     imported = [name for name in WATCH.imports if name.partition(".")[0] not in ours]
     for what, found in (("did", WATCH.forbidden), ("opened", outside), ("imported", imported)):
         if found:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import builtins
 import math
 import time
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from modelglass.configs.reading import read
-from modelglass.errors import CorruptFileError, MissingPackageError, TargetError
+from modelglass.errors import CorruptFileError, TargetError
 
 
 def written(folder: Path, text: str | bytes, name: str = "model.yaml") -> Path:
@@ -135,20 +133,3 @@ def test_a_file_that_is_not_there_has_near_names(tmp_path: Path) -> None:
     written(tmp_path, "a: 1")
     with pytest.raises(TargetError, match=r"(?s)there is no file .*did you mean model.yaml\?"):
         read(tmp_path / "modle.yaml")
-
-
-def test_without_pyyaml_one_sentence_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *args: Any, **options: Any) -> Any:
-        if name == "yaml":
-            raise ModuleNotFoundError("No module named 'yaml'", name="yaml")
-        return real(name, *args, **options)
-
-    monkeypatch.delitem(__import__("sys").modules, "modelglass.configs.yaml_values", raising=False)
-    monkeypatch.delattr("modelglass.configs.yaml_values", raising=False)
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingPackageError, match=r"(?s)needs the package 'PyYAML'.*modelglass\[config\]"):
-        read(written(tmp_path, "a: 1"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 
@@ -241,15 +240,6 @@ def test_time_is_bounded(piece: str) -> None:
 def test_long_chains_need_no_stack() -> None:
     assert judged("{{ x" + ".a" * 40_000 + ".__class__ }}")["template.escape"] == "high"
     assert judged("{{ ''|attr('__' " + "+ 'a' " * 1_000 + ") }}")["template.escape"] == "high"
-
-
-def test_without_jinja_a_template_is_not_called_clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    monkeypatch.delitem(sys.modules, "modelglass.formats.jinja_reach", raising=False)
-    reading = Reading(thorough=True)
-    judge("{{ x }}", SOURCE, reading)
-    assert [(each.code, each.level) for each in reading.findings[1:]] == [("template.unjudged", "notice")]
-    assert "pip install 'modelglass[scan]'" in reading.findings[1].text
 
 
 EVIL = "{{ cycler.__init__.__globals__.os.popen('id').read() }}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from modelglass.errors import CorruptFileError, MissingPackageError, TargetError
+from modelglass.errors import CorruptFileError, TargetError
 from modelglass.formats.limits import Limits
 from modelglass.formats.source import OpenFile
 from modelglass.formats.strict_json import document
@@ -67,10 +67,6 @@ def _yaml(path: Path) -> Any:
                 hint="a configuration is short; is this one?",
             )
         data = source.read(0, source.nbytes, "the document")
-    try:
-        from modelglass.configs import yaml_values
-    except ModuleNotFoundError as cause:
-        if cause.name != "yaml":
-            raise
-        raise MissingPackageError("PyYAML", wanted_by="a YAML configuration", extra="config") from cause
+    from modelglass.configs import yaml_values
+
     return yaml_values.loads(data, str(path))

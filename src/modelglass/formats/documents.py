@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from modelglass.errors import NotAModelError
 from modelglass.formats import read_file, safetensors, shards, sidecars, templates
 from modelglass.formats.reading import Reading
@@ -15,7 +17,7 @@ def read(source: OpenFile, reading: Reading) -> None:
     """Fill the reading from the shards of an index. Another document is only searched for code."""
     suffix = source.path.suffix.lower()
     if suffix in (".yaml", ".yml"):
-        sidecars.read_yaml(source, reading)
+        import_module("modelglass.formats.yaml_documents").read(source, reading)
     elif suffix in (".jinja", ".jinja2", ".j2"):
         reading.format = "template"
         templates.read(source, reading)
@@ -29,7 +31,7 @@ def read(source: OpenFile, reading: Reading) -> None:
             shards.read_index(source, content, reading, read_shard)
             return
         reading.format = "json"
-        sidecars.code_references(content, source, reading)
+        sidecars.code_references(source, reading, content)
     raise _no_weights(source)
 
 

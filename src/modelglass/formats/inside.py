@@ -84,4 +84,4 @@ def _open(member: Source, reading: Reading, module: str, *, expected: bool) -> N
 
 def _document(member: Source, reading: Reading) -> None:
     content = import_module("modelglass.formats.strict_json").document(member, reading.limits, lenient=True)
-    import_module("modelglass.formats.sidecars").code_references(content, member, reading)
+    import_module("modelglass.formats.sidecars").code_references(member, reading, content)

@@ -26,9 +26,9 @@ class Limits:
     zip_directory_nbytes: int = 256 << 20
     header_nbytes: int = 100_000_000  # of safetensors; the reference reader refuses longer ones, too
     json_nbytes: int = 64 << 20  # of JSON documents beside or inside a model
-    json_depth: int = 64
+    json_depth: int = 64  # of YAML, too
     yaml_aliases: int = 1000
-    yaml_nodes: int = 500_000
+    yaml_nodes: int = 1_000_000  # as two parsers see them
     template_nchars: int = 1 << 20  # of all chat templates of a file
     tensors: int = 2_000_000
     dims: int = 64  # of one tensor

@@ -1,7 +1,6 @@
 """Chat templates: Jinja programs that run with the model. What they reach beyond their data is told.
 
-They are parsed, never rendered. The parser is Jinja's own, imported when there is a template; where it is not
-installed, that the template was not judged is a finding of its own.
+They are parsed, never rendered. The parser is Jinja's own, imported when there is a template.
 """
 
 from __future__ import annotations
@@ -42,13 +41,7 @@ def judge(text: str, source: Source, reading: Reading, *, offset: int | None = N
     reading.found(source, "code.chat-template", "info", said, offset=offset, **details)
     if not reading.thorough or _is_over(text, source, reading, offset):
         return
-    try:
-        jinja = import_module("modelglass.formats.jinja_reach")
-    except ModuleNotFoundError:
-        _unjudged(
-            source, reading, "jinja2 is not installed (pip install 'modelglass[scan]')", offset, details
-        )
-        return
+    jinja = import_module("modelglass.formats.jinja_reach")
     try:
         found = jinja.reaches(text)
     except jinja.TemplateSyntaxError as error:

@@ -215,7 +215,7 @@ class _Keeper:
     def _tell_references(self, tree: dict[str, Any]) -> None:
         from modelglass.formats.sidecars import code_references
 
-        code_references(tree, self._source, self._reading)
+        code_references(self._source, self._reading, tree)
 
     def _tell_hook(self, name: str, hook: Any) -> None:
         """What runs with the model, beyond what is proven to compute."""
