@@ -285,9 +285,11 @@ def test_ordinary_files_beside_a_model_give_no_alarm(tmp_path: Path) -> None:
 
 def test_what_is_not_understood_is_told_of(tmp_path: Path) -> None:
     torch.save({"w": torch.zeros(1)}, tmp_path / "model.bin")
-    (tmp_path / "other.joblib").write_bytes(b"\x1f\x8b" + bytes(30))
+    (tmp_path / "other").write_bytes(b"\x1f\x8b" + bytes(30))
     scan = mg.scan(tmp_path)
     assert scan.exit_code() == 1
+    (tmp_path / "other").rename(tmp_path / "other.joblib")  # which claims to be a model
+    assert mg.scan(tmp_path).exit_code() == 3
     assert "compressed" in codes(scan)
 
 

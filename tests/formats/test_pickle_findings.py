@@ -155,7 +155,7 @@ def test_what_builds_code_is_high_under_every_name_and_in_every_way(module: str,
         b"(" + named("mine", "Net") + text("id") + b"o",
         b"(" + text("id") + b"imine\nNet\n",
         named("torch.jit._pickle", "restore_type_tag") + named("mine", "Net") + text("x") + b"\x86R" + COMMAND + b"R",  # noqa: E501
-        named("collections", "UserDict") + b")\x81}" + text("__setstate__") + named("mine", "Net") + b"sb",
+        named("collections", "UserDict") + b")\x81}" + text("__setstate__") + named("mine", "Net") + b"sb}b",
         named("numpy", "memmap") + text("made.bin") + b"\x85\x81",
         named("sklearn.linear_model._base", "LinearRegression") + COMMAND + b"R",
     ],

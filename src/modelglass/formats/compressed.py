@@ -5,6 +5,7 @@ What they begin with tells how they are packed, whatever they are called: loader
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable
 from importlib import import_module
@@ -77,9 +78,11 @@ _PACKINGS = (
     (b"\x1f\x8b", Packing("gzip", _Zlib)),
     (b"BZh", Packing("bzip2", _bzip2)),
     (b"\xfd7zXZ\x00", Packing("xz", _xz)),
-    (b"\x5d\x00\x00", Packing("lzma", _xz)),
     (_ZFILE, Packing("zlib", _Zlib, _ZFILE_HEAD)),
 )
+
+# The old form has no magic: usual settings, a dictionary, and a size that is known or not.
+_LZMA = re.compile(rb"\x5d\x00.{3}(?:\xff{8}|.{5}\x00{3})", re.DOTALL)
 
 
 def packing_of(head: bytes) -> Packing | None:
@@ -87,6 +90,8 @@ def packing_of(head: bytes) -> Packing | None:
     for magic, packing in _PACKINGS:
         if head.startswith(magic):
             return packing
+    if _LZMA.match(head):
+        return Packing("lzma", _xz)
     return Packing("zlib", _Zlib) if head.startswith(_ZLIB) and _unpacks(head) else None
 
 

@@ -21,6 +21,8 @@ from modelglass.report import Finding, Level, Scan, ScannedFile
 
 Progress = Callable[[str], None]
 
+_CLAIMING = (*WEIGHTS, ".joblib", ".pickle")  # what is called so should be understood
+
 
 class Looked(NamedTuple):
     """A file that was looked at, and the paths of others that were opened as parts of it."""
@@ -83,14 +85,14 @@ def _is_ordinary(path: Path, scanned: ScannedFile) -> bool:
 
     Each was looked at: it is not a pickle that calls something, and no archive is behind it.
     """
-    if scanned.format is not None or path.suffix.lower() in WEIGHTS:
+    if scanned.format is not None or path.suffix.lower() in _CLAIMING:
         return False
     return all(finding.code in ORDINARY for finding in scanned.findings)
 
 
 def _not_claiming(path: Path, scanned: ScannedFile) -> ScannedFile:
     """A file that is not understood, without a model's suffix, is told of, but not called a broken model."""
-    if scanned.format is not None or path.suffix.lower() in WEIGHTS:
+    if scanned.format is not None or path.suffix.lower() in _CLAIMING:
         return scanned
     findings = (
         replace(finding, level="info" if finding.code in SEARCHED else "notice")

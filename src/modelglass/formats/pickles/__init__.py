@@ -9,7 +9,8 @@ from typing import Any
 
 from modelglass.errors import CorruptFileError, FileError, LimitError
 from modelglass.formats.limits import Limits
-from modelglass.formats.pickles.arrays import has_arrays, pass_over
+from modelglass.formats.pickles.arrays import has_arrays, has_others, pass_over
+from modelglass.formats.pickles.delegates import text_of_bytes
 from modelglass.formats.pickles.inside import Inside
 from modelglass.formats.pickles.known import kind_of, package_of, reputation
 from modelglass.formats.pickles.machine import Machine
@@ -96,6 +97,9 @@ def load(
         _Keeper(machine, source, reading, depth).keep()
         if has_arrays(machine):
             _keep_other_view(machine, source, reading, offset, depth)
+    if has_others(machine):
+        text = "arrays that are not written as joblib does: what comes after them was not understood"
+        reading.found(source, "pickle.array", "invalid", text, offset=offset)
     return machine
 
 
@@ -250,6 +254,8 @@ class _Keeper:
         if identity in self._looked_into:
             return None
         self._looked_into[identity] = value
+        text = text_of_bytes(value)
+        value = value if text is None else text
         if isinstance(value, Blob):
             part = self._source.part(value.offset, value.nbytes, f"{where}[{value.offset}]")
             return part if looks_like(value.head) else None

@@ -19,13 +19,18 @@ WRAPPERS = frozenset(
     )
 )
 _ITEM = re.compile(r"[<>|=]?([a-zA-Z?])([0-9]*)")
-_OBJECT = "O"
-_MOST_FIELDS = 1000
+_NO_STATE = (3, "|", None, None, None, -1, -1, 0)
+_HOLDS_OBJECTS = 1  # of numpy's flags
 
 
 def has_arrays(machine: Machine) -> bool:
     """Whether a stream that was run has such arrays."""
-    return any(use.calls and use.path in WRAPPERS for use in machine.uses)
+    return any(use.path in WRAPPERS for use in machine.uses)
+
+
+def has_others(machine: Machine) -> bool:
+    """Whether some were made in another way than joblib's, so that their values were taken for opcodes."""
+    return sum(use.calls for use in machine.uses if use.path in WRAPPERS) != machine.arrays
 
 
 def pass_over(machine: Machine, built: Thing) -> None:
@@ -43,10 +48,12 @@ def pass_over(machine: Machine, built: Thing) -> None:
         raise feed.corrupt("an array whose size is not known", code="pickle.array")
     if item == 0:
         _run_objects(machine)
+        machine.arrays += 1
         return
     if state.get("numpy_array_alignment_bytes") is not None:
         feed.skip(feed.take(1, "an array's padding")[0], "an array's padding")
     feed.skip(prod(shape) * item, "an array's values")
+    machine.arrays += 1
 
 
 def _run_objects(outer: Machine) -> None:
@@ -58,36 +65,21 @@ def _run_objects(outer: Machine) -> None:
 
 
 def _item(dtype: Any) -> int | None:
-    """Bytes of one element by the call that makes its type; 0 for objects, None when it is not known."""
-    if not isinstance(dtype, Thing) or not dtype.args or not isinstance(dtype.args[0], (str, bytes)):
+    """Bytes of one element by its type; 0 for objects, None when it is not known."""
+    if not isinstance(dtype, Thing) or type(dtype.args) is not tuple or not dtype.args:
         return None
     found = _ITEM.fullmatch(as_text(dtype.args[0]))
-    if found is None:
+    state = _NO_STATE if dtype.state is None else dtype.state
+    if found is None or type(state) is not tuple or not 8 <= len(state) <= 9:
+        return None
+    # As numpy reads it: a state may change the size of some kinds, and of each whether it holds objects.
+    subarray, nbytes, flags = state[2], state[5], state[7]
+    if subarray is not None or type(nbytes) is not int or type(flags) is not int:
         return None
     kind, digits = found[1], found[2]
-    if kind == _OBJECT or (kind == "V" and _holds_objects(dtype)):
+    if flags & _HOLDS_OBJECTS or (kind == "O" and dtype.state is None):
         return 0
+    if kind in "SUV" and nbytes > 0:
+        return nbytes
     size = int(digits) if 0 < len(digits) < 10 else 1 if kind in "?b" else None
-    return None if size is None else size * 4 if kind == "U" else size
-
-
-def _holds_objects(dtype: Thing) -> bool:
-    """Whether a field of a structured type is an object."""
-    waiting: list[Any] = [dtype.state]
-    for _ in range(_MOST_FIELDS):
-        if not waiting:
-            return False
-        value = waiting.pop()
-        if isinstance(value, (tuple, list)):
-            waiting += value[:_MOST_FIELDS]
-        elif isinstance(value, Pairs):
-            waiting += value.flat[:_MOST_FIELDS]
-        elif isinstance(value, Thing):
-            if (
-                value.args
-                and isinstance(value.args[0], (str, bytes))
-                and _OBJECT in as_text(value.args[0])[:2]
-            ):
-                return True
-            waiting.append(value.state)
-    return True
+    return None if size is None or kind == "O" else size * 4 if kind == "U" else size

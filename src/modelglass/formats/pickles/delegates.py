@@ -42,11 +42,12 @@ def handed_to(made: Thing) -> Iterator[Handed]:
 
 def given_back(value: Any) -> Any:
     """What a value really is, where functions that give back what they are handed stand around it."""
-    for _ in range(MOST_DEPTH):
-        inside = _given_back(value) if isinstance(value, Thing) else None
-        if inside is None:
-            break
+    around: list[Thing] = []
+    while isinstance(value, Thing) and (inside := _given_back(value)) is not None:
+        around += (value,) if value.path in GIVES_BACK else ()
         value = inside
+    for each in around:  # the next time it is one step: a file may pile up as many as it likes
+        each.args = (value,)
     return value
 
 
@@ -69,7 +70,7 @@ def harmless(made: Thing) -> bool:
     if path not in CONDITIONAL or type(args) is not tuple:
         return False
     if path == LOAD_SAVED:  # what torch itself saves that way is read as well
-        return len(args) == 1 and type(args[0]) is Blob and args[0].head.startswith(_SAVED)
+        return len(args) == 1 and _begins(args[0]).startswith(_SAVED)
     if len(args) != 2:
         return False
     of, what = args
@@ -79,6 +80,22 @@ def harmless(made: Thing) -> bool:
             return found.path in ATTRIBUTES or is_operator(found.path)
         return isinstance(of, Thing) and of.path.startswith("torch.nn.modules.") and what in _METHODS
     return type(of) is Global and of.module == "typing" and "." not in of.name  # as in Dict[str, int]
+
+
+def _begins(saved: Any) -> bytes:
+    """The first bytes of what is handed over, as protocol 3 or, by way of a text, protocol 2 writes them."""
+    if type(saved) is Blob:
+        return saved.head
+    text = text_of_bytes(saved)
+    return b"" if text is None else text[: len(_SAVED)].encode("latin-1", "replace")
+
+
+def text_of_bytes(value: Any) -> str | None:
+    """The text that stands for bytes where a protocol has none."""
+    if not isinstance(value, Thing) or value.path != "_codecs.encode" or type(value.args) is not tuple:
+        return None
+    text, *rest = (*value.args, None)
+    return text if type(text) is str and rest[0] in ("latin1", "latin-1") else None
 
 
 def is_operator(path: str) -> bool:
@@ -100,6 +117,9 @@ def _attribute(made: Thing) -> Global | None:
 def _from_type(func: Any, new_type: Any, args: Any, state: Any) -> Iterator[Handed]:
     yield Handed(func, args, changes=bool(state))
     yield Handed(new_type, (), as_class=True)
+    if not (type(func) is Global and func.path.startswith(_REBUILD)):
+        # What comes out of it may be no tensor; then its method `as_subclass` is whatever the file put there.
+        yield Handed(Thing(func, args, 0), (new_type,))
 
 
 def _makes_first(cls: Any, *rest: Any) -> Iterator[Handed]:
@@ -157,7 +177,8 @@ _DELEGATES: dict[str, Callable[..., Iterator[Handed]]] = {
     "sklearn.neighbors._ball_tree.newObj": _makes_first,
     "sklearn.neighbors._kd_tree.newObj": _makes_first,
 }
-GIVES_BACK = frozenset(
+_REBUILD = ("torch._utils._rebuild_", "torch.nested._internal.nested_tensor._rebuild_njt")
+GIVES_BACK = {"numpy.object_"} | frozenset(
     f"torch.jit._pickle.{name}"
     for name in (
         "build_boollist",

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from _compat_pickle import IMPORT_MAPPING
 
-from modelglass.formats.pickles.delegates import ATTRIBUTES, CONDITIONAL, is_operator
-from modelglass.formats.pickles.objects import Thing
+from modelglass.formats.pickles.delegates import ATTRIBUTES, CONDITIONAL, handed_to, is_operator
+from modelglass.formats.pickles.objects import Global, Thing
 from modelglass.formats.pickles.proven import CALLED, ENUMS, MADE, NAMED
 from modelglass.formats.pickles.uses import DYNAMIC, Use
 from modelglass.formats.pickles.weights_only import ALLOWED
@@ -22,6 +22,9 @@ _CORE = ALLOWED | {
     "torch.nn.parameter.Buffer",
     "torch.nn.parameter.UninitializedParameter",
     "torch._utils._rebuild_uninitialized_parameter",
+    "torch.nested._internal.nested_tensor.NestedTensor",
+    "torch.nested._internal.nested_tensor._rebuild_njt",
+    "torch._dynamo.decorators._DimRange",  # which sizes of a nested tensor have
 }
 # Plain data of the standard library and of packages that checkpoints often use, also with arguments.
 _DATA = frozenset(
@@ -35,6 +38,7 @@ _DATA = frozenset(
 )
 # Annotations, which configurations of OmegaConf keep.
 _NAMED = NAMED | {f"typing.{name}" for name in "Any Dict List Optional Sequence Set Tuple Union".split()}
+_NAMED |= {"builtins.Ellipsis", "builtins.NotImplemented"}
 _NAMED |= {"zoneinfo.ZoneInfo"}  # whose method for unpickling is looked up
 _CALLED = CALLED | ENUMS | _DATA
 _PROVEN = {path.partition(".")[0] for path in (*MADE, *CALLED)}  # libraries whose data is known
@@ -128,7 +132,7 @@ def _is_data(use: Use) -> bool:
     if "." in use.name:  # it is looked up through attributes, and may lead anywhere
         return use.path in ATTRIBUTES or (is_operator(use.path) and not use.calls)
     if use.path in CONDITIONAL:
-        return use.harmless > 0 and not use.calls
+        return not use.calls and use.harmless >= use.named  # each mention of it is such a call
     if use.path in _CALLED:
         return True
     if use.path in MADE:
@@ -154,7 +158,8 @@ def _builds_code(use: Use, package: str) -> bool:
 
 def is_shared(made: Thing) -> bool:
     """Whether a call gives something that the whole program shares, such as a value of an enumeration."""
-    return made.path in ENUMS or made.path == "uuid.SafeUUID"
+    called = (made.path, *(each.function.path for each in handed_to(made) if type(each.function) is Global))
+    return any(path in ENUMS or path == "uuid.SafeUUID" for path in called)
 
 
 def package_of(use: Use) -> str | None:

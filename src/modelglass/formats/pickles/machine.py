@@ -15,7 +15,14 @@ from typing import Any
 
 from modelglass.errors import CorruptFileError
 from modelglass.formats.limits import Limits
-from modelglass.formats.pickles.delegates import LOAD_SAVED, MOST_DEPTH, given_back, handed_to, harmless
+from modelglass.formats.pickles.delegates import (
+    CONDITIONAL,
+    LOAD_SAVED,
+    MOST_DEPTH,
+    given_back,
+    handed_to,
+    harmless,
+)
 from modelglass.formats.pickles.feed import KEPT, Feed
 from modelglass.formats.pickles.known import is_shared
 from modelglass.formats.pickles.objects import Blob, Elements, Global, Pairs, Persistent, Thing, as_text
@@ -75,7 +82,7 @@ class Machine:
         self._marks: list[int] = []
         self._fence = 0  # the stack below belongs to an outer mark
         self._memo: dict[int, Any] = {}
-        self._states: dict[int, Any] = {}  # that were looked at, by identity; objects may share one
+        self.arrays = 0  # of joblib, whose values were passed over
         self._nodes, self._most_nodes = 0, limits.left("pickle_nodes")
         # Entries of state dicts are taken in one step where nobody says what stands for their storages.
         self._quick = quick and resolve is None
@@ -142,7 +149,12 @@ class Machine:
         self._pop_mark()
 
     def _dup(self) -> None:
-        self._stack.append(self._top())
+        self._push_again(self._top())
+
+    def _push_again(self, value: Any) -> None:
+        if type(value) is Global and value.path in CONDITIONAL:
+            self.uses.named(value)  # each mention of such a name must be a harmless call
+        self._stack.append(value)
 
     def _stop(self) -> bool:
         if self._marks:
@@ -412,6 +424,7 @@ class Machine:
         target = given_back(target)
         self._changed(target)
         if isinstance(target, Thing):
+            self._calls_method_of(target, items)
             if target.listed is None:
                 target.listed = []
             target.listed.extend(items)
@@ -479,7 +492,7 @@ class Machine:
 
     def _recall(self, index: int) -> None:
         try:
-            self._stack.append(self._memo[index] if index in self._memo else self._records.recall(index))
+            self._push_again(self._memo[index] if index in self._memo else self._records.recall(index))
         except KeyError as cause:
             raise self.feed.corrupt(f"nothing was stored under {index}", code="pickle.memo") from cause
 
@@ -642,27 +655,23 @@ class Machine:
         target = self._top()
         self.refusals.build(target, self.feed.offset - 1)
         target = given_back(target)
-        self._plant(state)
         self._changed(target)
         if isinstance(target, Thing):
+            self._calls_method_of(target, (state,))
             target.state = state if target.state is None else (target.state, state)
             if self.after_build is not None:
                 self.after_build(self, target)
         elif isinstance(target, _PLAIN) and state is not None:
             self._fail("it sets the state of something that has none", "pickle.type")
 
-    def _plant(self, state: Any) -> None:
-        """A state may put something in the place of a method that opcodes call: that counts as called."""
-        if id(state) in self._states:
-            return
-        self._states[id(state)] = state
-        for part in state if type(state) is tuple else (state,):
-            for key, value in part.items() if type(part) is Pairs else ():
-                name = as_text(key) if isinstance(key, (str, bytes)) else ""
-                if name in _CALLED_BY_OPCODES and (
-                    type(value) is Global or (isinstance(value, Thing) and name == "__setstate__")
-                ):
-                    self.uses.called(Thing(value, (state,), self.feed.offset - 1), as_class=False)
+    def _calls_method_of(self, target: Thing, args: Any) -> None:
+        """An opcode calls `append`, `add` or `__setstate__` of an object, which the file may have put there.
+
+        Pickles set a state once, and last.
+        """
+        held = (target.pairs, *target.args) if type(target.args) is tuple else (target.pairs,)
+        if target.state is not None or any(map(_may_hold_method, held)):
+            self.uses.called(Thing(target, args, self.feed.offset - 1), as_class=False)
 
     def _binpersid(self) -> None:
         self._persistent(self._pop())
@@ -677,8 +686,15 @@ class Machine:
         self._stack.append(self._resolve(id))
 
 
-_CALLED_BY_OPCODES = frozenset({"__setstate__", "append", "extend", "add", "__setitem__"})
+_CALLED_BY_OPCODES = frozenset({"__setstate__", "append", "extend", "add"})
 _UNHASHABLE = frozenset((list, Pairs, Elements, ByteArray))
+
+
+def _may_hold_method(value: Any) -> bool:
+    """Whether items that may become attributes have the name of a method that opcodes call."""
+    items = value.pairs if isinstance(value, Thing) else value
+    keys = items.flat[::2] if type(items) is Pairs else ()
+    return any(as_text(key) in _CALLED_BY_OPCODES or isinstance(key, _UNKNOWN) for key in keys)
 
 
 def _holds_unhashable(key: tuple[Any, ...]) -> bool:
