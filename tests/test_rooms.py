@@ -33,7 +33,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
         {"errors", "targets", "formats", "configs"},
         {"yaml", "omegaconf", "transformers", "torch"},
     ),
-    "checkpoints": ({"collector", "errors", "report", "formats", "analyses"}, set()),
+    "checkpoints": ({"collector", "errors", "report", "formats", "analyses", "targets"}, set()),
     "planning": ({"errors", "report", "analyses"}, set()),
     "symbols": ({"errors", "report", "analyses", "symbols"}, set()),
     "api": (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from modelglass.formats.packing import packed
 from modelglass.formats.reading import Reading
 from modelglass.formats.tree import modules
 from modelglass.report import Checkpoint, File, Model, Note, Report
+from modelglass.targets import only_installed
 
 if TYPE_CHECKING:
     from modelglass.report import Architecture, Counts, Finding, Json, Level, Scan, Severity, Tensor
@@ -45,7 +47,7 @@ def inspect_file(
     `with_stats` adds statistics, while the files are still open.
     """
     reading = Reading(limits=limits_of(limits))
-    with without_gc():
+    with without_gc(), only_installed(path):
         try:
             progress(f"reading {path.name}")
             read(path, reading)
@@ -62,7 +64,9 @@ def scan_files(
     """What is found in files and folders."""
     from modelglass.formats.scanning import scan
 
-    with without_gc():
+    with without_gc(), ExitStack() as stack:
+        for path in paths:
+            stack.enter_context(only_installed(path))
         return scan(paths, limits_of(limits), progress, isolate=isolate)
 
 

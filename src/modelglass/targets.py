@@ -23,7 +23,7 @@ FORMS = "file.py::function or package.module:function"
 
 def is_code_target(text: str) -> bool:
     """Whether the text has the form of a code target."""
-    return "::" in text or (":" in text and not os.path.exists(text))
+    return ":" in text and not os.path.lexists(text)  # files may be called like code
 
 
 CONFIG = "config.json"  # what the configuration of a model is called in its folder
@@ -86,6 +86,27 @@ def called(maker: Any) -> Any:
     """What a function returns."""
     function = getattr(maker, "func", maker)  # of a partial
     return _made_by(maker, getattr(function, "__qualname__", type(function).__name__))
+
+
+@contextmanager
+def only_installed(path: Path) -> Iterator[None]:
+    """Nothing beside a file, in a folder that is given, or in the current folder can be imported."""
+    closed = {_real(path), _real(path.parent), _real(os.curdir)}
+    before, bytecode = list(sys.path), sys.dont_write_bytecode
+    sys.path[:] = [each for each in before if _real(each or os.curdir) not in closed]
+    sys.dont_write_bytecode = True
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+        sys.dont_write_bytecode = bytecode
+
+
+def _real(path: str | os.PathLike[str]) -> str:
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):  # the current folder is gone; a name that cannot be one
+        return ""
 
 
 @contextmanager

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import socket
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +133,99 @@ def test_no_file_of_a_downloaded_folder_runs(command: tuple[str, ...], folder: P
     assert sorted(os.listdir(folder)) == before
 
 
+@pytest.mark.parametrize(
+    "call", ["inspect('config.json')", "scan('.')", "inspect('w.safetensors', stats=True)"]
+)
+def test_nothing_of_the_current_folder_runs_from_python_either(call: str, folder: Path) -> None:
+    """Where Python is started by hand, the current folder comes first on the import path."""
+    written(folder, BERT, "config.json")
+    written(folder, "_target_: x.Y", "some.yaml")
+    header = b'{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'
+    (folder / "w.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    for name in (*SHADOWS, "jinja2", "numba", "ml_dtypes"):
+        (folder / f"{name}.py").write_text(LEAVES_A_MARK)
+    code = f"import modelglass as mg; mg.{call}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert not (folder / MARK).exists()
+
+
+@pytest.mark.parametrize("name", ["model.py::weights.safetensors", "model:weights.safetensors"])
+def test_a_file_that_is_called_like_code_is_a_file(name: str, folder: Path, capsys: Capture) -> None:
+    (folder / "model.py").write_text(LEAVES_A_MARK)
+    (folder / name).write_bytes(b"\x08\x00\x00\x00\x00\x00\x00\x00{}      ")
+    assert run("inspect", name, capsys=capsys)[0] == 0
+    (folder / name).unlink()
+    (folder / name).symlink_to("nowhere")
+    assert run("inspect", name, capsys=capsys)[0] == 3
+    assert not (folder / MARK).exists()
+
+
+class Writing(nn.Module):
+    """A model of an installed package whose run does something."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        Path(MARK).write_text("x")
+        return x
+
+
+def test_a_run_changes_nothing_outside_of_the_process_either(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.nn, "Writing", Writing, raising=False)
+    monkeypatch.setattr(Writing, "__module__", "torch.nn.modules.linear")
+    path = written(folder, node("torch.nn.Writing"))
+    failure = mg.inspect(path, inputs=torch.zeros(2)).run.failure
+    assert failure is not None
+    assert "would write a file" in failure.message
+    assert not (folder / MARK).exists()
+
+
+def test_nobody_is_asked_for_leave_to_run_code(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", StringIO("y\n" * 9))
+    with build(written(folder, node("torch.nn.Identity"))), pytest.raises(EOFError):
+        input("run it? ")
+    assert sys.stdin.readline() == "y\n"
+
+
+GROWING = {
+    "texts": "".join(f"a{i}: ${{a{i + 1}}}${{a{i + 1}}}\n" for i in range(34)) + "a34: x\n",
+    "lists": "".join(f"a{i}: ['${{a{i + 1}}}', '${{a{i + 1}}}']\n" for i in range(34)) + "a34: x\n",
+    "deep": "a0: " + "${" * 2000 + "b" + "}" * 2000 + "\n",
+}
+
+
+@pytest.mark.parametrize("references", GROWING.values(), ids=list(GROWING))
+def test_references_are_followed_within_bounds(references: str, folder: Path) -> None:
+    pytest.importorskip("omegaconf")
+    path = written(folder, references + "model: {_target_: torch.nn.Identity, x: '${a0}'}\n")
+    with pytest.raises(mg.InspectError):
+        mg.inspect(path)
+
+
+def test_the_environment_is_not_shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("omegaconf")
+    monkeypatch.setenv("A_TOKEN", "topsecret")
+    path = written(folder, "model: {_target_: 'torch.nn.${oc.env:A_TOKEN}'}\n")
+    with pytest.raises(mg.InspectError) as caught:
+        mg.inspect(path)
+    assert "topsecret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("numbers.yaml", "model: {_target_: torch.nn.Linear, 1: 2, null: 4}\n"),
+        ("config.json", {"architectures": ["BertModel", 5], "model_type": ["bert"]}),
+        ("script.yaml", node("torch.jit.RecursiveScriptModule", cpp_module=None)),
+    ],
+)
+def test_what_makes_no_sense_gets_a_sentence(name: str, content: Any, folder: Path, capsys: Capture) -> None:
+    code, _, err = run("inspect", str(written(folder, content, name)), capsys=capsys)
+    assert code in (2, 3)
+    assert "Traceback" not in err
+
+
 def test_code_of_a_part_is_not_asked_for_either(folder: Path) -> None:
     part = {**BERT, "auto_map": {"AutoModel": "evil.Net"}, "attn_implementation": "somebody/kernels"}
     content = {"model_type": "encoder-decoder", "encoder": part, "decoder": {**part, "is_decoder": True}}
@@ -165,6 +260,7 @@ ACTS = {
     "shell": (lambda: os.system("true"), "start a program"),
     "write": (lambda: open(MARK, "w"), "write a file"),  # noqa: SIM115
     "folder": (lambda: os.mkdir(MARK), "change files"),
+    "lookup": (lambda: socket.getaddrinfo("localhost", 80), "connect to another machine"),
     "pickle": (lambda: pickle.loads(b"cposix\nsystem\n."), "load a pickle"),
 }
 

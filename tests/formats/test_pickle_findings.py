@@ -488,3 +488,74 @@ def test_pickles_inside_pickles_are_followed_and_the_end_is_told() -> None:
         data = proto4(call)
         levels = {finding.level for finding in scanned(data).findings}
         assert ("limit" in levels) == (depth >= 20)
+
+
+NAMESPACE = named("argparse", "Namespace") + b")\x81"
+LOADS = named("torch.storage", "_load_from_bytes")
+SAVED = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # as torch's old files begin
+
+
+def bytes_of(data: bytes) -> bytes:
+    return b"B" + struct.pack("<I", len(data)) + data
+
+
+HARMLESS_FIRST = LOADS + b"q\x05" + bytes_of(SAVED + b"\x80\x02N." * 4) + b"\x85R0"
+NET = named("mine", "Net")
+REBUILD = named("torch._tensor", "_rebuild_from_type_v2")
+TAGGED = named("torch.jit._pickle", "restore_type_tag")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        HARMLESS_FIRST + NAMESPACE + b"}" + text("as_subclass") + b"h\x05sb",
+        HARMLESS_FIRST + LOADS,
+        HARMLESS_FIRST + b"h\x05\x85",
+        HARMLESS_FIRST + b"h\x052]",
+    ],
+    ids=["state", "named again", "memo", "twice"],
+)
+def test_one_harmless_call_does_not_forgive_another_mention(code: bytes) -> None:
+    assert worst(proto4(HARMLESS_FIRST + b"N")) != "high"
+    assert worst(proto4(code)) == "high"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        NAMESPACE + b"}" + text("append") + named("mine", "Net") + b"sb" + text("id") + b"a",
+        NAMESPACE + b"}" + text("add") + named("mine", "Net") + b"sb(" + text("id") + b"\x90",
+        NAMESPACE + named("collections", "OrderedDict") + b")R" + text("append") + NET
+        + b"sb" + text("id") + b"a",
+        NAMESPACE + b"}q\x07bh\x07" + text("append") + named("mine", "Net") + b"s0" + text("id") + b"a",
+        named("scipy.optimize._optimize", "OptimizeResult") + b")\x81" + text("append") + NET
+        + b"s" + text("id") + b"a",
+        REBUILD + b"(" + TAGGED + NAMESPACE + b"}" + text("as_subclass") + named("mine", "Net") + b"sb"
+        + text("x") + b"\x86R" + text("id") + b")Nt" + b"R",
+        REBUILD + b"(" + TAGGED + text("id") + NAMESPACE + text("x") + b"\x86" + b"Nt" + b"R",
+    ],
+    ids=range(7),
+)  # fmt: skip
+def test_methods_that_a_file_plants_count_as_called(code: bytes) -> None:
+    assert worst(proto4(code)) in ("high", "invalid")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        TAGGED * 40 + named("argparse", "Namespace") + (text("x") + b"\x86R") * 40,
+        named("numpy", "object_") + named("argparse", "Namespace") + b"\x85R",
+        named("copyreg", "__newobj__") + named("torch.amp.grad_scaler", "OptState") + b"K\x00\x86R",
+    ],
+    ids=["tagged", "object", "enum"],
+)
+def test_what_is_given_back_is_changed_all_the_same(made: bytes) -> None:
+    found = scanned(proto4(made + b"N}" + text("evil") + b"K\x01s\x86b")).findings
+    assert "pickle.change" in {finding.code for finding in found}
+
+
+@pytest.mark.parametrize("protocol", range(2, 6))
+def test_tensors_in_plain_pickles_are_ordinary(protocol: int) -> None:
+    torch = pytest.importorskip("torch")
+    value = {"w": torch.zeros(3), "rest": ..., "no": NotImplemented}
+    assert worst(pickle.dumps(value, protocol)) == "info"

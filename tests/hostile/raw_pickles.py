@@ -95,7 +95,7 @@ def _raw(
 
 
 CASES = [
-    _raw("40-memo", "memo confusion", _memo_confusion, {1}, "os.system", codes={"pickle.dynamic"}),
+    _raw("40-memo", "memo confusion", _memo_confusion, {1}, "os.system", codes={"pickle.call"}),
     _raw(
         "41-dotted",
         "dotted name through pathlib",

@@ -82,6 +82,8 @@ def build(
     if not os.path.lexists(path):
         raise TargetError(f"there is no file {str(path)!r}", hint=targets.nearby(path))
     with ExitStack() as stack:
+        if builder is None and not trust:  # before the first import of a framework
+            stack.enter_context(targets.only_installed(path))
         with _untouched():
             found: Built = stack.enter_context(
                 configs.built(

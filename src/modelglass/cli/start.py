@@ -28,7 +28,7 @@ def main() -> None:
 def _is_file(arg: str) -> bool:
     # A command is a bare word, so a file of such a name is left to those that know the commands.
     # A configuration is built, and its run may fail: that is no listing, either.
-    named = any(mark in arg for mark in "./\\") and "::" not in arg
+    named = any(mark in arg for mark in "./\\")
     return named and not arg.endswith((".yaml", ".yml", ".json")) and os.path.isfile(arg)
 
 

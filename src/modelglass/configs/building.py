@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +14,11 @@ from modelglass.configs.importing import located
 from modelglass.configs.instantiating import instantiated
 from modelglass.configs.interpolation import Key, at, resolved, resolved_if_possible
 from modelglass.configs.nodes import is_node, key_of, model_key
-from modelglass.configs.process import importing, importing_installed, untouched
+from modelglass.configs.process import importing, offline_and_quiet, untouched
 from modelglass.configs.proving import check_proven, proven
 from modelglass.configs.reading import read
 from modelglass.errors import MissingPackageError, TargetError, UsageError
-from modelglass.targets import FORMS, naming, telling
+from modelglass.targets import FORMS, naming, only_installed, telling
 
 Notes = tuple[tuple[str, str], ...]
 
@@ -53,8 +53,15 @@ def built(
         with built_by(builder, section(content, key, str(path)), weightless=weightless) as made:
             yield made
         return
-    with importing(path) if trust else importing_installed(path):
+    with importing(path) if trust else _kept_in(path):
         yield _by_file(content, path, key, weightless=weightless, trust=trust)
+
+
+@contextmanager
+def _kept_in(path: Path) -> Iterator[None]:
+    """As long as a model is there that nobody vouches for, it changes nothing: its run may be what does."""
+    with only_installed(path), offline_and_quiet(), guarded():
+        yield
 
 
 def _by_file(content: Any, path: Path, key: str | None, *, weightless: bool, trust: bool) -> Built:
@@ -65,15 +72,14 @@ def _by_file(content: Any, path: Path, key: str | None, *, weightless: bool, tru
 
         config = resolved(content, place, trust=trust)
         with untouched():
-            native, notes = huggingface.built(config, str(path), weightless=weightless, trust=trust)
+            native, notes = huggingface.built(config, str(path), weightless=weightless)
         return Built(native, notes=notes)
     find = located if trust else proven
     found = model_key(content, key, str(path), find, trust=trust)
     node = resolved(content, found, trust=trust)
     if not trust:
         check_proven(node, found, str(path))
-    with nullcontext() if trust else guarded():
-        native, notes = _made(lambda: instantiated(deepcopy(node), found, find), weightless)
+    native, notes = _made(lambda: instantiated(deepcopy(node), found, find), weightless)
     return Built(native, notes=notes)
 
 

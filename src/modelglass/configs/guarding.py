@@ -19,7 +19,9 @@ from modelglass.errors import UntrustedError
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _EVENTS = {
     "start a program": "os.system os.exec os.posix_spawn os.spawn os.startfile os.fork subprocess.Popen",
-    "connect to another machine": "socket.connect socket.bind socket.sendto",
+    "connect to another machine": "socket.connect socket.bind socket.sendto socket.getaddrinfo "
+    "socket.gethostbyname socket.gethostbyaddr",
+    "load compiled code": "ctypes.dlopen",
     "change files": "os.remove os.rename os.rmdir os.mkdir os.link os.symlink os.truncate os.chmod os.chown",
     "load a pickle": "pickle.find_class",
 }

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from copy import deepcopy
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
-from modelglass.configs.guarding import guarded
 from modelglass.configs.process import offline_and_quiet
 from modelglass.errors import MissingPackageError, TargetError
 from modelglass.targets import telling
@@ -29,11 +28,9 @@ _KINDS = (
 _ENCODERS = "MODEL_FOR_MASKED_LM_MAPPING"
 
 
-def built(
-    content: dict[str, Any], file: str, *, weightless: bool = True, trust: bool = False
-) -> tuple[Any, Notes]:
+def built(content: dict[str, Any], file: str, *, weightless: bool = True) -> tuple[Any, Notes]:
     """The model that a configuration describes, in eval mode as if it had been loaded; and what is odd."""
-    with _library() as transformers, offline_and_quiet(), nullcontext() if trust else guarded():
+    with _library() as transformers, offline_and_quiet():
         config = _config(content, file, transformers)
         model_class, notes = _model_class(config, content, file, transformers)
         native, remarks = _native(model_class, config, file, weightless)
@@ -121,7 +118,7 @@ def _config_class(content: dict[str, Any], file: str, transformers: Any) -> Any:
         model_class = _named_class((content.get("architectures") or [""])[0], transformers)
         if model_class is not None and model_class.config_class is not None:
             return model_class.config_class
-    elif name in known:
+    elif isinstance(name, str) and name in known:
         with _installed(file, str(name)):
             return known[name]
     if "auto_map" in content:

@@ -106,7 +106,7 @@ def _called(target: Any, args: tuple[Any, ...], given: dict[str, Any], key: Key)
 
 def _nearest(target: Any, given: dict[str, Any]) -> str:
     parameters = [each for each in signature(target).parameters if each not in ("self", "args", "kwargs")]
-    wrong = [each for each in given if each not in parameters]
+    wrong = [str(each) for each in given if each not in parameters]
     close = get_close_matches(wrong[0], parameters, n=1, cutoff=0.5) if wrong else []
     guess = f"did you mean {close[0]} instead of {wrong[0]}? " if close else ""
     return f"{guess}it takes {', '.join(parameters)}" if parameters else "it takes no arguments"

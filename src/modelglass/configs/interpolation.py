@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 from modelglass.errors import TargetError, UntrustedError
 
 Key = tuple[str | int, ...]  # the way to a value, from the top of the file
+MOST_STEPS = 5_000_000
+MOST_TEXT = 1_000_000  # characters
+_SECRETS = "oc.env"
 MISSING = "???"  # what stands for a value that has to be given
 
 
@@ -47,15 +51,51 @@ def resolved(content: dict[str, Any], key: Key, *, trust: bool) -> Any:
 
 @contextmanager
 def _own_functions() -> Iterator[None]:
-    """References find only functions that OmegaConf has itself: a process may have registered `eval`."""
+    """References find only functions that OmegaConf has itself: a process may have registered `eval`.
+
+    Nor the environment, which would be shown.
+    """
     from omegaconf.basecontainer import BaseContainer
 
     registered = BaseContainer._resolvers
-    BaseContainer._resolvers = {name: each for name, each in registered.items() if name.startswith("oc.")}
+    own = {name: each for name, each in registered.items() if name.startswith("oc.") and name != _SECRETS}
+    BaseContainer._resolvers = own
     try:
-        yield
+        with _few_steps():
+            yield
     finally:
         BaseContainer._resolvers = registered
+
+
+@contextmanager
+def _few_steps() -> Iterator[None]:
+    """Inside, so many functions may be called, and give no longer texts.
+
+    A few references to references are billions of values.
+    """
+    steps = 0
+
+    def count(frame: Any, event: str, arg: Any) -> None:
+        nonlocal steps
+        steps += event == "call"
+        if steps > MOST_STEPS or (type(arg) is str and len(arg) > MOST_TEXT):
+            raise _TooManyStepsError
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        yield
+    except (_TooManyStepsError, RecursionError) as cause:
+        raise UntrustedError(
+            "its references to other values take too long to follow",
+            hint="if you trust the file: --trust (trust=True in Python); or write the values out",
+        ) from cause
+    finally:
+        sys.setprofile(before)
+
+
+class _TooManyStepsError(BaseException):
+    """Not an error of OmegaConf's, which would go on."""
 
 
 def resolved_if_possible(content: dict[str, Any], key: Key) -> Any:

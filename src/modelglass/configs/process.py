@@ -9,6 +9,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from io import StringIO
 from pathlib import Path
 
 from modelglass.targets import importing_from
@@ -18,20 +19,6 @@ def folders_of_packages() -> list[Path]:
     """Where packages are installed."""
     places = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()]
     return [Path(each) for each in (*places, site.getusersitepackages())]
-
-
-@contextmanager
-def importing_installed(path: Path) -> Iterator[None]:
-    """Nothing beside a file and nothing in the current folder can be imported."""
-    closed = {path.resolve().parent, Path.cwd()}
-    before, bytecode = list(sys.path), sys.dont_write_bytecode
-    sys.path[:] = [each for each in before if Path(each or ".").resolve() not in closed]
-    sys.dont_write_bytecode = True
-    try:
-        yield
-    finally:
-        sys.path[:] = before
-        sys.dont_write_bytecode = bytecode
 
 
 @contextmanager
@@ -85,6 +72,8 @@ def untouched() -> Iterator[None]:
 def offline_and_quiet() -> Iterator[None]:
     """No library of Hugging Face asks the hub or the user for anything, or logs what nobody asked about."""
     with ExitStack() as stack:
+        stack.callback(setattr, sys, "stdin", sys.stdin)
+        sys.stdin = StringIO()  # whoever asks for leave to run code gets no answer
         constants = sys.modules.get("huggingface_hub.constants")
         if constants is not None:
             stack.callback(setattr, constants, "HF_HUB_OFFLINE", constants.HF_HUB_OFFLINE)

@@ -12,6 +12,7 @@ from argparse import Namespace
 from collections import OrderedDict
 from functools import cache
 from importlib import import_module, metadata
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path, PurePath
 from types import ModuleType, SimpleNamespace
@@ -35,6 +36,7 @@ _PLAIN: dict[str, Any] = {
     "types.SimpleNamespace": SimpleNamespace,
 }
 _BY_PATH = ("hydra.utils.get_class", "hydra.utils.get_object")  # how Hydra writes a class or an element type
+_HOLD_CODE = ("_dynamo", "distributed", "export", "fx", "jit", "onnx", "package")  # parts of torch
 _REQUIREMENT = re.compile(r"[\w.-]+")
 
 
@@ -99,9 +101,11 @@ def _model_class(name: str) -> type:
     found = _member(top, parts)
     if not (isinstance(found, type) and issubclass(found, _modules())):
         raise _UnprovenError("which is not a model class")
-    home = found.__module__.partition(".")[0]
+    home, _, inside = found.__module__.partition(".")
     if home != top:
         _check_package(home)
+    if home == "torch" and inside.partition(".")[0] in _HOLD_CODE:
+        raise _UnprovenError("which holds code instead of layers")
     return found
 
 
@@ -113,9 +117,17 @@ def _check_package(top: str) -> None:
         raise _UnprovenError(f"and no installed package {top!r} says that it needs torch or mlx")
     module = sys.modules.get(top)
     spec = getattr(module, "__spec__", None) if module is not None else find_spec(top)
-    origin = None if spec is None else spec.origin
-    if origin is None or not any(Path(origin).is_relative_to(each) for each in folders_of_packages()):
+    if spec is None or not all(map(_is_installed, _places(spec))):
         raise _UnprovenError(f"and the {top!r} that would be imported is not an installed package")
+
+
+def _places(spec: ModuleSpec) -> list[str]:
+    """Where a package is: its file, or the folders of one that has none of its own."""
+    return [spec.origin] if spec.origin else [*(spec.submodule_search_locations or [""])]
+
+
+def _is_installed(place: str) -> bool:
+    return any(Path(place).is_relative_to(each) for each in folders_of_packages())
 
 
 @cache

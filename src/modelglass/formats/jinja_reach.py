@@ -50,7 +50,7 @@ def reaches(text: str) -> list[Reach]:
     """Everything that a template does beyond its data. What cannot be parsed raises TemplateSyntaxError."""
     environment = Environment(extensions=["jinja2.ext.loopcontrols", "jinja2.ext.do", _Generation])
     try:
-        tree = environment.parse(text)
+        tree = Parser(environment, text).parse()  # the environment's own method compiles code for its errors
     except ValueError as cause:  # numbers of thousands of digits
         raise TemplateSyntaxError(str(cause), 1) from cause
     return _Walk(tree).found()
