@@ -322,3 +322,18 @@ def test_scans_are_rendered_and_not_saved(tmp_path: Path) -> None:
         assert "os.system" in mg.render(scan, format).replace("\\", "")
     with pytest.raises(mg.InspectError, match="not a report"):
         mg.save(scan, tmp_path / "s.json")  # type: ignore[arg-type]
+
+
+def test_a_described_piece_is_ordinary_by_itself_and_another_is_not(tmp_path: Path) -> None:
+    import warnings
+
+    from torch.distributed import checkpoint
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        checkpoint.save({"w": torch.zeros(4), "step": 3}, checkpoint_id=tmp_path, no_dist=True)
+    (piece,) = tmp_path.glob("*.distcp")
+    assert mg.scan(piece).exit_code() == 0
+    other = piece.with_name("__9_9.distcp")
+    other.write_bytes(piece.read_bytes())
+    assert mg.scan(other).exit_code() == 3

@@ -7,10 +7,12 @@ import struct
 import sys
 import time
 import types
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import modelglass as mg
 from modelglass.errors import FileError
 from modelglass.formats.pickles import load, scan_stream
 from modelglass.formats.pickles.known import reputation
@@ -559,3 +561,10 @@ def test_tensors_in_plain_pickles_are_ordinary(protocol: int) -> None:
     torch = pytest.importorskip("torch")
     value = {"w": torch.zeros(3), "rest": ..., "no": NotImplemented}
     assert worst(pickle.dumps(value, protocol)) == "info"
+
+
+def test_tuples_with_names_of_torch_are_ordinary(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    jagged = torch.nested.nested_tensor([torch.zeros(2, 3), torch.zeros(4, 3)], layout=torch.jagged)
+    torch.save({"max": torch.zeros(2, 2).max(0), "jagged": jagged}, tmp_path / "x.pt")
+    assert mg.scan(tmp_path / "x.pt").exit_code() == 0

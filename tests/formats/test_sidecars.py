@@ -227,6 +227,35 @@ def test_texts_and_comments_are_no_tags(text: str) -> None:
     assert found(of_yaml(text)) == []
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: !!python/tuple [1, 2]",
+        "!!python/object:argparse.Namespace {lr: 0.1}",
+        "a: !!python/object/apply:pathlib.PosixPath [/, data]",
+    ],
+)
+def test_tags_of_plain_data_are_ordinary(text: str) -> None:
+    assert {level for _, level in found(of_yaml(text))} == {"info"}
+
+
+@pytest.mark.parametrize(
+    "tag", ["object/apply:copyreg._reconstructor", "name:argparse.Namespace", "module:argparse", "object:x.Y"]
+)
+def test_tags_that_hand_on_or_import_are_high(tag: str) -> None:
+    assert found(of_yaml(f"a: !!python/{tag} ''")) == [("yaml.python-tag", "high")]
+
+
+def test_a_version_of_thousands_of_digits_is_not_yaml() -> None:
+    with pytest.raises(CorruptFileError, match="this is not YAML"):
+        of_yaml("%YAML 1." + "9" * 5_000 + "\n---\na: 1\n")
+
+
+def test_what_hydra_writes_beside_every_run_is_ordinary() -> None:
+    name = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
+    assert found(of_yaml(f"launcher: {{_target_: {name}}}")) == [("code.target", "info")]
+
+
 def test_other_tags_are_noticed() -> None:
     (finding,) = of_yaml("a: !Foo {x: 1}").findings
     assert (finding.code, finding.level, finding.details["tag"]) == ("yaml.tag", "notice", "!Foo")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import io
+import lzma
 import os
 import tarfile
 import warnings
@@ -380,3 +381,24 @@ def test_links_are_a_sentence(tmp_path: Path) -> None:
         "loop": "info",
         "pipe": "notice",
     }
+
+
+@pytest.mark.parametrize("made", ["reconstructed", "made", "tuple"])
+def test_arrays_that_are_not_written_as_joblib_does_are_told_of(made: str, tmp_path: Path) -> None:
+    """joblib passes over values that are opcodes to others, and the other way round."""
+    wrapper = b"cjoblib.numpy_pickle\nNumpyArrayWrapper\n"
+    start = {
+        "reconstructed": b"ccopyreg\n_reconstructor\n" + wrapper + b"cbuiltins\nobject\nN\x87R}b",
+        "made": b"ccopyreg\n__newobj__\n" + wrapper + b"\x85R}b",
+        "tuple": wrapper + b")\x81N}\x86b",
+    }[made]
+    path = tmp_path / "x.joblib"
+    path.write_bytes(b"\x80\x03" + start + b".")
+    assert mg.scan(path).exit_code() == 3
+
+
+def test_lzma_with_a_small_dictionary_is_unpacked(tmp_path: Path) -> None:
+    filters = [{"id": lzma.FILTER_LZMA1, "dict_size": 4096}]
+    packed = lzma.compress(b"cos\nsystem\n(S'true'\ntR.", lzma.FORMAT_ALONE, filters=filters)
+    (tmp_path / "x.joblib").write_bytes(packed)
+    assert "pickle.call" in {finding.code for finding in mg.scan(tmp_path).findings}

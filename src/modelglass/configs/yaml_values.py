@@ -37,7 +37,7 @@ def loads(data: bytes, file: str) -> Any:
         raise _refused(file, "yaml.encoding", problem) from cause
     try:
         return _Document(file).value(yaml.parse(text, Loader=_PARSER))
-    except yaml.YAMLError as cause:
+    except (yaml.YAMLError, ValueError) as cause:  # of a version with thousands of digits
         mark = getattr(cause, "problem_mark", None)
         line = "" if mark is None else f"line {mark.line + 1}: "
         problem = getattr(cause, "problem", None) or str(cause).splitlines()[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from modelglass.errors import NotAModelError
+from modelglass.errors import FileError, NotAModelError
 from modelglass.formats import read_file
 from modelglass.formats.documents import read_shard
 from modelglass.formats.reading import Reading
@@ -48,11 +48,30 @@ def read(folder: Path, reading: Reading) -> None:
 def read_found(path: Path, reading: Reading, *, within: Path | None = None) -> None:
     """Fill the reading from a file; one that was found in a folder, not named, must not lead out of it."""
     source = _opened(path, reading, within)
-    if not distributed.is_metadata(path.name):
+    if distributed.is_metadata(path.name):
+        distributed.read(source, reading)
+        source.check_unchanged()
+    elif not _is_piece(source, reading, within):
         read_file(source, reading)
-        return
-    distributed.read(source, reading)
-    source.check_unchanged()
+
+
+def _is_piece(source: OpenFile, reading: Reading, within: Path | None) -> bool:
+    """Whether a file is a piece of what a distributed checkpoint beside it describes; then that was read."""
+    beside = source.path.with_name(distributed.METADATA)
+    if source.path.suffix != ".distcp" or not os.path.isfile(beside):
+        return False
+    whole = reading.inner()
+    try:
+        distributed.read(_opened(beside, whole, within), whole)
+    except FileError:
+        whole.close()
+        return False
+    if not any(os.path.samefile(source.path, each.path) for each in whole.opened):
+        whole.close()
+        return False
+    reading.format, reading.weights_only, reading.refusal = whole.format, whole.weights_only, whole.refusal
+    reading.absorb(whole)
+    return True
 
 
 def _opened(path: Path, reading: Reading, within: Path | None) -> OpenFile:

@@ -95,8 +95,8 @@ def _look_at(value: Mapping[Json, Json], node: _Node | None, found: Findings) ->
     for key, (code, what) in _REFERENCES.items():
         named = value.get(key)
         if isinstance(named, str) and named:
-            text = f"{what} {named[:200]!r}"
-            found.add(code, "notice", text, path=_path(node, key), names=named[:200])
+            level: Level = "info" if named.startswith(_OF_HYDRA) else "notice"
+            found.add(code, level, f"{what} {named[:200]!r}", path=_path(node, key), names=named[:200])
     if value.get("auto_map"):
         _look_at_auto_map(value["auto_map"], node, found)
     for key in value:
@@ -190,6 +190,7 @@ _REFERENCES = {
     "class_path": ("code.class-path", "building it imports and calls"),
     "_instantiator": ("code.instantiator", "loading it imports and calls"),
 }
+_OF_HYDRA = "hydra._internal.core_plugins.basic_"  # what it writes beside every run
 _IMPORTED = (".py", ".pyc", ".so", ".pyd")  # what Python imports by its suffix
 _DIFFUSERS = frozenset({"diffusers", "transformers", "stable_diffusion", "onnxruntime", "optimum", "peft"})
 _KERAS = frozenset({"keras", "keras_core", "tf_keras", "keras_hub", "keras_nlp", "keras_cv", "tensorflow"})

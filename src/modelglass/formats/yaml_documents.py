@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from modelglass.errors import FileError
+from modelglass.formats.pickles.known import is_data
 from modelglass.formats.reading import Reading
 from modelglass.formats.sidecars import Findings, code_references
 from modelglass.formats.source import Source
@@ -26,6 +27,10 @@ EXPANDED = 1_000_000  # nodes that aliases may stand for
 _PARSERS = (yaml.Loader, yaml.CLoader) if hasattr(yaml, "CLoader") else (yaml.Loader,)
 _STANDARD = "tag:yaml.org,2002:"
 _PYTHON = (_STANDARD + "python/", "!python/")
+_PLAIN_PYTHON = frozenset(
+    ["bool", "bytes", "complex", "dict", "float", "int", "list", "long", "none", "str", "tuple", "unicode"]
+)
+_MADE = ("object", "object/apply", "object/new")
 _PLAIN_TAGS = frozenset(
     {
         *("null", "bool", "int", "float", "str", "seq", "map", "set", "omap", "pairs", "binary", "timestamp"),
@@ -42,12 +47,12 @@ def read(source: Source, reading: Reading) -> None:
         raise source.over("json_nbytes", limit)
     text = _Text(source)
     views = [_View(text, reading) for _ in _PARSERS]
-    errors: list[yaml.YAMLError] = []
+    errors: list[Exception] = []
     try:
         for view, parser in zip(views, _PARSERS, strict=True):
             try:
                 view.take(yaml.parse(text.text, Loader=parser))
-            except yaml.YAMLError as error:
+            except (yaml.YAMLError, ValueError) as error:  # of a version with thousands of digits
                 errors.append(error)
     finally:
         for view in {view.seen.digest(): view for view in views}.values():
@@ -56,7 +61,7 @@ def read(source: Source, reading: Reading) -> None:
         raise _not_yaml(errors[0], text) from errors[0]
 
 
-def _not_yaml(error: yaml.YAMLError, text: _Text) -> FileError:
+def _not_yaml(error: Exception, text: _Text) -> FileError:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
     return text.source.corrupt(
@@ -196,5 +201,8 @@ class _View:
 
 def _judged(tag: str) -> tuple[str, Level, str]:
     if tag.startswith(_PYTHON):
+        kind, _, name = tag.partition("python/")[2].partition(":")
+        if kind in _PLAIN_PYTHON or (kind in _MADE and is_data(name)):
+            return "yaml.python-tag", "info", "stands for plain data"
         return "yaml.python-tag", "high", "has a loader import or call Python code"
     return "yaml.tag", "notice", "asks the loader for an object"

@@ -66,9 +66,9 @@ def _run_objects(outer: Machine) -> None:
 
 def _item(dtype: Any) -> int | None:
     """Bytes of one element by its type; 0 for objects, None when it is not known."""
-    if not isinstance(dtype, Thing) or type(dtype.args) is not tuple or not dtype.args:
+    if not isinstance(dtype, Thing):
         return None
-    found = _ITEM.fullmatch(as_text(dtype.args[0]))
+    found = _ITEM.fullmatch(as_text(dtype.first_argument))
     state = _NO_STATE if dtype.state is None else dtype.state
     if found is None or type(state) is not tuple or not 8 <= len(state) <= 9:
         return None

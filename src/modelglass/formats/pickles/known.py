@@ -9,7 +9,14 @@ from __future__ import annotations
 import sys
 from _compat_pickle import IMPORT_MAPPING
 
-from modelglass.formats.pickles.delegates import ATTRIBUTES, CONDITIONAL, handed_to, is_operator
+from modelglass.formats.pickles.delegates import (
+    ATTRIBUTES,
+    CONDITIONAL,
+    DELEGATES,
+    GIVES_BACK,
+    handed_to,
+    is_operator,
+)
 from modelglass.formats.pickles.objects import Global, Thing
 from modelglass.formats.pickles.proven import CALLED, ENUMS, MADE, NAMED
 from modelglass.formats.pickles.uses import DYNAMIC, Use
@@ -40,7 +47,14 @@ _DATA = frozenset(
 _NAMED = NAMED | {f"typing.{name}" for name in "Any Dict List Optional Sequence Set Tuple Union".split()}
 _NAMED |= {"builtins.Ellipsis", "builtins.NotImplemented"}
 _NAMED |= {"zoneinfo.ZoneInfo"}  # whose method for unpickling is looked up
-_CALLED = CALLED | ENUMS | _DATA
+# Tuples with names that operators of torch return.
+_RETURNED = (
+    "aminmax cummax cummin frexp geqrf histogram histogramdd kthvalue linalg_cholesky_ex linalg_eig "
+    "linalg_eigh linalg_inv_ex linalg_ldl_factor linalg_ldl_factor_ex linalg_lstsq linalg_lu "
+    "linalg_lu_factor linalg_lu_factor_ex linalg_qr linalg_slogdet linalg_solve_ex linalg_svd lu_unpack "
+    "max median min mode nanmedian qr slogdet sort svd topk triangular_solve"
+).split()
+_CALLED = CALLED | ENUMS | _DATA | {f"torch.return_types.{name}" for name in _RETURNED}
 _PROVEN = {path.partition(".")[0] for path in (*MADE, *CALLED)}  # libraries whose data is known
 _TORCHSCRIPT = "__torch__"  # in its archives, classes whose code is there; elsewhere, modules of a folder
 # Namespaces of torch's own C++ classes, which TorchScript archives refer to.
@@ -160,6 +174,11 @@ def is_shared(made: Thing) -> bool:
     """Whether a call gives something that the whole program shares, such as a value of an enumeration."""
     called = (made.path, *(each.function.path for each in handed_to(made) if type(each.function) is Global))
     return any(path in ENUMS or path == "uuid.SafeUUID" for path in called)
+
+
+def is_data(path: str) -> bool:
+    """Whether what a dotted name stands for may be made with any arguments, and hands none of them on."""
+    return path in _CALLED and path not in DELEGATES | GIVES_BACK
 
 
 def package_of(use: Use) -> str | None:

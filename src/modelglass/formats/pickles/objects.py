@@ -71,6 +71,11 @@ class Thing:
         function = self.function
         return function.path if type(function) is Global else ""
 
+    @property
+    def first_argument(self) -> Any:
+        """None where there is none; a file may hand over anything in the place of arguments."""
+        return self.args[0] if type(self.args) is tuple and self.args else None
+
 
 class Record(Thing):
     """The call that rebuilds a tensor, as torch writes it for an entry of a state dict.

@@ -154,13 +154,9 @@ def numpy_scalar(value: Thing) -> Json:
     if not value.path.endswith("multiarray.scalar") or type(args) is not tuple or len(args) != 2:
         return None
     descr, data = args
-    code = (
-        as_text(descr.args[0])
-        if isinstance(descr, Thing) and type(descr.args) is tuple and descr.args
-        else ""
-    )
-    if isinstance(data, Thing) and data.path == "_codecs.encode" and type(data.args) is tuple and data.args:
-        raw = as_text(data.args[0]).encode("latin-1", "replace")
+    code = as_text(descr.first_argument) if isinstance(descr, Thing) else ""
+    if isinstance(data, Thing) and data.path == "_codecs.encode":
+        raw = as_text(data.first_argument).encode("latin-1", "replace")
     else:
         raw = data.head if type(data) is Blob else b""
     layout = _SCALARS.get(code.lstrip("<>|="))
@@ -211,9 +207,9 @@ def _array_bytes(value: Thing) -> bytes:
     """The bytes of a numpy array that are kept as text, as Python 2 could read them."""
     state = value.state
     data = state[4] if type(state) is tuple and len(state) == 5 else None
-    if not isinstance(data, Thing) or data.path != "_codecs.encode" or type(data.args) is not tuple:
+    if not isinstance(data, Thing) or data.path != "_codecs.encode":
         return b""
-    text = data.args[0] if data.args else None
+    text = data.first_argument
     return text.encode("latin-1", "replace") if isinstance(text, str) else b""
 
 

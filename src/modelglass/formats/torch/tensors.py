@@ -7,7 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from modelglass.formats.pickles.delegates import LOAD_SAVED
-from modelglass.formats.pickles.objects import Blob, Global, Pairs, Persistent, Record, Thing, as_text
+from modelglass.formats.pickles.objects import (
+    Blob,
+    Global,
+    Pairs,
+    Persistent,
+    Record,
+    Thing,
+    as_text,
+    preview,
+)
 from modelglass.formats.pickles.weights_only import DTYPES, TENSOR_CLASSES
 from modelglass.formats.strides import column_major
 from modelglass.report import Shape, TensorKind
@@ -139,11 +148,11 @@ def storage_of(value: Any) -> Storage:
     if type(cls) is not Global:
         raise BadTensorError("a storage without a class")
     if type(numel) is not int or numel < 0:
-        raise BadTensorError(f"a storage of {numel!r} elements")
+        raise BadTensorError("a storage whose size is not a number")
     dtype = _STORAGES.get(cls.path)
     if dtype is None:
         raise BadTensorError(f"{cls.path} is no known storage")
-    name = key if type(key) is str else as_text(key) or str(key)[:100]
+    name = key if type(key) is str else as_text(key) or preview(key, most=100)
     where = device if type(device) is str else as_text(device)
     return Storage(name, dtype, numel, where, _view(id[5]) if len(id) > 5 else None)
 
@@ -166,8 +175,8 @@ def _view(view: Any) -> tuple[str, int, int] | None:
 
 def shape_of(value: Any) -> Shape:
     """A shape out of a tuple, a list or a `torch.Size`."""
-    if isinstance(value, Thing) and value.path == "torch.Size" and value.args:
-        value = value.args[0]
+    if isinstance(value, Thing) and value.path == "torch.Size":
+        value = value.first_argument
     if type(value) is list:
         value = tuple(value)
     if type(value) is not tuple:
@@ -235,7 +244,7 @@ def _quantized(storage: Any, first: Any, size: Any, strides: Any, *rest: Any, th
 
 
 def _sparse(layout: Any, data: Any, *rest: Any, thing: Thing) -> Found:
-    name = as_text(layout.args[0]) if isinstance(layout, Thing) and layout.args else "sparse"
+    name = (as_text(layout.first_argument) if isinstance(layout, Thing) else "") or "sparse"
     parts = tuple(_dense(part) for part in data if is_tensor(part))
     shape = next(
         shape_of(part) for part in data if not is_tensor(part) and type(part) in (tuple, list, Thing)
@@ -307,11 +316,7 @@ def _frombuffer(data: Any, descr: Any, size: Any, order: Any = "C", *rest: Any, 
 
 
 def _numpy(descr: Any, shape: Shape, data: Any, fortran: bool) -> Found:
-    code = (
-        as_text(descr.args[0])
-        if isinstance(descr, Thing) and type(descr.args) is tuple and descr.args
-        else ""
-    )
+    code = as_text(descr.first_argument) if isinstance(descr, Thing) else ""
     order = as_text(descr.state[1]) if isinstance(descr, Thing) and type(descr.state) is tuple else ""
     dtype = _NUMPY.get(code.lstrip("<>|="))
     if isinstance(data, Thing) and data.path == "_codecs.encode":  # bytes, as Python 2 could read them
