@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from jinja2 import Environment, TemplateSyntaxError, nodes
-from jinja2.ext import Extension
+from jinja2.ext import Extension, do, loopcontrols
 from jinja2.parser import Parser
 
 from modelglass.formats import jinja_values as values
@@ -48,7 +48,7 @@ class _Generation(Extension):
 
 def reaches(text: str) -> list[Reach]:
     """Everything that a template does beyond its data. What cannot be parsed raises TemplateSyntaxError."""
-    environment = Environment(extensions=["jinja2.ext.loopcontrols", "jinja2.ext.do", _Generation])
+    environment = Environment(extensions=[loopcontrols, do, _Generation])
     try:
         tree = Parser(environment, text).parse()  # the environment's own method compiles code for its errors
     except ValueError as cause:  # numbers of thousands of digits
