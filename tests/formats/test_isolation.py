@@ -76,7 +76,9 @@ def test_what_was_found_before_the_time_was_over_is_told(tmp_path: Path) -> None
     assert [each.name for each in scan.files[0].globals] == ["os.system"]
 
 
-def test_memory_is_bounded(tmp_path: Path) -> None:
+def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # In a new process: a copy of this one would have room of its own that other tests left free.
+    monkeypatch.setattr(isolated, "_THREADED", ("os",))
     (tmp_path / "a.pkl").write_bytes(CALL_FIRST + b"(" + b"]" * 4_000_000 + b"l.")
     scan = mg.scan(tmp_path / "a.pkl", limits={"memory_nbytes": 64 << 20})
     assert scan.exit_code() == 4
