@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,9 +63,7 @@ def scan_files(
     """What is found in files and folders."""
     from modelglass.formats.scanning import scan
 
-    with without_gc(), ExitStack() as stack:
-        for path in paths:
-            stack.enter_context(only_installed(path))
+    with without_gc(), only_installed(*paths):
         return scan(paths, limits_of(limits), progress, isolate=isolate)
 
 

@@ -13,6 +13,7 @@ from functools import lru_cache, partial
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from threading import RLock
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -89,17 +90,53 @@ def called(maker: Any) -> Any:
 
 
 @contextmanager
-def only_installed(path: Path) -> Iterator[None]:
-    """Nothing beside a file, in a folder that is given, or in the current folder can be imported."""
-    closed = {_real(path), _real(path.parent), _real(os.curdir)}
-    before, bytecode = list(sys.path), sys.dont_write_bytecode
-    sys.path[:] = [each for each in before if _real(each or os.curdir) not in closed]
-    sys.dont_write_bytecode = True
+def only_installed(*paths: Path) -> Iterator[None]:
+    """Nothing beside files, in folders that are given, or in the current folder can be imported.
+
+    What is installed there stays. Several threads may be inside: what was closed opens with the last of them.
+    """
+    with _closing:
+        _close({_real(os.curdir), *(_real(place) for path in paths for place in (path, path.parent))})
     try:
         yield
     finally:
-        sys.path[:] = before
-        sys.dont_write_bytecode = bytecode
+        with _closing:
+            _open()
+
+
+_closing = RLock()
+_closed: list[tuple[int, str]] = []  # what was taken off the import path, each with its place there
+_inside: list[bool] = []  # whether bytecode was not written before, for each that is inside
+
+
+def _close(folders: set[str]) -> None:
+    _inside.append(sys.dont_write_bytecode)
+    sys.dont_write_bytecode = True
+    if not any(_real(each or os.curdir) in folders for each in sys.path):
+        return
+    folders -= set(map(_real, folders_of_packages()))
+    for index in reversed(range(len(sys.path))):
+        if _real(sys.path[index] or os.curdir) in folders:
+            _closed.append((index, sys.path.pop(index)))
+
+
+def _open() -> None:
+    bytecode = _inside.pop()
+    if _inside:
+        return
+    sys.dont_write_bytecode = bytecode
+    while _closed:
+        sys.path.insert(*_closed.pop())
+
+
+def folders_of_packages() -> list[Path]:
+    """Where Python and packages are installed."""
+    import site
+    import sysconfig
+
+    paths = sysconfig.get_paths()
+    own = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return [Path(each) for each in (*own, *site.getsitepackages(), site.getusersitepackages())]
 
 
 def _real(path: str | os.PathLike[str]) -> str:

@@ -22,17 +22,17 @@ from modelglass.formats.source import Source
 from modelglass.formats.strict_json import document
 
 
-def source_of(data: bytes) -> Source:
-    return Source(lambda at, length: data[at : at + length], len(data), file="config")
+def source_of(data: bytes, name: str = "config") -> Source:
+    return Source(lambda at, length: data[at : at + length], len(data), file=name)
 
 
 def read_json(source: Source, reading: Reading) -> None:
     code_references(source, reading, document(source, reading.limits))
 
 
-def of_json(content: Any) -> Reading:
+def of_json(content: Any, name: str = "config") -> Reading:
     reading = Reading()
-    read_json(source_of(json.dumps(content).encode()), reading)
+    read_json(source_of(json.dumps(content).encode(), name), reading)
     return reading
 
 
@@ -104,6 +104,7 @@ def test_a_list_of_names_maps_to_code_too() -> None:
     (finding,) = of_json({"auto_map": ["tokenization_x.Slow", ["org/repo--tokenization_x.Fast"]]}).findings
     assert finding.details["names"] == ["tokenization_x.Slow", "org/repo--tokenization_x.Fast"]
     assert found(of_json({"auto_map": "modeling_x.Net"})) == [("code.auto-map", "notice")]
+    assert found(of_yaml("auto_map: &a [*a, {AutoModel: }]")) == []
 
 
 def test_keras_looks_up_modules_without_a_registered_name() -> None:
@@ -112,11 +113,14 @@ def test_keras_looks_up_modules_without_a_registered_name() -> None:
 
 
 def test_files_and_modules_that_other_libraries_import() -> None:
-    assert found(of_json({"model_type": "x", "model_file": "net.py"})) == [("code.model-file", "high")]
-    assert found(of_json({"model_file": "model.onnx"})) == []
+    assert found(of_json({"model_file": "net.py"}, "x/config.json")) == [("code.model-file", "high")]
+    assert found(of_json({"model_file": "model.onnx"}, "config.json")) == []
+    assert found(of_json({"data": {"model_file": "net.py"}}, "config.json")) == []
     pipeline = {"_class_name": "XPipeline", "unet": ["diffusers", "UNet"], "vae": [None, None]}
-    assert found(of_json(pipeline)) == []
-    assert found(of_json({**pipeline, "unet": ["my_unet", "UNet"]})) == [("code.module", "notice")]
+    assert found(of_json(pipeline, "model_index.json")) == []
+    foreign = {**pipeline, "unet": ["my_unet", "UNet"]}
+    assert found(of_json(foreign, "model_index.json")) == [("code.module", "notice")]
+    assert found(of_json({"_class_name": "UNet", "down_block_types": ["DownBlock2D", "X"]})) == []
     module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
     assert found(of_json([module])) == []
     assert found(of_json([{**module, "type": "evil.Transformer"}])) == [("code.module", "notice")]
@@ -254,6 +258,7 @@ def test_a_version_of_thousands_of_digits_is_not_yaml() -> None:
 def test_what_hydra_writes_beside_every_run_is_ordinary() -> None:
     name = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
     assert found(of_yaml(f"launcher: {{_target_: {name}}}")) == [("code.target", "info")]
+    assert found(of_yaml(f"launcher: {{_target_: {name}.x.os.system}}")) == [("code.target", "notice")]
 
 
 def test_other_tags_are_noticed() -> None:

@@ -159,7 +159,12 @@ def _automatic(native: Any, own: Any, notes: list[Note] | None, *, asked: bool) 
 
 def _maker_result(maker: Any, stack: ExitStack) -> Any:
     """What a function returns, given or named; what a named one imported is forgotten with the stack."""
-    return stack.enter_context(targets.calling(maker)) if isinstance(maker, str) else targets.called(maker)
+    from modelglass.configs.guarding import lifted
+
+    with lifted():  # the user named it, whatever a configuration may do
+        return (
+            stack.enter_context(targets.calling(maker)) if isinstance(maker, str) else targets.called(maker)
+        )
 
 
 def adapter_of(native: Any, target: Any) -> ModuleType:

@@ -1,6 +1,6 @@
-"""While a configuration is built that nobody vouches for, the process changes nothing outside of itself.
+"""While a model is built and run that nobody vouches for, the process changes nothing outside of itself.
 
-What is built then is proven to be a model class; yet a constructor may do anything with the texts it gets.
+It is proven to be of a model class; yet a constructor or a run may do anything with the texts it gets.
 This is the second wall: Python itself reports what the code is about to do, and some of it is refused.
 """
 
@@ -21,13 +21,12 @@ _EVENTS = {
     "start a program": "os.system os.exec os.posix_spawn os.spawn os.startfile os.fork subprocess.Popen",
     "connect to another machine": "socket.connect socket.bind socket.sendto socket.getaddrinfo "
     "socket.gethostbyname socket.gethostbyaddr",
-    "load compiled code": "ctypes.dlopen",
     "change files": "os.remove os.rename os.rmdir os.mkdir os.link os.symlink os.truncate os.chmod os.chown",
     "load a pickle": "pickle.find_class",
 }
 _REFUSED = {event: act for act, events in _EVENTS.items() for event in events.split()}
 _IMPORT = "<frozen importlib._bootstrap>"  # the file of what imports modules
-# The threads in which such a configuration is being built, with how many imports were under way by then.
+# The threads that have such a model, with how many imports were under way by then.
 _guarded: dict[int, int] = {}
 
 
@@ -49,6 +48,18 @@ def guarded() -> Iterator[None]:
             _guarded[thread] = before
 
 
+@contextmanager
+def lifted() -> Iterator[None]:
+    """Inside, this thread may do everything again: code runs that the user named."""
+    thread = threading.get_ident()
+    before = _guarded.pop(thread, None)
+    try:
+        yield
+    finally:
+        if before is not None:
+            _guarded[thread] = before
+
+
 @cache
 def _listen() -> None:
     """Hear of what Python is about to do. Such a listener cannot be taken away; outside it lets all pass."""
@@ -62,7 +73,7 @@ def _refuse(event: str, args: tuple[Any, ...]) -> None:
     act = "write a file" if event == "open" and _writes(*args[:3]) else _REFUSED.get(event)
     if act is not None and _imports() == before:
         raise UntrustedError(
-            f"building it would {act} ({event} {str(args[0])[:200]!r})",
+            f"it would {act} ({event} {str(args[0])[:200]!r})",
             hint="if you trust the file and what it names: --trust (trust=True in Python)",
         )
 

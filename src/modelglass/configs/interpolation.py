@@ -10,7 +10,7 @@ from typing import Any
 from modelglass.errors import TargetError, UntrustedError
 
 Key = tuple[str | int, ...]  # the way to a value, from the top of the file
-MOST_STEPS = 5_000_000
+MOST_STEPS = 5_000_000  # calls of functions
 MOST_TEXT = 1_000_000  # characters
 _SECRETS = "oc.env"
 MISSING = "???"  # what stands for a value that has to be given
@@ -33,8 +33,7 @@ def resolved(content: dict[str, Any], key: Key, *, trust: bool) -> Any:
     value = at(content, key)
     first = next(((place, text) for place, text in _texts(value, key) if "${" in text), None)
     if first is not None:
-        with nullcontext() if trust else _own_functions():
-            value = _by_omegaconf(content, key, *first)
+        value = _by_omegaconf(content, key, *first, trust=trust)
     for place, text in _texts(value, key):
         if "${" in text and not trust:  # it was escaped, and would be followed by whoever gets it
             raise UntrustedError(
@@ -53,7 +52,7 @@ def resolved(content: dict[str, Any], key: Key, *, trust: bool) -> Any:
 def _own_functions() -> Iterator[None]:
     """References find only functions that OmegaConf has itself: a process may have registered `eval`.
 
-    Nor the environment, which would be shown.
+    They do not find the environment, whose values would be shown.
     """
     from omegaconf.basecontainer import BaseContainer
 
@@ -69,7 +68,7 @@ def _own_functions() -> Iterator[None]:
 
 @contextmanager
 def _few_steps() -> Iterator[None]:
-    """Inside, so many functions may be called, and give no longer texts.
+    """Inside, at most MOST_STEPS functions are called, and none returns a text longer than MOST_TEXT.
 
     A few references to references are billions of values.
     """
@@ -91,7 +90,7 @@ def _few_steps() -> Iterator[None]:
             hint="if you trust the file: --trust (trust=True in Python); or write the values out",
         ) from cause
     finally:
-        sys.setprofile(before)
+        sys.setprofile(before if callable(before) else None)  # a profiler in C cannot be put back
 
 
 class _TooManyStepsError(BaseException):
@@ -106,7 +105,7 @@ def resolved_if_possible(content: dict[str, Any], key: Key) -> Any:
         return at(content, key)
 
 
-def _by_omegaconf(content: dict[str, Any], key: Key, place: Key, text: str) -> Any:
+def _by_omegaconf(content: dict[str, Any], key: Key, place: Key, text: str, *, trust: bool) -> Any:
     try:
         from omegaconf import OmegaConf
         from omegaconf.errors import OmegaConfBaseException
@@ -117,13 +116,11 @@ def _by_omegaconf(content: dict[str, Any], key: Key, place: Key, text: str) -> A
             hint="pip install omegaconf, or write the value out",
         ) from cause
     try:
-        whole = OmegaConf.create(content)
-        node = whole
-        for part in key:
-            node = node[part]
-        if not OmegaConf.is_config(node):
-            return node
-        return OmegaConf.to_container(node, resolve=True)
+        with nullcontext() if trust else _own_functions():
+            node = OmegaConf.create(content)
+            for part in key:
+                node = node[part]
+            return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
     except (OmegaConfBaseException, ValueError) as cause:
         raise TargetError(
             f"{named(place)} cannot be resolved: {str(cause).strip().splitlines()[0]}",

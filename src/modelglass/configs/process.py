@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-import site
 import sys
-import sysconfig
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from io import StringIO
 from pathlib import Path
 
 from modelglass.targets import importing_from
-
-
-def folders_of_packages() -> list[Path]:
-    """Where packages are installed."""
-    places = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()]
-    return [Path(each) for each in (*places, site.getusersitepackages())]
 
 
 @contextmanager

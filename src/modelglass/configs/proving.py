@@ -20,9 +20,8 @@ from typing import Any
 
 from modelglass.configs.interpolation import Key, named
 from modelglass.configs.nodes import nodes_in, target_of
-from modelglass.configs.process import folders_of_packages
 from modelglass.errors import TargetError, UntrustedError
-from modelglass.targets import telling
+from modelglass.targets import folders_of_packages, telling
 
 _FRAMEWORKS = ("torch", "mlx")
 # What can do no more than hold what it is given.

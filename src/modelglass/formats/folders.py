@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from pathlib import Path
 
 from modelglass.errors import FileError, NotAModelError
@@ -61,14 +62,20 @@ def _is_piece(source: OpenFile, reading: Reading, within: Path | None) -> bool:
     if source.path.suffix != ".distcp" or not os.path.isfile(beside):
         return False
     whole = reading.inner()
-    try:
-        distributed.read(_opened(beside, whole, within), whole)
-    except FileError:
-        whole.close()
-        return False
-    if not any(os.path.samefile(source.path, each.path) for each in whole.opened):
-        whole.close()
-        return False
+    with ExitStack() as stack:
+        stack.callback(whole.close)
+        try:
+            described = _opened(beside, whole, within or source.path.parent)
+            distributed.read(described, whole)
+            described.check_unchanged()
+            found = next((each for each in whole.opened if os.path.samefile(source.path, each.path)), None)
+        except (FileError, OSError):
+            return False
+        if found is None:
+            return False
+        stack.pop_all()
+    reading.opened.remove(source)  # it is among the others
+    source.close()
     reading.format, reading.weights_only, reading.refusal = whole.format, whole.weights_only, whole.refusal
     reading.absorb(whole)
     return True

@@ -5,8 +5,10 @@ Nothing is imported, rendered or constructed: a tree of dicts, lists and texts i
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import TypeAlias
 
 from modelglass.formats.reading import Reading
@@ -95,7 +97,7 @@ def _look_at(value: Mapping[Json, Json], node: _Node | None, found: Findings) ->
     for key, (code, what) in _REFERENCES.items():
         named = value.get(key)
         if isinstance(named, str) and named:
-            level: Level = "info" if named.startswith(_OF_HYDRA) else "notice"
+            level: Level = "info" if named in _OF_HYDRA else "notice"
             found.add(code, level, f"{what} {named[:200]!r}", path=_path(node, key), names=named[:200])
     if value.get("auto_map"):
         _look_at_auto_map(value["auto_map"], node, found)
@@ -104,25 +106,33 @@ def _look_at(value: Mapping[Json, Json], node: _Node | None, found: Findings) ->
             _look_at_template(value[key], key, node, found)
     if isinstance(value.get("class_name"), str):
         _look_at_keras(value, value["class_name"], node, found)
-    if isinstance(value.get("model_file"), str):
-        _look_at_model_file(value["model_file"], node, found)
-    if "_class_name" in value:
-        _look_at_diffusers(value, node, found)
+    if node is None:
+        _look_at_top(value, found)
     if isinstance(value.get("type"), str) and {"idx", "name", "path"} <= value.keys():
         _look_at_sentence_transformers(value["type"], node, found)
 
 
+def _look_at_top(value: Mapping[Json, Json], found: Findings) -> None:
+    """What libraries look for in files of certain names only."""
+    file = os.path.basename(found.source.member or found.source.file)
+    if file == "config.json" and isinstance(value.get("model_file"), str):
+        _look_at_model_file(value["model_file"], found)
+    if file == "model_index.json":
+        _look_at_diffusers(value, found)
+
+
 def _look_at_auto_map(auto_map: Json, node: _Node | None, found: Findings) -> None:
     """A mapping of names, a list of them, or one; each name may be a list again."""
-    pending, names = [auto_map], list[str]()
+    pending, names, seen = [auto_map], list[str](), set[int]()
     while pending and len(names) < 50:
         value = pending.pop()
-        if isinstance(value, str):
+        if isinstance(value, str) and value:
             names.append(value[:200])
-        elif isinstance(value, Mapping):
-            pending += reversed(list(value.values())[:50])
-        elif isinstance(value, (list, tuple)):
-            pending += reversed(value[:50])
+        elif _may_hold(value) and id(value) not in seen:
+            seen.add(id(value))
+            pending += reversed([item for _, item in islice(_items(value), 50)])
+    if not names:
+        return
     files = sorted({_python_file(name) for name in names})
     shown = ", ".join(repr(file) for file in files[:10])
     text = f"loading with trust_remote_code runs the Python files {shown}"
@@ -162,13 +172,13 @@ def _look_at_keras(value: Mapping[Json, Json], class_name: str, node: _Node | No
             found.add("code.module", "notice", text, path=path, names=f"{module[:200]}.{class_name[:200]}")
 
 
-def _look_at_model_file(file: str, node: _Node | None, found: Findings) -> None:
+def _look_at_model_file(file: str, found: Findings) -> None:
     if file.endswith(_IMPORTED):
         text = f"loading with mlx-lm runs the Python file {file[:200]!r}"
-        found.add("code.model-file", "high", text, path=_path(node, "model_file"), names=file[:200])
+        found.add("code.model-file", "high", text, path="model_file", names=file[:200])
 
 
-def _look_at_diffusers(value: Mapping[Json, Json], node: _Node | None, found: Findings) -> None:
+def _look_at_diffusers(value: Mapping[Json, Json], found: Findings) -> None:
     """Parts of a pipeline are pairs of a library, or a file of the folder, and a class."""
     for key, part in value.items():
         if not isinstance(part, (list, tuple)) or len(part) != 2 or not all(isinstance(x, str) for x in part):
@@ -176,7 +186,7 @@ def _look_at_diffusers(value: Mapping[Json, Json], node: _Node | None, found: Fi
         if part[0].partition(".")[0] not in _DIFFUSERS:
             named = f"{part[0][:200]}.{part[1][:200]}"
             text = f"loading the pipeline imports {part[0][:200]!r} for the class {part[1][:200]!r}"
-            found.add("code.module", "notice", text, path=_path(node, _key(key)), names=named)
+            found.add("code.module", "notice", text, path=_key(key), names=named)
 
 
 def _look_at_sentence_transformers(type: str, node: _Node | None, found: Findings) -> None:
@@ -190,7 +200,11 @@ _REFERENCES = {
     "class_path": ("code.class-path", "building it imports and calls"),
     "_instantiator": ("code.instantiator", "loading it imports and calls"),
 }
-_OF_HYDRA = "hydra._internal.core_plugins.basic_"  # what it writes beside every run
+_PLUGINS = "hydra._internal.core_plugins"
+_OF_HYDRA = (  # what it writes beside every run
+    f"{_PLUGINS}.basic_launcher.BasicLauncher",
+    f"{_PLUGINS}.basic_sweeper.BasicSweeper",
+)
 _IMPORTED = (".py", ".pyc", ".so", ".pyd")  # what Python imports by its suffix
 _DIFFUSERS = frozenset({"diffusers", "transformers", "stable_diffusion", "onnxruntime", "optimum", "peft"})
 _KERAS = frozenset({"keras", "keras_core", "tf_keras", "keras_hub", "keras_nlp", "keras_cv", "tensorflow"})

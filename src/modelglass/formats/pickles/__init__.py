@@ -168,7 +168,7 @@ class _Keeper:
                 self._found("pickle.globals", "limit", text, use.offset)
             self._judge(use, kind)
         for call in self._machine.saved:
-            self._nested(call.args[0], partial(_scan_saved, call))
+            self._nested(call.args[0], partial(_scan_saved, call), broken="high")  # it is loaded all the same
         self._look_inside()
 
     @property
@@ -231,7 +231,9 @@ class _Keeper:
         text = f"puts {what} into {name[:80]!r}, which runs when the model does"
         self._found("pickle.hook", "notice" if kind == "class" else "high", text, hook.offset, name=what)
 
-    def _nested(self, value: Any, scan: Callable[[Source, Reading, int], None]) -> None:
+    def _nested(
+        self, value: Any, scan: Callable[[Source, Reading, int], None], *, broken: Level = "notice"
+    ) -> None:
         """Scan bytes or text that begin as a pickle does, the first time they are met."""
         inner = self._inner(value)
         if inner is None:
@@ -246,7 +248,7 @@ class _Keeper:
             self._reading.stopped(error)
         except FileError as error:
             text = f"bytes that begin as a pickle do not go on as one: {error.text}"
-            self._reading.found(inner, "pickle.nested", "notice", text, offset=error.offset)
+            self._reading.found(inner, "pickle.nested", broken, text, offset=error.offset)
 
     def _inner(self, value: Any) -> Source | None:
         where = self._source.member or "pickle"

@@ -82,4 +82,4 @@ def _item(dtype: Any) -> int | None:
     if kind in "SUV" and nbytes > 0:
         return nbytes
     size = int(digits) if 0 < len(digits) < 10 else 1 if kind in "?b" else None
-    return None if size is None or kind == "O" else size * 4 if kind == "U" else size
+    return None if not size or kind == "O" else size * 4 if kind == "U" else size

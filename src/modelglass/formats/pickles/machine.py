@@ -669,8 +669,11 @@ class Machine:
 
         Pickles set a state once, and last.
         """
-        held = (target.pairs, *target.args) if type(target.args) is tuple else (target.pairs,)
-        if target.state is not None or any(map(_may_hold_method, held)):
+        given = target.first_argument
+        held = (target.pairs, given.pairs if isinstance(given, Thing) else given)
+        if target.state is not None or any(
+            type(items) is Pairs and items.may_name(_CALLED_BY_OPCODES) for items in held
+        ):
             self.uses.called(Thing(target, args, self.feed.offset - 1), as_class=False)
 
     def _binpersid(self) -> None:
@@ -688,13 +691,6 @@ class Machine:
 
 _CALLED_BY_OPCODES = frozenset({"__setstate__", "append", "extend", "add"})
 _UNHASHABLE = frozenset((list, Pairs, Elements, ByteArray))
-
-
-def _may_hold_method(value: Any) -> bool:
-    """Whether items that may become attributes have the name of a method that opcodes call."""
-    items = value.pairs if isinstance(value, Thing) else value
-    keys = items.flat[::2] if type(items) is Pairs else ()
-    return any(as_text(key) in _CALLED_BY_OPCODES or isinstance(key, _UNKNOWN) for key in keys)
 
 
 def _holds_unhashable(key: tuple[Any, ...]) -> bool:

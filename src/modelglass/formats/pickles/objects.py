@@ -18,10 +18,19 @@ class Global:
 class Pairs:
     """A dictionary. Its items stay in order and unhashed: keys may collide on purpose, or be lists."""
 
-    __slots__ = ("flat",)
+    __slots__ = ("_looked_at", "_named", "flat")
 
     def __init__(self) -> None:
         self.flat: list[Any] = []  # key, value, key, value
+        self._looked_at, self._named = 0, False
+
+    def may_name(self, names: frozenset[str]) -> bool:
+        """Whether a key is one of these names, always the same ones, or something that may be equal to one."""
+        keys = self.flat[self._looked_at :: 2]  # since the last time: a file may ask often
+        self._looked_at = len(self.flat)
+        unknown = (Thing, Global, Persistent)
+        self._named = self._named or any(as_text(key) in names or isinstance(key, unknown) for key in keys)
+        return self._named
 
     def items(self) -> zip[tuple[Any, Any]]:
         return zip(self.flat[::2], self.flat[1::2], strict=False)
