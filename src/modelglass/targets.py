@@ -115,9 +115,8 @@ def _close(folders: set[str]) -> None:
     if not any(_real(each or os.curdir) in folders for each in sys.path):
         return
     folders -= set(map(_real, folders_of_packages()))
-    for index in reversed(range(len(sys.path))):
-        if _real(sys.path[index] or os.curdir) in folders:
-            _closed.append((index, sys.path.pop(index)))
+    found = [index for index, each in enumerate(sys.path) if _real(each or os.curdir) in folders]
+    _closed.extend((index, sys.path.pop(index)) for index in reversed(found))
 
 
 def _open() -> None:

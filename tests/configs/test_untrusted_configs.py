@@ -228,7 +228,7 @@ GROWING = {
 def test_references_are_followed_within_bounds(references: str, folder: Path) -> None:
     pytest.importorskip("omegaconf")
     path = written(folder, references + "model: {_target_: torch.nn.Identity, x: '${a0}'}\n")
-    with pytest.raises(mg.InspectError, match="take too long to follow|cannot be resolved"):
+    with pytest.raises(mg.InspectError, match=r"take too long to follow|cannot be resolved"):
         mg.inspect(path)
 
 

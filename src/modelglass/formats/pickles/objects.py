@@ -25,7 +25,7 @@ class Pairs:
         self._looked_at, self._named = 0, False
 
     def may_name(self, names: frozenset[str]) -> bool:
-        """Whether a key is one of these names, always the same ones, or something that may be equal to one."""
+        """Whether a key is one of these names (always the same ones), or may be equal to one."""
         keys = self.flat[self._looked_at :: 2]  # since the last time: a file may ask often
         self._looked_at = len(self.flat)
         unknown = (Thing, Global, Persistent)
