@@ -7,11 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from modelglass.formats import isolated
 from torchvision_beside_cpu import make_torchvision_importable
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+settings.register_profile("patient", suppress_health_check=[HealthCheck.too_slow], deadline=None)
+settings.load_profile("patient")  # how long an example takes is the machine's business, not a claim
 os.environ["MLX_DISABLE_COMPILE"] = "1"  # else MLX calls a C++ compiler for each new kernel
 
 # Thousands of scans: copies of this process are quicker than new ones, and read files in Python alone.

@@ -62,7 +62,7 @@ def _inspected(model: Any, row: Row) -> tuple[mg.Inputs | None, mg.Report]:
         row["inputs_seconds"] = round(time.perf_counter() - began, 3)
         given = fingerprint(nn.Identity(), inputs)["others"]
         level, began = forget_peak(), time.perf_counter()
-        report = mg.inspect(model, inputs)
+        report = mg.inspect(model, inputs, on_failure="report")
         row["seconds"] = round(time.perf_counter() - began, 3)
         row["mib"] = round(peak_mib() - level, 1)
         after = fingerprint(model, inputs)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from modelglass.doors.dump_model_info import LayerInfo, ModelInfo, dump_model_info
     from modelglass.doors.model_info import model_info
     from modelglass.doors.unique_modules import extract_pytorch_ops, extract_unique_modules
-    from modelglass.errors import InspectError
+    from modelglass.errors import ForwardError, InspectError
     from modelglass.frameworks.request import Inputs
     from modelglass.report import Comparison, Engine, Fit, Flow, Report, Scan, Serving, WhatIf
 
@@ -43,6 +43,7 @@ _HOMES = {
     "Engine": "modelglass.report",
     "Fit": "modelglass.report",
     "Flow": "modelglass.report",
+    "ForwardError": "modelglass.errors",
     "Inputs": "modelglass.frameworks.request",
     "InspectError": "modelglass.errors",
     "LayerInfo": "modelglass.doors.dump_model_info",
@@ -78,6 +79,7 @@ __all__ = [
     "Engine",
     "Fit",
     "Flow",
+    "ForwardError",
     "Inputs",
     "InspectError",
     "LayerInfo",

@@ -3,6 +3,10 @@
 Each says what happened and what to do next; the command line shows it without a traceback.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 
 class InspectError(Exception):
     """Something the user can act on."""
@@ -34,7 +38,19 @@ class InputsError(InspectError):
 
 
 class ForwardError(InspectError):
-    """The forward pass raised, and what was asked for needs all of it."""
+    """The model raised while it ran.
+
+    `report`, a `Report`, holds everything up to there, and `report.run.failure` the module, the operator and
+    the shapes that met; `file` and `line` are those of the model's own code, None where no such code ran.
+    """
+
+    def __init__(self, problem: str, *, hint: str, report: Any = None) -> None:
+        super().__init__(problem, hint=hint)
+        failure = None if report is None else report.run.failure
+        source = None if failure is None else failure.source
+        self.report = report
+        self.file = None if source is None else source.file
+        self.line = None if source is None else source.line
 
 
 class UnknownTargetError(InspectError):

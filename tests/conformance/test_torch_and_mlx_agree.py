@@ -356,7 +356,7 @@ DIFFERENCES: tuple[Difference, ...] = (
 def facts(words: Words, network: Callable[[Words], Network]) -> dict[str, Any]:
     """What a report says, by short names of facts."""
     model, inputs = network(words)
-    report = mg.inspect(model, inputs=inputs)
+    report = mg.inspect(model, inputs=inputs, on_failure="report")
     counts = report.counts
     failure = report.run.failure
     found: dict[str, Any] = {

@@ -412,7 +412,7 @@ RUNS: dict[str, Callable[[], tuple[Callable[..., Any], Any]]] = {
 def test_no_number_outlives_the_run(name: str, how: dict[str, Any]) -> None:
     function, x = RUNS[name]()
     model = Apply(function, seen=torch.zeros(()), layer=nn.Linear(1, 1))
-    report = mg.inspect(model, x, **how)
+    report = mg.inspect(model, x, on_failure="report", **how)
     assert (report.run.failure is None) == (name != "raising")
     assert not numbered()
     KEPT.clear()

@@ -266,7 +266,7 @@ def test_a_transform_of_functions_trains_without_telling_what_it_saves() -> None
 
 
 def test_a_pass_that_fails_has_no_memory() -> None:
-    report = mg.inspect(nn.Linear(3, 3), torch.ones(1, 4), train=True, optimizer="adamw")
+    report = mg.inspect(nn.Linear(3, 3), torch.ones(1, 4), train=True, optimizer="adamw", on_failure="report")
     assert report.memory is None
     assert report.run.failure is not None
 
@@ -358,7 +358,7 @@ def test_errors_of_a_loss_are_the_losss_own() -> None:
     def loss(output: Any) -> torch.Tensor:
         raise KeyError("target")
 
-    report = mg.inspect(nn.Linear(2, 2), torch.ones(1, 2), train=True, loss=loss)
+    report = mg.inspect(nn.Linear(2, 2), torch.ones(1, 2), train=True, loss=loss, on_failure="report")
     assert report.run.failure is not None
     assert "loss= raised KeyError" in report.run.failure.message
 

@@ -189,7 +189,7 @@ def test_a_call_that_raises_is_the_last_and_everything_before_it_is_there() -> N
             return self.third(self.second(self.first(x)))
 
     model = Breaks()
-    report = mg.inspect(model, X)
+    report = mg.inspect(model, X, on_failure="report")
     failure = report.run.failure
     assert failure is not None
     assert (failure.module, failure.module_type, failure.error) == ("second", "Linear", "ValueError")
@@ -208,7 +208,7 @@ def test_a_call_that_raises_is_the_last_and_everything_before_it_is_there() -> N
 @pytest.mark.parametrize("dims", [1, 2, 3], ids=["1d", "2d", "3d"])
 def test_channels_first_is_met_with_a_hint(dims: int) -> None:
     conv = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[dims](3, 8, 3)
-    report = mg.inspect(conv, mx.zeros((1, 3, *[16] * dims)))
+    report = mg.inspect(conv, mx.zeros((1, 3, *[16] * dims)), on_failure="report")
     assert report.run.failure is not None
     assert f"(1,3{',16' * dims})" in report.run.failure.message
     assert "channels-last" in {note.code for note in report.notes}
@@ -244,7 +244,7 @@ def test_a_model_that_cannot_be_called_says_so() -> None:
     class Bare(nn.Module):
         pass
 
-    report = mg.inspect(Bare(), X)
+    report = mg.inspect(Bare(), X, on_failure="report")
     assert report.run.failure is not None
     assert "not callable" in report.run.failure.message
 
@@ -300,7 +300,7 @@ def test_an_error_that_was_caught_takes_no_blame_for_a_later_one() -> None:
                     self.wrong(x)
             raise ValueError("the model's own")
 
-    failure = mg.inspect(Catches(), X).run.failure
+    failure = mg.inspect(Catches(), X, on_failure="report").run.failure
     assert failure is not None
     assert (failure.module, failure.message) == ("", "the model's own")
 

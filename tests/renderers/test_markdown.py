@@ -22,5 +22,6 @@ def test_every_row_has_every_cell() -> None:
 
 
 def test_a_failure_is_quoted() -> None:
-    told = mg.inspect(nn.Sequential(nn.Linear(3, 4), nn.Linear(5, 2)), inputs=torch.zeros(2, 3))
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(5, 2))
+    told = mg.inspect(model, inputs=torch.zeros(2, 3), on_failure="report")
     assert "> ✗ 1 (Linear) raised RuntimeError" in mg.render(told, "markdown")

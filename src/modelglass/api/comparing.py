@@ -150,7 +150,9 @@ def _side(asked: _Asked, progress: Progress | None) -> _Side:
         return inspect(target, framework=framework, progress=progress), None
 
     def look(subject: Subject) -> _Side:
-        report = inspect(subject.native, subject.inputs, framework=framework, progress=progress)
+        report = inspect(
+            subject.native, subject.inputs, framework=framework, on_failure="report", progress=progress
+        )
         subject.check(report)
         unsaved = subject.adapter.unsaved(subject.native) if report.engine is None else None
         return completed(report), unsaved

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from modelglass.api.inspecting import check_completed
+from modelglass.api.inspecting import completed
 from modelglass.collector import without_gc
 from modelglass.errors import UsageError
 from modelglass.report import Report
@@ -49,7 +49,7 @@ def flow(report: Report, *, depth: int | None = None) -> Flow:
         )
     if depth is not None and (type(depth) is not int or depth < 1):
         raise UsageError(f"depth={depth!r} is no depth", hint="give 1 or more, or None")
-    check_completed(report.run)
+    completed(report)
     if report.dataflow is None and report.engine is not None:
         raise UsageError(
             f"{report.model.name!r} is served by an engine, and data cannot be followed inside it",

@@ -34,14 +34,13 @@ from modelglass.api.serving import (
 from modelglass.api.varying import with_symbols
 from modelglass.collector import without_gc
 from modelglass.errors import ForwardError, TargetError, UnknownTargetError, UsageError
-from modelglass.renderers._escape import fitted
-from modelglass.renderers._units import pace, value_text
-from modelglass.report import Report, RunMode
+from modelglass.renderers._units import pace
+from modelglass.report import OnFailure, Report, RunMode
 
 if TYPE_CHECKING:
     from modelglass.formats.reading import Reading
     from modelglass.frameworks.request import Observation, Progress, Request
-    from modelglass.report import Memory, Note, Run, Scan, Serving, Tensor, Values, WhatIf
+    from modelglass.report import Memory, Note, Scan, Serving, Tensor, Values, WhatIf
 
 
 def inspect(
@@ -66,6 +65,7 @@ def inspect(
     trust: bool = False,
     framework: str | None = None,
     serving: Serving | None = None,
+    on_failure: OnFailure = "raise",
     progress: Progress | None = None,
 ) -> Report:
     """Everything about a model: a module, an engine, code that builds one ("file.py::function"), a
@@ -83,6 +83,8 @@ def inspect(
     which. `symbols=True` runs with other sizes, to see which can change and what follows them. The model is
     left exactly as it was. Of a file, only the description of its tensors is read, and nothing in it is run;
     `limits` changes how much work it may cause.
+    Where the model raises, a `ForwardError` is raised, whose `report` holds everything up to there;
+    `on_failure="report"` returns that report instead.
     `framework="vllm"` builds a configuration as a rank of an engine would hold it, without an engine, and
     `serving` says how many ranks there are, which one is meant, and so on.
 
@@ -93,13 +95,16 @@ def inspect(
     """
     if run not in get_args(RunMode):
         raise UsageError(f"run={run!r} is not known", hint='use "fake", "real" or "none"')
+    if on_failure not in get_args(OnFailure):
+        raise UsageError(f"on_failure={on_failure!r} is not known", hint='use "raise" or "report"')
+    finish = completed if on_failure == "raise" else unchanged
     if is_served(target, framework, serving):
         check_alone(inputs=inputs, input_shape=input_shape, dtype=dtype, device=device, train=train)
         check_alone(optimizer=optimizer, loss=loss, calibrate=calibrate, what_if=what_if, stats=stats)
         check_alone(symbols=symbols, limits=limits, builder=builder, model_key=model_key)
         check_alone(trust=trust or None)
         check_alone(**{'run="real"': run == "real"})
-        return _report(built(target, serving, progress or silently), change_of(None))
+        return finish(report_of(built(target, serving, progress or silently), change_of(None)))
     runs = inputs is not None or input_shape is not None or train
     if _is_read(target, builder, runs, stats):
         path = _file_target(target, runs)
@@ -129,7 +134,7 @@ def inspect(
             )
             _check_training(request)
             with without_gc():
-                report = _report(subject.observe(request), changed)
+                report = report_of(subject.observe(request), changed)
             report = replace(report, notes=(*subject.notes, *report.notes))
             if symbols:
                 report = with_symbols(report, subject.adapter, subject.native, request)
@@ -147,7 +152,7 @@ def inspect(
         automatic=run != "none" and input_shape is None,
         progress=progress,
     )
-    return with_model(recipe, look, weightless=not stats and run != "real")
+    return finish(with_model(recipe, look, weightless=not stats and run != "real"))
 
 
 def _is_read(target: Any, builder: Any, runs: bool, stats: bool | str) -> bool:
@@ -210,7 +215,7 @@ def inspect_calls(
     trust: bool = False,
     progress: Progress | None = None,
 ) -> Report:
-    """Structure and calls, without operators and cost: at half the price of `inspect`."""
+    """Structure and calls of a whole run, without operators and cost: at half the price of `inspect`."""
     from modelglass.analyses.counts import count
     from modelglass.frameworks.request import Request, requested_inputs
 
@@ -224,10 +229,11 @@ def inspect_calls(
     recipe = Recipe(
         target=target, inputs=inputs, builder=builder, model_key=model_key, trust=trust, progress=progress
     )
-    return with_model(recipe, look)
+    return completed(with_model(recipe, look))
 
 
-def _report(observation: Observation, what_if: WhatIf) -> Report:
+def report_of(observation: Observation, what_if: WhatIf) -> Report:
+    """What follows from an observation: counts, cost, memory, and remarks on them."""
     from modelglass.analyses.cost import cost, priced
     from modelglass.analyses.counts import count
     from modelglass.analyses.remarks import remarks, remarks_on_memory
@@ -272,26 +278,32 @@ def _memory(observation: Observation, what_if: WhatIf) -> Memory | None:
     return replace(found, kv_cache=cache)
 
 
-def completed(report: Report) -> Report:
-    """The report of a run that reached its end; one that did not is an error here."""
-    check_completed(report.run)
-    return report
-
-
 _LONGEST = 200  # characters of a value in a message: a prompt may be long
 _VALUES = "what runs depends on values, which models on meta and inputs of another size do not have"
 
 
-def check_completed(run: Run) -> None:
-    failure = run.failure
-    if failure is not None:
-        where = failure.module or "(root)"
-        met = ", ".join(f"{value.name} {fitted(value_text(value), _LONGEST)}" for value in failure.inputs)
-        given = f"it was given {met}" if met else "check the inputs"
-        raise ForwardError(
-            f"{where} raised {failure.error}: {failure.message}",
-            hint=_VALUES if failure.error in UNFAKEABLE else given,
-        )
+def completed(report: Report) -> Report:
+    """The report of a run that reached its end; one that did not is an error here."""
+    failure = report.run.failure
+    if failure is None:
+        return report
+    from modelglass.renderers._escape import fitted
+    from modelglass.renderers._totals import named_value
+    from modelglass.renderers._units import source_text
+
+    met = ", ".join(fitted(named_value(value), _LONGEST) for value in failure.inputs)
+    given = f"{failure.op or 'it'} was given {met}" if met else "check the inputs"
+    place = f"\n    {source_text(failure.source)}" if failure.source is not None else ""
+    raise ForwardError(
+        f"{failure.module or '(root)'} raised {failure.error}: {failure.message}{place}",
+        hint=_VALUES if failure.error in UNFAKEABLE else given,
+        report=report,
+    )
+
+
+def unchanged(report: Report) -> Report:
+    """The report as it is, whether the run reached its end or not."""
+    return report
 
 
 def _with_stats(

@@ -239,7 +239,8 @@ def summary(
 ) -> ModelSummary:
     """The classic layer table as text. `input_shape` has no batch dimension, or is a sample input itself.
 
-    `verbose` 0 gives the totals, 1 every layer, 2 every weight and bias too.
+    `verbose` 0 gives the totals, 1 every layer, 2 every weight and bias too. Where the model raises, the
+    table ends and says so.
 
     >>> import torch
     >>> "Total params: 55" in summary(torch.nn.Linear(10, 5))
@@ -271,8 +272,15 @@ def summarised(
     if isinstance(input_shape, Integral) and not isinstance(input_shape, bool):
         input_shape = (int(input_shape),)
     if input_shape is not None and not is_shape(input_shape):
-        return inspect(model, input_shape)
-    return inspect(model, input_shape=input_shape, batch_size=batch, dtype=dtype, device=device)
+        return inspect(model, input_shape, on_failure="report")
+    return inspect(
+        model,
+        input_shape=input_shape,
+        batch_size=batch,
+        dtype=dtype,
+        device=device,
+        on_failure="report",
+    )
 
 
 def batch_of(size: Any) -> int:

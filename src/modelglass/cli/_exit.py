@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from modelglass.errors import InspectError
+from modelglass.errors import ForwardError, InspectError
 
 STOPPED = 130  # as shells have it
 MOST_NAMED = 200  # characters of a name
@@ -23,7 +23,9 @@ def exit_code(command: Callable[[], Any], *, debug: bool = False) -> Any:
     except InspectError as error:
         if debug:
             _traceback()
-        tell(f"error: {error.problem}", f"  hint: {error.hint}")
+        if isinstance(error, ForwardError) and error.report is not None:
+            _show_reached(error.report)
+        _tell_error(error)
         return error.exit_code
     except KeyboardInterrupt:
         tell("stopped")
@@ -43,6 +45,29 @@ def exit_code(command: Callable[[], Any], *, debug: bool = False) -> Any:
         _traceback()
         tell("error: this is a bug in modelglass; please report it with the lines above")
         return BROKEN
+
+
+def end_of_run(report: Any, *, shown: bool) -> None:
+    """End the command where the model raised; `shown` says that its output has told why."""
+    from modelglass import api
+
+    try:
+        api.completed(report)
+    except ForwardError as error:
+        if not shown:
+            _tell_error(error)
+        raise SystemExit(error.exit_code) from None
+
+
+def _show_reached(report: Any) -> None:
+    """The layers up to the one that raised, where a command needs all of a run to say anything itself."""
+    from modelglass import api
+
+    tell(*api.render(report, "text").splitlines(), "")
+
+
+def _tell_error(error: InspectError) -> None:
+    tell(*f"error: {error.problem}".split("\n"), f"  hint: {error.hint}")
 
 
 def _traceback() -> None:

@@ -86,7 +86,7 @@ def flow(
         report = api.inspect(
             target, given, symbols=True, builder=builder, model_key=model_key, trust=trust, progress=progress
         )
-        found = api.flow(api.completed(report), depth=depth)
+        found = api.flow(report, depth=depth)
     look: dict[str, object] = {}
     if chosen == "text":
         look = {"width": width_of(width, output), "color": wants_color(color, output)}

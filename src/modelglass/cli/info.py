@@ -52,16 +52,14 @@ def info(
     given = given_inputs(inputs, specs)
     serving = chosen_serving(framework, engine)
     with Progress() as progress, aside():
-        report = api.completed(
-            api.inspect(
-                target,
-                given,
-                builder=builder,
-                model_key=model_key,
-                trust=trust,
-                framework=framework,
-                serving=serving,
-                progress=progress,
-            )
+        report = api.inspect(
+            target,
+            given,
+            builder=builder,
+            model_key=model_key,
+            trust=trust,
+            framework=framework,
+            serving=serving,
+            progress=progress,
         )
     emit(model_info.rendered(report, name), output)

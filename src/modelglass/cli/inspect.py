@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from modelglass import api
-from modelglass.cli._exit import tell
+from modelglass.cli._exit import end_of_run
 from modelglass.cli._options import (
     chosen_limits,
     color_option,
@@ -23,8 +23,6 @@ from modelglass.cli._options import (
 from modelglass.cli._output import aside, emit, wants_color, width_of
 from modelglass.cli._progress import Progress
 from modelglass.cli._serving import chosen_serving, serving_options
-
-FAILED = 3
 
 EPILOG = """\b
 Examples:
@@ -110,6 +108,7 @@ def inspect(
             trust=trust,
             framework=framework,
             serving=serving,
+            on_failure="report",
             progress=progress,
         )
     options: dict[str, Any] = {}
@@ -118,9 +117,4 @@ def inspect(
     if format_ == "text":
         options |= {"width": width_of(width, output), "color": wants_color(color, output)}
     emit(api.render(report, format_, **options), output)
-    failure = report.run.failure
-    if failure is not None:
-        if output is not None or format_ == "json":
-            where = failure.module or "(root)"
-            tell(*f"error: {where} raised {failure.error}: {failure.message}".split("\n"))
-        raise SystemExit(FAILED)
+    end_of_run(report, shown=output is None and format_ != "json")

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from modelglass import api
-from modelglass.cli._exit import tell
+from modelglass.cli._exit import end_of_run
 from modelglass.cli._options import (
     chosen_optimizer,
     color_option,
@@ -23,8 +23,6 @@ from modelglass.cli._options import (
 from modelglass.cli._output import aside, emit, wants_color, width_of
 from modelglass.cli._progress import Progress
 from modelglass.errors import UsageError
-
-FAILED = 3
 
 EPILOG = """\b
 Examples:
@@ -121,6 +119,7 @@ def memory(
             builder=builder,
             model_key=model_key,
             trust=trust,
+            on_failure="report",
             progress=progress,
         )
         if draw is not None and report.memory is not None:
@@ -129,14 +128,9 @@ def memory(
     options: dict[str, object] = {} if format_ in ("json", "csv") else {"contexts": contexts}
     if format_ == "text":
         options |= {"width": width_of(width, output), "color": wants_color(color, output)}
-    failure = report.run.failure
-    if failure is None or format_ != "csv":  # a table of what never happened would be empty
+    if report.run.failure is None or format_ != "csv":  # a table of what never happened would be empty
         emit(api.MEMORY_RENDERERS[format_](report, **options), output)
-    if failure is not None:
-        if output is not None or format_ in ("json", "csv"):
-            where = failure.module or "(root)"
-            tell(*f"error: {where} raised {failure.error}: {failure.message}".split("\n"))
-        raise SystemExit(FAILED)
+    end_of_run(report, shown=output is None and format_ not in ("json", "csv"))
 
 
 def _what_if(

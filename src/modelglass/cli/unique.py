@@ -96,8 +96,8 @@ def unique(
             hint="give --inputs file.py::function or --input 1x3x224x224",
         )
     with Progress() as progress, aside():
-        report = api.completed(
-            api.inspect(target, given, builder=builder, model_key=model_key, trust=trust, progress=progress)
+        report = api.inspect(
+            target, given, builder=builder, model_key=model_key, trust=trust, progress=progress
         )
         found = api.unique(report)
         made = None if repro is None else api.reproduce(report, repro)

@@ -127,7 +127,7 @@ def model_info(
     None. A forward pass that raises is an error, and no file is written. Of an engine, the document says what
     it is made of, too, and what it generates for the prompt that it is given.
     """
-    document = described(api.completed(api.inspect(model, inputs)), model_name)
+    document = described(api.inspect(model, inputs), model_name)
     if path is not None:
         write_whole(Path(path), pretty(document))
     return document

@@ -130,7 +130,9 @@ def _settings_of(path: Path, report: Report) -> dict[str, Json]:
 def _of_model(question: Question, found: Inspection, subject: making.Subject) -> Inspection:
     """What the model itself shows, beside what the checkpoint told."""
     native, given = subject.native, subject.inputs
-    report = api.inspect(native, given, symbols=given is not None, progress=question.progress)
+    report = api.inspect(
+        native, given, symbols=given is not None, on_failure="report", progress=question.progress
+    )
     subject.check(report)
     report = replace(report, notes=(*subject.notes, *report.notes))
     config = found.config if question.config is None else describing.settings_of(question.config)
@@ -212,7 +214,7 @@ def _with_memory(question: Question, found: Inspection, subject: making.Subject)
     def step(change: WhatIf) -> Report:
         options = {"optimizer": question.optimizer, "what_if": change, "progress": question.progress}
         with describing.in_training(subject.native):
-            report = api.inspect(subject.native, subject.inputs, train=True, **options)
+            report = api.inspect(subject.native, subject.inputs, train=True, on_failure="report", **options)
         if question.batch_size is not None or change.batch_size is None:  # else the batch may be to blame
             subject.check(report)
         return report

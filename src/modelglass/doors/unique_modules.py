@@ -136,7 +136,7 @@ def _observed(
     """The whole run of what the functions make, seeded so that the next observation is of the same run."""
     makers = _maker(load_fn, "load_fn"), _maker(get_sample_input, "get_sample_input")
     with api.seeded():
-        return api.completed(inspect(*makers, progress=progress))
+        return inspect(*makers, progress=progress)
 
 
 def _maker(function: Any, name: str) -> Any:

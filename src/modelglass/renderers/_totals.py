@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from modelglass.renderers._engine import listed_share
 from modelglass.renderers._file import file_rows, more_rows
 from modelglass.renderers._sources import run_text
-from modelglass.renderers._units import known, short, size, value_text
+from modelglass.renderers._units import known, short, size, source_text, value_text
 from modelglass.renderers._what_if import SURE
 from modelglass.report.dtypes import bits_of
 
@@ -100,14 +100,15 @@ def _run(run: Run, text: str) -> Iterator[tuple[str, str]]:
 
 
 def _values(values: tuple[Value, ...]) -> str:
-    shown = [_value(value) for value in values[:SHOWN_VALUES]]
+    shown = [named_value(value) for value in values[:SHOWN_VALUES]]
     if len(values) > SHOWN_VALUES:
         shown.append(f"and {len(values) - SHOWN_VALUES} more")
     nbytes = sum(value.nbytes or 0 for value in values)
     return ", ".join(shown) + (f" ({size(nbytes)})" if nbytes else "")
 
 
-def _value(value: Value) -> str:
+def named_value(value: Value) -> str:
+    """A value with its name, if it has one that is not just its place."""
     name = f"{value.name}: " if value.name and not value.name.isdigit() else ""
     more = f" {value.dtype}" if value.dtype else ""
     if value.dtype is None and value.shape:  # a text, and its tokens
@@ -120,8 +121,10 @@ def failure_lines(failure: Failure) -> list[str]:
     where = failure.module or "(root)"
     lines = [f"✗ {where} ({failure.module_type}) raised {failure.error}"]
     lines += [f"    {line}" for line in failure.message.strip().splitlines()[:6]]
+    if failure.source is not None:
+        lines.append(f"    at {source_text(failure.source)}")
     if failure.inputs:
-        met = ", ".join(_value(value) for value in failure.inputs[:SHOWN_VALUES])
+        met = ", ".join(named_value(value) for value in failure.inputs[:SHOWN_VALUES])
         what = f"{failure.op} met" if failure.op else "it was called with"
         lines.append(f"    {what} {met}")
     return lines

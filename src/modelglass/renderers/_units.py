@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from modelglass.report import Shape, Value
+    from modelglass.report import Shape, SourceLine, Value
 
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -64,6 +64,11 @@ def value_text(value: Value) -> str:
     if value.dtype is None:
         return value.text or "?"
     return shape_text(value.shape)
+
+
+def source_text(source: SourceLine) -> str:
+    """A line of code with the place where it stands, as editors and terminals know it."""
+    return f"{source.file}:{source.line}" + (f"  {source.text}" if source.text else "")
 
 
 def pace(done: int, total: int, seconds: float) -> str:

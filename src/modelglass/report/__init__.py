@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         Shard,
         Share,
     )
-    from modelglass.report.execution import Call, Failure, Kernel, Op, Phase, Value
+    from modelglass.report.execution import Call, Failure, Kernel, Op, Phase, SourceLine, Value
     from modelglass.report.fit import AUTOCAST, WEIGHTS, Fit, Option, Sharding, WhatIf
     from modelglass.report.flow import Flow, FlowEdge, FlowNode, NodeKind, Stage
     from modelglass.report.inspection import AlikeTensors, Estimate, Inspection, TypeCount, WeightFigures
@@ -41,7 +41,17 @@ if TYPE_CHECKING:
     from modelglass.report.memory import CATEGORIES, KvCache, LiveTensor, Memory, Method, Moment
     from modelglass.report.model import Json, Model, Module, Packing, Shape, Tensor, TensorKind
     from modelglass.report.parts import Part, PartKind
-    from modelglass.report.report import Counts, ModuleCounts, Note, Report, Run, RunMode, Severity, Tally
+    from modelglass.report.report import (
+        Counts,
+        ModuleCounts,
+        Note,
+        OnFailure,
+        Report,
+        Run,
+        RunMode,
+        Severity,
+        Tally,
+    )
     from modelglass.report.scan import (
         LEVELS,
         Finding,
@@ -82,7 +92,7 @@ _HOMES = {
         "Shard",
         "Share",
     ),
-    "execution": ("Call", "Failure", "Kernel", "Op", "Phase", "Value"),
+    "execution": ("Call", "Failure", "Kernel", "Op", "Phase", "SourceLine", "Value"),
     "fit": ("AUTOCAST", "WEIGHTS", "Fit", "Option", "Sharding", "WhatIf"),
     "flow": ("Flow", "FlowEdge", "FlowNode", "NodeKind", "Stage"),
     "inspection": ("AlikeTensors", "Estimate", "Inspection", "TypeCount", "WeightFigures"),
@@ -91,7 +101,17 @@ _HOMES = {
     "memory": ("CATEGORIES", "KvCache", "LiveTensor", "Memory", "Method", "Moment"),
     "model": ("Json", "Model", "Module", "Packing", "Shape", "Tensor", "TensorKind"),
     "parts": ("Part", "PartKind"),
-    "report": ("Counts", "ModuleCounts", "Note", "Report", "Run", "RunMode", "Severity", "Tally"),
+    "report": (
+        "Counts",
+        "ModuleCounts",
+        "Note",
+        "OnFailure",
+        "Report",
+        "Run",
+        "RunMode",
+        "Severity",
+        "Tally",
+    ),
     "scan": ("LEVELS", "Finding", "GlobalKind", "GlobalUse", "Level", "Scan", "ScannedFile", "Verdict"),
     "stats": ("FINDINGS", "Described", "Histogram", "TensorStats"),
     "unique": ("Reproducers", "Unique", "UniqueModule", "UniqueOp"),
@@ -152,6 +172,7 @@ __all__ = [
     "Moment",
     "NodeKind",
     "Note",
+    "OnFailure",
     "Op",
     "Option",
     "Packing",
@@ -175,6 +196,7 @@ __all__ = [
     "Sharding",
     "Share",
     "Side",
+    "SourceLine",
     "Stage",
     "Standing",
     "Step",

@@ -118,6 +118,15 @@ class Op:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceLine:
+    """A line of the code that a model is written in."""
+
+    file: str
+    line: int
+    text: str  # without indentation; empty where the source is not there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """Where and why the run ended early. `inputs` are the shapes that met there."""
 
@@ -127,3 +136,4 @@ class Failure:
     message: str
     op: str | None
     inputs: tuple[Value, ...]
+    source: SourceLine | None = None  # the innermost line that is not the framework's own

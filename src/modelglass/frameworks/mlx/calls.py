@@ -16,6 +16,7 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
+from modelglass.frameworks.blame import source_line
 from modelglass.frameworks.mlx.describe import Describer, arrays_in, ways_in
 from modelglass.frameworks.mlx.pieces import Cuts
 from modelglass.frameworks.request import Progress
@@ -140,6 +141,7 @@ class Watcher:
             message=str(error),
             op=None,
             inputs=() if frame is None else frame.inputs,
+            source=source_line(error),
         )
 
 

@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 
+from modelglass.frameworks.blame import source_line
 from modelglass.frameworks.request import Request
 from modelglass.frameworks.torch.arguments import arguments
 from modelglass.frameworks.torch.describe import Describer
@@ -359,6 +360,7 @@ class Recorder:
             message=str(error),
             op=None if pending is None else public_name(pending.func),
             inputs=pending.inputs if pending is not None else frame.inputs if frame else (),
+            source=source_line(error),
         )
 
 
