@@ -73,8 +73,12 @@ class _Sum(NamedTuple):
 
 @dataclass
 class Known:
-    """What was found of other values in the same runs, which a value may be made of."""
+    """What was found of other values in the same runs, which a value may be made of.
 
+    `is_settled` says whether quotients of a size that fit are one and the same wherever the model may run.
+    """
+
+    is_settled: Callable[[int, Sequence[Fit]], bool] = lambda at, fits: True
     quotients: dict[int, dict[Quotient, None]] = field(default_factory=dict)  # by the size they are of
     values: dict[tuple[Fraction, ...], str] = field(default_factory=dict)  # of formulas, in the order of runs
 
@@ -82,23 +86,22 @@ class Known:
 def formula(names: Sequence[str], points: Sequence[Point], known: Known | None = None) -> str | None:
     """The value as a formula of the sizes; None when none was found. The first point is the usual run."""
     known = Known() if known is None else known
-    found = _solved(names, points) or _of_quotients(names, points, known) or _of_known(points, known)
-    if found is None:
-        return None
-    moved = movers(points)
-    if moved:
+    ways: tuple[Callable[..., _Sum | None], ...] = (_rounded, _of_quotients, _of_known)
+    found = _solved(names, points)
+    found = found or next((made for way in ways if (made := way(names, points, known)) is not None), None)
+    if found is not None and movers(points):
         known.values.setdefault(tuple(point.value for point in points), found.text)
-    if len(moved) == 1:
-        for fit in rounded(points, moved[0])[:1]:
-            known.quotients.setdefault(moved[0], {})[fit.quotient] = None
-    return found.text
+    return None if found is None else found.text
 
 
 def rounded(points: Sequence[Point], at: int) -> tuple[Fit, ...]:
     """The rounded quotients that the value may be where one size alone changes it; none where it is a line."""
     moved = movers(points)
-    values = {point.sizes[at]: point.value for point in (points if moved == [at] else _alone(points, at))}
-    return _quotients(values) if at in moved and _through(values) is None else ()
+    if at not in moved:
+        return ()
+    pairs = {(p.sizes[at], p.value) for p in (points if moved == [at] else _alone(points, at))}
+    values = dict(sorted(pairs))
+    return () if len(values) < len(pairs) or _through(values) is not None else _quotients(values)
 
 
 def _is_factor(text: str) -> bool:
@@ -139,7 +142,7 @@ def _of_one(name: str, seen: set[tuple[int, Fraction]]) -> _Sum | None:
         found = _through({size**power: value for size, value in values.items()})
         if found is not None:
             return _linear(name, *found) if power == 1 else _square(name, *found)
-    return _quadratic(name, values) or _rounded(name, values)
+    return _quadratic(name, values)
 
 
 def _through(values: Mapping[int, Fraction]) -> tuple[Fraction, Fraction] | None:
@@ -188,15 +191,19 @@ def _quadratic(name: str, values: Mapping[int, Fraction]) -> _Sum | None:
 
 
 def _quotients(values: Mapping[int, Fraction], largest: int = LARGEST_DIVISOR) -> tuple[Fit, ...]:
-    if any(value.denominator > 1 for value in values.values()):
+    if len(values) < 3 or any(value.denominator > 1 for value in values.values()):
         return ()
     return fits({size: int(value) for size, value in values.items()}, largest)
 
 
-def _rounded(name: str, values: Mapping[int, Fraction]) -> _Sum | None:
-    """The rounded quotient with the smallest divisor: "⌈L/2⌉", "⌊(L-3)/2⌋", "4·⌈H/4⌉"."""
-    found = _quotients(values)
-    return _quotient(name, found[0]) if found else None
+def _rounded(names: Sequence[str], points: Sequence[Point], known: Known) -> _Sum | None:
+    """The rounded quotient of one size with the smallest divisor: "⌈L/2⌉", "⌊(L-3)/2⌋", "4·⌈H/4⌉"."""
+    moved = movers(points)
+    found = rounded(points, moved[0]) if len(moved) == 1 else ()
+    if not found or not known.is_settled(moved[0], found):
+        return None
+    known.quotients.setdefault(moved[0], {})[found[0].quotient] = None
+    return _quotient(names[moved[0]], found[0])
 
 
 def _quotient(name: str, fit: Fit) -> _Sum:
@@ -231,9 +238,10 @@ def _stand_ins(points: Sequence[Point], at: int, known: Known) -> list[Quotient 
     alone = {point.sizes[at]: point.value for point in _alone(points, at)}
     if _through(alone) is not None:
         return [None]
-    own = [fit.quotient for fit in _quotients(alone)[:1]]
+    own = _quotients(alone)
+    settled = [own[0].quotient] if own and known.is_settled(at, own) else []
     fitting: list[Quotient | None] = []
-    for quotient in dict.fromkeys((*known.quotients.get(at, ()), *own)):
+    for quotient in dict.fromkeys((*known.quotients.get(at, ()), *settled)):
         seen = {(quotient.bare.value(size), value) for size, value in alone.items()}
         values = dict(seen)
         if len(values) == len(seen) and _through(values) is not None:
@@ -241,7 +249,7 @@ def _stand_ins(points: Sequence[Point], at: int, known: Known) -> list[Quotient 
     return fitting
 
 
-def _of_known(points: Sequence[Point], known: Known) -> _Sum | None:
+def _of_known(names: Sequence[str], points: Sequence[Point], known: Known) -> _Sum | None:
     """A rounded quotient of a formula that is known: "⌈H·W/2⌉"."""
     for seen, text in known.values.items():
         pairs = {(int(size), point.value) for size, point in zip(seen, points, strict=True)}

@@ -7,7 +7,7 @@ the values allow: `distinguishing` names the size that rules out half of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 
@@ -69,14 +69,23 @@ class Fit:
         return self.times * self.quotient.value(size) + self.plus
 
     def distinguishing(self, sizes: Callable[[int], Iterator[int]]) -> int | None:
-        """The size, of as many as the divisor, at which about half of the shifts give another value."""
+        """The size, of as many as can tell, at which about half of the shifts give another value."""
         middle = (self.least + self.most + 1) / 2
         best: tuple[float, int] | None = None
-        for size in sizes(self.below):
+        for size in sizes(2 * self.below) if self.least < self.most else ():
             turn = self.least + (-self.over * size - self.least) % self.below
             if self.least < turn <= self.most and (best is None or abs(turn - middle) < best[0]):
                 best = abs(turn - middle), size
         return None if best is None else best[1]
+
+
+def differing(fits: Sequence[Fit], sizes: Callable[[int], Iterator[int]]) -> int | None:
+    """The first size at which one of the others gives another value than the simplest."""
+    others = fits[1:]
+    for size in sizes(4 * fits[0].below) if others else ():
+        if any(fit.value(size) != fits[0].value(size) for fit in others):
+            return size
+    return None
 
 
 def fits(values: Mapping[int, int], largest: int = LARGEST_DIVISOR) -> tuple[Fit, ...]:
