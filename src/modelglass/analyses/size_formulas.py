@@ -258,7 +258,7 @@ def _of_known(names: Sequence[str], points: Sequence[Point], known: Known) -> _S
             continue
         for fit in _quotients(values, LARGEST_OF_KNOWN)[:1]:
             if fit.least == fit.most:
-                plain = not set(text) & set("+-/")
+                plain = _is_factor(text) or not set(text) & set("+-/")
                 return _quotient(text if plain else f"({text})", fit)
     return None
 

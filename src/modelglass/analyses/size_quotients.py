@@ -7,12 +7,13 @@ the values allow: `distinguishing` names the size that rules out half of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import gcd
 
 LARGEST_DIVISOR = 1024
-_ALTERNATIVES = 8  # fits with larger divisors that are looked at beside the simplest
+LARGEST_TIMES = 64  # where the values that were seen have a larger common factor by chance
+_ALTERNATIVES = 64  # fits with larger divisors that are looked at beside the simplest
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +30,15 @@ class Quotient:
     @property
     def bare(self) -> Quotient:
         """What its text alone, without what is to be added, stands for."""
-        whole, shift = divmod(self.shift, self.below)
-        plain = whole and shift in (0, self.below - 1)
-        return Quotient(self.over, shift, self.below) if plain else self
+        return replace(self, shift=0) if self.shift % self.below == 0 else self
 
     def text(self, name: str) -> tuple[str, int]:
         """The quotient as text, and what is to be added to it: rounded up or without a shift where possible."""
         top = name if self.over == 1 else f"{self.over}·{name}"
-        added, shift = divmod(self.shift, self.below)
-        if shift == 0:
-            return f"⌊{top}/{self.below}⌋", added
-        if shift == self.below - 1:
-            return f"⌈{top}/{self.below}⌉", added
+        if self.shift % self.below == 0:
+            return f"⌊{top}/{self.below}⌋", self.shift // self.below
+        if self.shift == self.below - 1:
+            return f"⌈{top}/{self.below}⌉", 0
         return f"⌊({top}{self.shift:+})/{self.below}⌋", 0
 
 
@@ -79,22 +77,28 @@ class Fit:
         return None if best is None else best[1]
 
 
-def differing(fits: Sequence[Fit], sizes: Callable[[int], Iterator[int]]) -> int | None:
-    """The first size at which one of the others gives another value than the simplest."""
-    others = fits[1:]
-    for size in sizes(4 * fits[0].below) if others else ():
-        if any(fit.value(size) != fits[0].value(size) for fit in others):
-            return size
-    return None
+def differing(fits: Sequence[Fit], sizes: Iterable[int]) -> int | None:
+    """The size at which the most of the others give another value than the simplest."""
+    first, *others = fits
+    best: tuple[int, int] | None = None
+    for size in sizes if others else ():
+        value = first.value(size)
+        differ = sum(fit.value(size) != value for fit in others)
+        if differ > (0 if best is None else best[0]):
+            best = differ, size
+    return None if best is None else best[1]
 
 
 def fits(values: Mapping[int, int], largest: int = LARGEST_DIVISOR) -> tuple[Fit, ...]:
     """The quotients that give all values, those with small divisors first; few of those beyond the first."""
     usual = next(iter(values.values()))
-    times = gcd(*(value - usual for value in values.values()))
-    if not times:
-        return ()
-    plus = usual % times
+    common = gcd(*(value - usual for value in values.values()))
+    times = (common, *(times for times in range(min(LARGEST_TIMES, common - 1), 0, -1) if common % times == 0))
+    return next((found for each in times if (found := _fits_of(values, each, largest))), ()) if common else ()
+
+
+def _fits_of(values: Mapping[int, int], times: int, largest: int) -> tuple[Fit, ...]:
+    plus = next(iter(values.values())) % times
     seen = sorted((size, (value - plus) // times) for size, value in values.items())
     largest = min(largest, seen[-1][0] - seen[0][0])  # of more, not one period was seen
     found: list[Fit] = []

@@ -44,6 +44,11 @@ class Axis:
         down = range(self.usual - self.step, self._least - 1, -self.step)
         return islice((size for sizes in (up, down) for size in sizes if size not in self._tried), count)
 
+    def far(self, count: int) -> Iterator[int]:
+        """The same next to the largest that ran, where other slopes have led furthest away."""
+        down = range(max(self._ran) - self.step, self._least - 1, -self.step)
+        return islice((size for size in down if size not in self._tried), count)
+
     def fresh(self) -> int | None:
         """A size that may run and was not tried, far from the last such one."""
         least = self._least + (self.usual - self._least) % self.step

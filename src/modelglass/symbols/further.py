@@ -37,12 +37,15 @@ class Further:
         self._are_free = True  # sizes that run each alone do so together
 
     def explore(self, vectors: Callable[[], Iterable[Vector]], unsolved: Callable[[], Iterable[Vector]]) -> None:
-        """Runs that tell the formulas of the values apart: of `vectors`, then each size alone of `unsolved`."""
+        """Runs that tell the formulas of values apart: those of one size, then what is `unsolved` of several.
+
+        Of several, each size is changed alone.
+        """
         for at, axis in enumerate(self.axes):
             self._find_step(at, axis)
         self._run_all({at: axis.small for at, axis in enumerate(self.axes)})
         self._run_all({at: axis.large for at, axis in enumerate(self.axes) if not self._loops[at]})
-        while self._left > 0 and (wanted := self._wanted(vectors())):
+        while self._left > 0 and (wanted := self._wanted(each for each in vectors() if len(movers(each)) == 1)):
             others = {at: axis.fresh() for at, axis in enumerate(self.axes) if at not in wanted}
             self._run_all(others | wanted, alone=wanted)
         while self._left > 0 and (wanted := self._wanted(unsolved())):
@@ -76,7 +79,7 @@ class Further:
 
     def _telling(self, fits: Sequence[Fit], axis: Axis) -> int | None:
         size = fits[0].distinguishing(axis.sizes)
-        return differing(fits, axis.sizes) if size is None else size
+        return differing(fits, axis.far(2 * fits[0].below)) if size is None else size
 
     def _run_all(self, sizes: Mapping[int, int | None], alone: Mapping[int, int | None] | None = None) -> None:
         """One run with all sizes; where it fails, each for itself."""
