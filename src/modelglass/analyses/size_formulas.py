@@ -10,7 +10,7 @@ free numbers, so that the last one is a check.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import product
@@ -95,7 +95,7 @@ def formula(names: Sequence[str], points: Sequence[Point], known: Known | None =
 
 
 def rounded(points: Sequence[Point], at: int) -> tuple[Fit, ...]:
-    """The rounded quotients that the value may be where one size alone changes it; none where it is a line."""
+    """The rounded quotients that a value may be where one size alone changes; none where it is a line."""
     moved = movers(points)
     if at not in moved:
         return ()
@@ -275,7 +275,7 @@ def _with_factor(names: Sequence[str], points: Sequence[Point], moved: Sequence[
 
 
 def _with_rest(names: Sequence[str], points: Sequence[Point], moved: Sequence[int]) -> _Sum | None:
-    """A product of three sizes or more plus a number, which is what is left of it where any of them is none."""
+    """A product of three sizes or more plus a number, which is the value where any of them is 0."""
     lines = [_through({p.sizes[at]: p.value for p in _alone(points, at)}) for at in moved]
     rests = {None if line is None else line[1] for line in lines}
     rest = rests.pop()

@@ -33,7 +33,7 @@ class Quotient:
         return replace(self, shift=0) if self.shift % self.below == 0 else self
 
     def text(self, name: str) -> tuple[str, int]:
-        """The quotient as text, and what is to be added to it: rounded up or without a shift where possible."""
+        """The quotient as text, rounded up or without a shift where possible, and what to add to it."""
         top = name if self.over == 1 else f"{self.over}·{name}"
         if self.shift % self.below == 0:
             return f"⌊{top}/{self.below}⌋", self.shift // self.below
@@ -59,9 +59,7 @@ class Fit:
         usual = [shift for shift in (0, self.below - 1) if self.least <= shift <= self.most]
         multiple = self.most - self.most % self.below
         usual += [multiple] if multiple >= self.least else []
-        return Quotient(
-            self.over, usual[0] if usual else min(self.least, self.most, key=abs), self.below
-        )
+        return Quotient(self.over, usual[0] if usual else min(self.least, self.most, key=abs), self.below)
 
     def value(self, size: int) -> int:
         return self.times * self.quotient.value(size) + self.plus
@@ -93,7 +91,10 @@ def fits(values: Mapping[int, int], largest: int = LARGEST_DIVISOR) -> tuple[Fit
     """The quotients that give all values, those with small divisors first; few of those beyond the first."""
     usual = next(iter(values.values()))
     common = gcd(*(value - usual for value in values.values()))
-    times = (common, *(times for times in range(min(LARGEST_TIMES, common - 1), 0, -1) if common % times == 0))
+    times = (
+        common,
+        *(times for times in range(min(LARGEST_TIMES, common - 1), 0, -1) if common % times == 0),
+    )
     return next((found for each in times if (found := _fits_of(values, each, largest))), ()) if common else ()
 
 

@@ -82,9 +82,12 @@ class Following:
             history = (shape, *(shapes.get(number) for _, shapes in self._runs))
             if history not in made:
                 there = zip((self._usual, *(sizes for sizes, _ in self._runs)), history, strict=True)
-                alike = [(sizes, each) for sizes, each in there if each is not None and len(each) == len(shape)]
+                alike = [
+                    (sizes, each) for sizes, each in there if each is not None and len(each) == len(shape)
+                ]
                 made[history] = tuple(
-                    tuple(Point(sizes, Fraction(each[dim])) for sizes, each in alike) for dim in range(len(shape))
+                    tuple(Point(sizes, Fraction(each[dim])) for sizes, each in alike)
+                    for dim in range(len(shape))
                 )
             found[number] = made[history]
         return found
@@ -105,7 +108,9 @@ class Following:
 
     def _formula(self, points: Vector) -> str | None:
         if points not in self._found:
-            known = self._known.setdefault(tuple(point.sizes for point in points), Known(self._further.is_settled))
+            known = self._known.setdefault(
+                tuple(point.sizes for point in points), Known(self._further.is_settled)
+            )
             self._found[points] = formula(self._names, points, known)
         return self._found[points]
 

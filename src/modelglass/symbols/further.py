@@ -1,9 +1,9 @@
-"""Further runs, with the sizes at which formulas that still fit give different values, and then with fresh ones.
+"""Further runs, with the sizes at which formulas that still fit differ, and then with fresh ones.
 
 - Sizes that run may be multiples of a step; the smallest step that runs is looked for.
 - One run is with all sizes far beyond the usual ones: what is cut or filled up to a limit shows there.
-- Of rounded quotients, each run halves the shifts that fit. Sizes are changed together where that runs, so that
-  one run tells of all of them.
+- Of rounded quotients, each run halves the shifts that fit. Sizes are changed together where that runs, so
+  that one run tells of all of them.
 - The last runs are with fresh sizes. A formula stands only if it is found without them as with them.
 """
 
@@ -36,7 +36,9 @@ class Further:
         self._left = min(RUNS, max(FEWEST, OPERATORS // max(operators, 1)))
         self._are_free = True  # sizes that run each alone do so together
 
-    def explore(self, vectors: Callable[[], Iterable[Vector]], unsolved: Callable[[], Iterable[Vector]]) -> None:
+    def explore(
+        self, vectors: Callable[[], Iterable[Vector]], unsolved: Callable[[], Iterable[Vector]]
+    ) -> None:
         """Runs that tell the formulas of values apart: those of one size, then what is `unsolved` of several.
 
         Of several, each size is changed alone.
@@ -45,9 +47,11 @@ class Further:
             self._find_step(at, axis)
         self._run_all({at: axis.small for at, axis in enumerate(self.axes)})
         self._run_all({at: axis.large for at, axis in enumerate(self.axes) if not self._loops[at]})
-        while self._left > 0 and (wanted := self._wanted(each for each in vectors() if len(movers(each)) == 1)):
-            others = {at: axis.fresh() for at, axis in enumerate(self.axes) if at not in wanted}
-            self._run_all(others | wanted, alone=wanted)
+        while self._left > 0 and (
+            wanted := self._wanted(each for each in vectors() if len(movers(each)) == 1)
+        ):
+            fresh = {at: axis.fresh() for at, axis in enumerate(self.axes) if at not in wanted}
+            self._run_all({**fresh, **wanted}, alone=wanted)
         while self._left > 0 and (wanted := self._wanted(unsolved())):
             for at, size in wanted.items():
                 self._run({at: size})
@@ -81,7 +85,9 @@ class Further:
         size = fits[0].distinguishing(axis.sizes)
         return differing(fits, axis.far(2 * fits[0].below)) if size is None else size
 
-    def _run_all(self, sizes: Mapping[int, int | None], alone: Mapping[int, int | None] | None = None) -> None:
+    def _run_all(
+        self, sizes: Mapping[int, int | None], alone: Mapping[int, int | None] | None = None
+    ) -> None:
         """One run with all sizes; where it fails, each for itself."""
         changed = {at: size for at, size in sizes.items() if size is not None}
         together = self._are_free and len(changed) > 1
