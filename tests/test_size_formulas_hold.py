@@ -1,7 +1,7 @@
 """A formula that is shown gives torch's own sizes at every residue, or is not shown.
 
-Each is compared with real runs with sizes that were not used to find it, every residue of small divisors among
-them.
+Each is compared with real runs with sizes that were not used to find it, every residue of small divisors
+among them.
 """
 
 from __future__ import annotations
@@ -175,6 +175,7 @@ EXACT: dict[str, tuple[nn.Module, Shape, tuple[str, ...]]] = {
         (2, 16, 4),
         ("(L²+L)/2", "L2"),
     ),
+    "different steps": (doing(lambda x: torch.cat([x[:, ::2], x[:, ::3]], 1)), (2, 64), ("⌈L/2⌉+⌈L/3⌉",)),
     "one more": (doing(lambda x: torch.cat([x[:, :1], x], 1)), (2, 16, 4), ("L+1", "L2")),
     "a multiple of three": (cut(lambda n: n // 3 * 3), (2, 64), ("3·⌊L/3⌋",)),
     "filled to a multiple": (padded(lambda n: -(-n // 8) * 8), (2, 64), ("8·⌈L/8⌉",)),

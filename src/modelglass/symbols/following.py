@@ -33,11 +33,18 @@ class Following:
 
     def shapes(self) -> dict[int, Dims]:
         """By number, the shapes that a symbol is in."""
-        return {
-            number: tuple(map(self._text, vectors))
-            for number, vectors in self._vectors().items()
-            if any(map(_varies, vectors))
-        }
+        vectors = self._vectors()
+        texts: dict[Vector, str] = {}
+        found: dict[int, Dims] = {}
+        for number, dims in vectors.items():
+            sources = [vectors[each] for each in self._first.sources.get(number, ()) if each in vectors]
+            for dim, points in enumerate(dims):
+                if points not in texts:
+                    parts = [each[dim] for each in sources if len(each) == len(dims)]
+                    texts[points] = self._checked(points) or self._sum(points, parts) or self._number(points)
+            if any(map(_varies, dims)):
+                found[number] = tuple(texts[points] for points in dims)
+        return found
 
     def _make_runs(self) -> None:
         """Those that told that sizes can change, all and pairs at once, further ones, and checks of them all.
@@ -114,11 +121,22 @@ class Following:
             self._found[points] = formula(self._names, points, known)
         return self._found[points]
 
-    def _text(self, points: Vector) -> str:
-        """A size as a formula that the checks changed nothing of; else as a number with what it follows."""
+    def _checked(self, points: Vector) -> str | None:
+        """The formula of a size, where the checks changed nothing of it."""
         found = self._formula(points)
-        if found is not None and found == self._formula(self._early(points)):
-            return found
+        return found if found == self._formula(self._early(points)) else None
+
+    def _sum(self, points: Vector, parts: Sequence[Vector]) -> str | None:
+        """A size that tensors were put together to, as the sum of theirs."""
+        texts = list(map(self._checked, parts))
+        if len(parts) < 2 or any(len(part) != len(points) for part in parts):
+            return None
+        sums = (sum(point.value for point in at) for at in zip(*parts, strict=True))
+        is_sum = all(point.value == value for point, value in zip(points, sums, strict=True))
+        return "+".join(text for text in texts if text).replace("+-", "-") if is_sum and all(texts) else None
+
+    def _number(self, points: Vector) -> str:
+        """A size as a number with what it follows."""
         following = [self._names[at] for at in movers(points)] or self._names
         return f"{points[0].value}{{{','.join(following)}}}"
 
@@ -160,6 +178,9 @@ class _Tensors:
         self._ran = [(model.ops[at].name, model.ops[at].module) for at in forward]
         self._made = [flow.writes[at] for at in forward]
         self._wiring = flow.inputs, [flow.reads[at] for at in forward], self._made
+        self.sources = {
+            made: flow.reads[at] for at in forward for made in flow.writes[at] if made is not None
+        }
         self._given = [number for number in flow.inputs if number is not None]
         self.shapes: dict[int, Shape] = {}
         self._take(flow.inputs, run.inputs)

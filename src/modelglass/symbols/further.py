@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from modelglass.analyses.size_formulas import Point, movers, rounded
 from modelglass.analyses.size_quotients import Fit, differing
@@ -47,11 +47,9 @@ class Further:
             self._find_step(at, axis)
         self._run_all({at: axis.small for at, axis in enumerate(self.axes)})
         self._run_all({at: axis.large for at, axis in enumerate(self.axes) if not self._loops[at]})
-        while self._left > 0 and (
-            wanted := self._wanted(each for each in vectors() if len(movers(each)) == 1)
-        ):
-            fresh = {at: axis.fresh() for at, axis in enumerate(self.axes) if at not in wanted}
-            self._run_all({**fresh, **wanted}, alone=wanted)
+        while self._left > 0 and (wanted := self._wanted(_of_one_size(vectors()))):
+            sizes = {at: wanted.get(at) or axis.fresh() for at, axis in enumerate(self.axes)}
+            self._run_all(sizes, alone=wanted)
         while self._left > 0 and (wanted := self._wanted(unsolved())):
             for at, size in wanted.items():
                 self._run({at: size})
@@ -72,22 +70,21 @@ class Further:
                 axis.step = step
                 break
 
-    def _wanted(self, vectors: Iterable[Vector]) -> dict[int, int | None]:
+    def _wanted(self, vectors: Iterable[Vector]) -> dict[int, int]:
         """For each axis, the size that tells most of the quotient with the largest divisor."""
         fitting = [(at, rounded(points, at)) for points in vectors for at in movers(points)]
-        found: dict[int, int | None] = {}
+        found: dict[int, int] = {}
         for at, fits in sorted((each for each in fitting if each[1]), key=lambda each: -each[1][0].below):
-            if found.get(at) is None:
-                found[at] = self._telling(fits, self.axes[at])
-        return {at: size for at, size in found.items() if size is not None}
+            size = None if at in found else self._telling(fits, self.axes[at])
+            if size is not None:
+                found[at] = size
+        return found
 
     def _telling(self, fits: Sequence[Fit], axis: Axis) -> int | None:
         size = fits[0].distinguishing(axis.sizes)
         return differing(fits, axis.far(2 * fits[0].below)) if size is None else size
 
-    def _run_all(
-        self, sizes: Mapping[int, int | None], alone: Mapping[int, int | None] | None = None
-    ) -> None:
+    def _run_all(self, sizes: Mapping[int, int | None], alone: Mapping[int, int] | None = None) -> None:
         """One run with all sizes; where it fails, each for itself."""
         changed = {at: size for at, size in sizes.items() if size is not None}
         together = self._are_free and len(changed) > 1
@@ -105,3 +102,7 @@ class Further:
             for at, size in changed.items():
                 self.axes[at].note(size, ran=ran)
         return ran
+
+
+def _of_one_size(vectors: Iterable[Vector]) -> Iterator[Vector]:
+    return (points for points in vectors if len(movers(points)) == 1)
