@@ -1,20 +1,27 @@
 """How a size follows from other sizes: the simplest formula that gives every value that was seen.
 
 Looked for are, in this order: a constant; one size times a number plus a number ("L", "4·L", "L/2+1"), its
-square ("(H/16)²+1") or a rounded quotient ("⌈L/2⌉"); a size times a formula of the others ("B·L"); a product
-of two plus a number ("(H/16)·(W/16)+1"); a formula of the others plus a size ("L+L2"). Each is taken only
-with a point more than it has free numbers, so that the last one is a check.
+square ("(H/16)²+1", "(L²+L)/2") or a rounded quotient ("⌈L/2⌉", "4·⌈H/4⌉"); a size times a formula of the
+others ("B·L"); a product of two plus a number ("(H/16)·(W/16)+1"), of more plus a number; a formula of the
+others plus a size ("L+L2"). In place of a size may stand a rounded quotient of it ("⌈H/4⌉·⌈W/4⌉"), and of a
+formula that is known a rounded quotient again ("⌈H·W/2⌉"). Each is taken only with a point more than it has
+free numbers, so that the last one is a check.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import combinations
-from math import isqrt, lcm, prod
+from itertools import product
+from math import isqrt, lcm
 from typing import NamedTuple, TypeAlias
 
-LARGEST_DIVISOR = 64  # of quotients that are rounded
+from modelglass.analyses.size_quotients import LARGEST_DIVISOR, Fit, Quotient, fits
+
+LARGEST_OF_KNOWN = 64  # divisors of quotients of a formula, of which fewer values are seen
+POINTS_OF_KNOWN = 6
+CLOSING = {"⌈": "⌉", "⌊": "⌋"}
 
 
 class Point(NamedTuple):
@@ -64,34 +71,42 @@ class _Sum(NamedTuple):
         return _Sum((_Term((name, f"({self.text})")),))
 
 
-def formula(names: Sequence[str], points: Sequence[Point]) -> str | None:
+@dataclass
+class Known:
+    """What was found of other values in the same runs, which a value may be made of.
+
+    `is_settled` says whether quotients of a size that fit are one and the same wherever the model may run.
+    """
+
+    is_settled: Callable[[int, Sequence[Fit]], bool] = lambda at, fits: True
+    quotients: dict[int, dict[Quotient, None]] = field(default_factory=dict)  # by the size they are of
+    values: dict[tuple[Fraction, ...], str] = field(default_factory=dict)  # of formulas, in the order of runs
+
+
+def formula(names: Sequence[str], points: Sequence[Point], known: Known | None = None) -> str | None:
     """The value as a formula of the sizes; None when none was found. The first point is the usual run."""
+    known = Known() if known is None else known
+    ways: tuple[Callable[..., _Sum | None], ...] = (_rounded, _of_quotients, _of_known)
     found = _solved(names, points)
+    found = found or next((made for way in ways if (made := way(names, points, known)) is not None), None)
+    if found is not None and movers(points):
+        known.values.setdefault(tuple(point.value for point in points), found.text)
     return None if found is None else found.text
 
 
-def product(points: Points, known: Mapping[Points, str]) -> str | None:
-    """The value as a product of sizes whose formulas are known, plus 0 or 1; None when it is none.
-
-    Rounded sizes multiply to what no formula of the inputs' sizes alone would tell: "⌈H/4⌉·⌈W/4⌉+1".
-    """
-    sizes = [point.sizes for point in points]
-    alike = [(text, seen) for seen, text in known.items() if [point.sizes for point in seen] == sizes]
-    for count in (2, 3):
-        for chosen in combinations(alike, count):
-            values = [
-                prod(point.value for point in at) for at in zip(*(seen for _, seen in chosen), strict=True)
-            ]
-            rests = {point.value - value for point, value in zip(points, values, strict=True)}
-            if rests <= {Fraction(0)} or rests == {Fraction(1)}:
-                text = "·".join(text if _is_factor(text) else f"({text})" for text, _ in chosen)
-                return f"{text}+1" if rests == {Fraction(1)} else text
-    return None
+def rounded(points: Sequence[Point], at: int) -> tuple[Fit, ...]:
+    """The rounded quotients that a value may be where one size alone changes; none where it is a line."""
+    moved = movers(points)
+    if at not in moved:
+        return ()
+    pairs = {(p.sizes[at], p.value) for p in (points if moved == [at] else _alone(points, at))}
+    values = dict(sorted(pairs))
+    return () if len(values) < len(pairs) or _through(values) is not None else _quotients(values)
 
 
 def _is_factor(text: str) -> bool:
     """Whether a product can have the formula for a factor as it is."""
-    return text.isalnum() or text[0] in "⌈⌊"
+    return text.isalnum() or (text[0] in "⌈⌊" and text.index(CLOSING[text[0]]) == len(text) - 1)
 
 
 def movers(points: Sequence[Point]) -> list[int]:
@@ -114,7 +129,7 @@ def _solved(names: Sequence[str], points: Sequence[Point]) -> _Sum | None:
         return _Sum(constant=int(points[0].value)) if whole else None
     if len(moved) == 1:
         return _of_one(names[moved[0]], {(p.sizes[moved[0]], p.value) for p in points})
-    ways: tuple[Callable[..., _Sum | None], ...] = (_with_factor, _of_two, _with_term)
+    ways: tuple[Callable[..., _Sum | None], ...] = (_with_factor, _of_two, _with_rest, _with_term)
     return next((found for way in ways if (found := way(names, points, moved)) is not None), None)
 
 
@@ -127,11 +142,13 @@ def _of_one(name: str, seen: set[tuple[int, Fraction]]) -> _Sum | None:
         found = _through({size**power: value for size, value in values.items()})
         if found is not None:
             return _linear(name, *found) if power == 1 else _square(name, *found)
-    return _rounded(name, values)
+    return _quadratic(name, values)
 
 
-def _through(values: dict[int, Fraction]) -> tuple[Fraction, Fraction] | None:
+def _through(values: Mapping[int, Fraction]) -> tuple[Fraction, Fraction] | None:
     """The slope and offset of the line through all points, if there is one."""
+    if len(values) < 2:
+        return None
     (x, y), (x2, y2) = list(values.items())[:2]
     slope = Fraction(y2 - y, x2 - x)
     offset = y - slope * x
@@ -156,18 +173,93 @@ def _square(name: str, slope: Fraction, offset: Fraction) -> _Sum | None:
     return _linear(f"{name}²", slope, offset)
 
 
-def _rounded(name: str, values: dict[int, Fraction]) -> _Sum | None:
-    """ "⌈L/2⌉", "⌊(L-3)/2⌋": the one with the smallest divisor, and the shift next to none."""
-    for below in range(2, LARGEST_DIVISOR + 1):
-        least = max(int(value) * below - size for size, value in values.items())
-        most = min(int(value) * below + below - 1 - size for size, value in values.items())
-        if least > most or any(value.denominator > 1 for value in values.values()):
+def _quadratic(name: str, values: Mapping[int, Fraction]) -> _Sum | None:
+    """A square, a multiple and a number: "L²+L", "(L²+L)/2"."""
+    if len(values) < 5:
+        return None
+    (x, y), *others = values.items()
+    through = _through({size: (value - y) / (size - x) for size, value in others})
+    if through is None:
+        return None
+    square = through[0]
+    slope = through[1] - square * x
+    offset = y - square * x**2 - slope * x
+    below = lcm(square.denominator, slope.denominator, offset.denominator)
+    terms = ((f"{name}²", square * below), (name, slope * below))
+    found = _Sum(tuple(_Term((text,), int(times)) for text, times in terms if times), int(offset * below))
+    return found if below == 1 else _Sum((_Term((f"({found.text})",), 1, below),))
+
+
+def _quotients(values: Mapping[int, Fraction], largest: int = LARGEST_DIVISOR) -> tuple[Fit, ...]:
+    if len(values) < 3 or any(value.denominator > 1 for value in values.values()):
+        return ()
+    return fits({size: int(value) for size, value in values.items()}, largest)
+
+
+def _rounded(names: Sequence[str], points: Sequence[Point], known: Known) -> _Sum | None:
+    """The rounded quotient of one size with the smallest divisor: "⌈L/2⌉", "⌊(L-3)/2⌋", "4·⌈H/4⌉"."""
+    moved = movers(points)
+    found = rounded(points, moved[0]) if len(moved) == 1 else ()
+    if not found or not known.is_settled(moved[0], found):
+        return None
+    known.quotients.setdefault(moved[0], {})[found[0].quotient] = None
+    return _quotient(names[moved[0]], found[0])
+
+
+def _quotient(name: str, fit: Fit) -> _Sum:
+    text, added = fit.quotient.text(name)
+    return _Sum((_Term((text,), fit.times),), fit.times * added + fit.plus)
+
+
+def _of_quotients(names: Sequence[str], points: Sequence[Point], known: Known) -> _Sum | None:
+    """A formula with rounded quotients in place of sizes, those that are known before others."""
+    moved = movers(points)
+    if len(moved) < 2:
+        return None
+    for chosen in product(*(_stand_ins(points, at, known) for at in moved)):
+        stands = dict(zip(moved, chosen, strict=True))
+        put = [
+            Point(tuple(_put(stands.get(at), size) for at, size in enumerate(point.sizes)), point.value)
+            for point in points
+        ]
+        texts = {at: quotient.text(names[at])[0] for at, quotient in stands.items() if quotient is not None}
+        found = _solved([texts.get(at, name) for at, name in enumerate(names)], put)
+        if found is not None:
+            return found
+    return None
+
+
+def _put(quotient: Quotient | None, size: int) -> int:
+    return size if quotient is None else quotient.bare.value(size)
+
+
+def _stand_ins(points: Sequence[Point], at: int, known: Known) -> list[Quotient | None]:
+    """What may stand for a size in a formula: the size itself where the value is a line of it alone."""
+    alone = {point.sizes[at]: point.value for point in _alone(points, at)}
+    if _through(alone) is not None:
+        return [None]
+    own = _quotients(alone)
+    settled = [own[0].quotient] if own and known.is_settled(at, own) else []
+    fitting: list[Quotient | None] = []
+    for quotient in dict.fromkeys((*known.quotients.get(at, ()), *settled)):
+        seen = {(quotient.bare.value(size), value) for size, value in alone.items()}
+        values = dict(seen)
+        if len(values) == len(seen) and _through(values) is not None:
+            fitting.append(quotient)
+    return fitting
+
+
+def _of_known(names: Sequence[str], points: Sequence[Point], known: Known) -> _Sum | None:
+    """A rounded quotient of a formula that is known: "⌈H·W/2⌉"."""
+    for seen, text in known.values.items():
+        pairs = {(int(size), point.value) for size, point in zip(seen, points, strict=True)}
+        values = dict(sorted(pairs))
+        if len(values) < len(pairs) or len(values) < POINTS_OF_KNOWN:
             continue
-        if least <= below - 1 <= most and not least <= 0 <= most:
-            return _Sum((_Term((f"⌈{name}/{below}⌉",)),))
-        shift = min(max(0, least), most)
-        inner = name if shift == 0 else f"({name}{shift:+})"
-        return _Sum((_Term((f"⌊{inner}/{below}⌋",)),))
+        for fit in _quotients(values, LARGEST_OF_KNOWN)[:1]:
+            if fit.least == fit.most:
+                plain = _is_factor(text) or not set(text) & set("+-/")
+                return _quotient(text if plain else f"({text})", fit)
     return None
 
 
@@ -180,6 +272,17 @@ def _with_factor(names: Sequence[str], points: Sequence[Point], moved: Sequence[
             if rest is not None:
                 return rest.times(names[at])
     return None
+
+
+def _with_rest(names: Sequence[str], points: Sequence[Point], moved: Sequence[int]) -> _Sum | None:
+    """A product of three sizes or more plus a number, which is the value where any of them is 0."""
+    lines = [_through({p.sizes[at]: p.value for p in _alone(points, at)}) for at in moved]
+    rests = {None if line is None else line[1] for line in lines}
+    rest = rests.pop()
+    if len(moved) < 3 or rests or not rest or rest.denominator > 1:
+        return None
+    found = _with_factor(names, [Point(p.sizes, p.value - rest) for p in points], moved)
+    return None if found is None else _Sum(found.terms, found.constant + int(rest))
 
 
 def _with_term(names: Sequence[str], points: Sequence[Point], moved: Sequence[int]) -> _Sum | None:
@@ -229,5 +332,5 @@ def _product(one: tuple[str, Fraction], two: tuple[str, Fraction], times: Fracti
     shared = Fraction(1, root) if root**2 == times.denominator else Fraction(1)
     left = times / shared**2
     factors = (_linear(name, shared, added * shared) for name, added in (one, two))
-    texts = tuple(factor.text if factor.text.isalnum() else f"({factor.text})" for factor in factors)
+    texts = tuple(factor.text if _is_factor(factor.text) else f"({factor.text})" for factor in factors)
     return _Sum((_Term(texts, left.numerator, left.denominator),), int(rest))

@@ -32,7 +32,7 @@ class Dataflow:
 class Symbol:
     """A size of the inputs that can change: `size` in this run, at the places "x.0", "mask.1" of the inputs.
 
-    `tried` are the sizes with which the model ran, too.
+    `tried` are the sizes with which it was found; formulas were tried with more.
     """
 
     name: str

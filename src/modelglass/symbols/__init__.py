@@ -1,8 +1,8 @@
 """Which sizes of the inputs can change, and which sizes in the model follow them: a search over fake runs.
 
 Nothing is guessed: a size has a symbol when the model ran with two other ones, and a formula stands only
-where it held in every run. Nothing here needs a framework: whoever asks brings a function that runs the model
-with other sizes.
+where it held in every run and the last runs, with fresh sizes, changed nothing of it. Nothing here needs a
+framework: whoever asks brings a function that runs the model with other sizes.
 
 - Sizes are changed in groups: first dimensions of equal size together (the batch), other dimensions of equal
   size together (a length that ids and mask share), except that height, width and depth of floating tensors of
@@ -13,6 +13,7 @@ with other sizes.
   sizes below 4). Of what is no batch, one more than the first of these is tried, too: it tells a half from a
   rounded half.
 - Where two or more sizes can change, they are changed at once, too, to see products and sums of them.
+- `further` then runs with the sizes at which formulas that fit differ, and with fresh ones to check them.
 """
 
 from __future__ import annotations

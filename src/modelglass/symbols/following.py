@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import combinations
 
-from modelglass.analyses.size_formulas import Point, formula, movers, product
+from modelglass.analyses.size_formulas import Known, Point, formula, movers
 from modelglass.report import Dims, Note, Shape, Value
+from modelglass.symbols.further import Further, Sizes, Vector
 from modelglass.symbols.search import Group
 from modelglass.symbols.trials import Seen, Vary, varied
 
 RUNS_OF_PAIRS = 3  # with two sizes changed, beyond the two with all of them changed
+ROUNDS_OF_CHECKS = 2
 
 
 class Following:
@@ -20,26 +22,123 @@ class Following:
     def __init__(self, first: Seen, names: tuple[str, ...], groups: tuple[Group, ...], vary: Vary) -> None:
         self._names = names
         self._groups = groups
+        self._vary = vary
         self._first = _Tensors(first)
         self._usual = tuple(group.size for group in groups)
-        self._runs = [(sizes, self._first.seen_again(_Tensors(seen))) for sizes, seen in self._all(vary)]
-        self._texts: dict[tuple[Point, ...], str] = {}
-        self._known: dict[tuple[Point, ...], str] = {}  # of sizes that follow a single one
+        self._runs: list[tuple[Sizes, dict[int, Shape]]] = []
+        self._found: dict[Vector, str | None] = {}
+        self._known: dict[tuple[Sizes, ...], Known] = {}  # by the runs that the formulas are of
+        self._further = Further(groups, len(first[0].ops), self._run)
+        self._make_runs()
 
     def shapes(self) -> dict[int, Dims]:
         """By number, the shapes that a symbol is in."""
+        vectors = self._vectors()
+        texts: dict[Vector, str] = {}
         found: dict[int, Dims] = {}
-        for number, shape in self._first.shapes.items():
-            there = [(sizes, shapes[number]) for sizes, shapes in self._runs if number in shapes]
-            alike = [(sizes, again) for sizes, again in there if len(again) == len(shape)]
-            if all(again == shape for _, again in alike):
-                continue
-            points = [(self._usual, shape), *alike]
-            found[number] = tuple(
-                self._text(tuple(Point(sizes, Fraction(each[dim])) for sizes, each in points))
-                for dim in range(len(shape))
-            )
+        for number, dims in vectors.items():
+            sources = [vectors[each] for each in self._first.sources.get(number, ()) if each in vectors]
+            for dim, points in enumerate(dims):
+                if points not in texts:
+                    parts = [each[dim] for each in sources if len(each) == len(dims)]
+                    texts[points] = self._checked(points) or self._sum(points, parts) or self._number(points)
+            if any(map(_varies, dims)):
+                found[number] = tuple(texts[points] for points in dims)
         return found
+
+    def _make_runs(self) -> None:
+        """Those that told that sizes can change, all and pairs at once, further ones, and checks of them all.
+
+        Where a check finds another formula than was found without it, it has taught something, and one
+        further check is made.
+        """
+        for at, group in enumerate(self._groups):
+            for size, seen in group.runs:
+                self._take((*self._usual[:at], size, *self._usual[at + 1 :]), seen)
+        for sizes in self._together():
+            self._run(sizes)
+        self._unchecked = len(self._runs)
+        if not self._groups:
+            return
+        self._further.explore(self._distinct, self._unsolved)
+        for _ in range(ROUNDS_OF_CHECKS):
+            self._unchecked = len(self._runs)
+            self._further.check()
+            vectors = list(self._distinct())
+            if all(self._formula(points) == self._formula(self._early(points)) for points in vectors):
+                break
+
+    def _run(self, sizes: Sizes) -> bool:
+        changed: dict[tuple[int, int], int] = {}
+        for group, size, usual in zip(self._groups, sizes, self._usual, strict=True):
+            if size != usual:
+                changed.update(group.at(size))
+        seen = varied(self._vary, changed)
+        if seen is not None:
+            self._take(sizes, seen)
+        return seen is not None
+
+    def _take(self, sizes: Sizes, seen: Seen) -> None:
+        self._runs.append((sizes, self._first.seen_again(_Tensors(seen))))
+
+    def _vectors(self) -> dict[int, tuple[Vector, ...]]:
+        """By number, of each dimension its size in every run that had the tensor."""
+        made: dict[tuple[Shape | None, ...], tuple[Vector, ...]] = {}
+        found: dict[int, tuple[Vector, ...]] = {}
+        for number, shape in self._first.shapes.items():
+            history = (shape, *(shapes.get(number) for _, shapes in self._runs))
+            if history not in made:
+                there = zip((self._usual, *(sizes for sizes, _ in self._runs)), history, strict=True)
+                alike = [
+                    (sizes, each) for sizes, each in there if each is not None and len(each) == len(shape)
+                ]
+                made[history] = tuple(
+                    tuple(Point(sizes, Fraction(each[dim])) for sizes, each in alike)
+                    for dim in range(len(shape))
+                )
+            found[number] = made[history]
+        return found
+
+    def _distinct(self) -> Iterator[Vector]:
+        """Each of the values that vary once, in the order of the tensors."""
+        vectors = dict.fromkeys(points for each in self._vectors().values() for points in each)
+        return filter(_varies, vectors)
+
+    def _unsolved(self) -> list[Vector]:
+        self._found, self._known = {}, {}
+        return [points for points in self._distinct() if self._formula(points) is None]
+
+    def _early(self, points: Vector) -> Vector:
+        """The points without those of the checks."""
+        checks = {sizes for sizes, _ in self._runs[self._unchecked :]}
+        return tuple(point for point in points if point.sizes not in checks)
+
+    def _formula(self, points: Vector) -> str | None:
+        if points not in self._found:
+            known = self._known.setdefault(
+                tuple(point.sizes for point in points), Known(self._further.is_settled)
+            )
+            self._found[points] = formula(self._names, points, known)
+        return self._found[points]
+
+    def _checked(self, points: Vector) -> str | None:
+        """The formula of a size, where the checks changed nothing of it."""
+        found = self._formula(points)
+        return found if found == self._formula(self._early(points)) else None
+
+    def _sum(self, points: Vector, parts: Sequence[Vector]) -> str | None:
+        """A size that tensors were put together to, as the sum of theirs."""
+        texts = list(map(self._checked, parts))
+        if len(parts) < 2 or any(len(part) != len(points) for part in parts):
+            return None
+        sums = (sum(point.value for point in at) for at in zip(*parts, strict=True))
+        is_sum = all(point.value == value for point, value in zip(points, sums, strict=True))
+        return "+".join(text for text in texts if text).replace("+-", "-") if is_sum and all(texts) else None
+
+    def _number(self, points: Vector) -> str:
+        """A size as a number with what it follows."""
+        following = [self._names[at] for at in movers(points)] or self._names
+        return f"{points[0].value}{{{','.join(following)}}}"
 
     def notes(self) -> Iterator[Note]:
         for at, name in enumerate(self._names):
@@ -51,19 +150,6 @@ class Following:
 
     def _changes_alone(self, at: int, sizes: tuple[int, ...]) -> bool:
         return [index for index, size in enumerate(sizes) if size != self._usual[index]] == [at]
-
-    def _all(self, vary: Vary) -> Iterator[tuple[tuple[int, ...], Seen]]:
-        """Every run, with its sizes: those with one size changed, then those with several."""
-        for at, group in enumerate(self._groups):
-            for size, seen in group.runs:
-                yield (*self._usual[:at], size, *self._usual[at + 1 :]), seen
-        for sizes in self._together():
-            changed: dict[tuple[int, int], int] = {}
-            for group, size in zip(self._groups, sizes, strict=True):
-                changed.update(group.at(size))
-            again = varied(vary, changed)
-            if again is not None:
-                yield sizes, again
 
     def _together(self) -> Iterator[tuple[int, ...]]:
         """All sizes changed at once, twice, and each pair of those that are no batch."""
@@ -78,17 +164,9 @@ class Following:
                 group.runs[0][0] if at in pair else group.size for at, group in enumerate(self._groups)
             )
 
-    def _text(self, points: tuple[Point, ...]) -> str:
-        """A size as a formula; as a number with the symbols that it follows where none was found."""
-        if points not in self._texts:
-            found = formula(self._names, points) or product(points, self._known)
-            if found is not None and len(movers(points)) == 1:
-                self._known[points] = found
-            if found is None:
-                following = [self._names[at] for at in movers(points)] or self._names
-                found = f"{points[0].value}{{{','.join(following)}}}"
-            self._texts[points] = found
-        return self._texts[points]
+
+def _varies(points: Vector) -> bool:
+    return any(point.value != points[0].value for point in points)
 
 
 class _Tensors:
@@ -100,6 +178,9 @@ class _Tensors:
         self._ran = [(model.ops[at].name, model.ops[at].module) for at in forward]
         self._made = [flow.writes[at] for at in forward]
         self._wiring = flow.inputs, [flow.reads[at] for at in forward], self._made
+        self.sources = {
+            made: flow.reads[at] for at in forward for made in flow.writes[at] if made is not None
+        }
         self._given = [number for number in flow.inputs if number is not None]
         self.shapes: dict[int, Shape] = {}
         self._take(flow.inputs, run.inputs)
