@@ -230,24 +230,26 @@ def inspect_calls(
 def _report(observation: Observation, what_if: WhatIf) -> Report:
     from modelglass.analyses.cost import cost, priced
     from modelglass.analyses.counts import count
-    from modelglass.analyses.remarks import remarks, remarks_on_memory
+    from modelglass.analyses.remarks import remarks, remarks_on_changes, remarks_on_memory
 
     lifetimes = observation.lifetimes
     model = priced(observation.model)
     counts = count(model)
     costs = None if observation.untold else cost(model)
+    memory = _memory(replace(observation, model=model), what_if)
     return Report(
         model=model,
         run=observation.run,
         counts=counts,
         cost=costs,
-        memory=_memory(observation, what_if),
+        memory=memory,
         dataflow=observation.dataflow,
         engine=engine_of(observation),
         notes=(
             *observation.notes,
             *(note for note in remarks(counts, costs) if not _is_told(note, observation)),
             *(remarks_on_memory(lifetimes) if lifetimes is not None else ()),
+            *remarks_on_changes(memory),
         ),
     )
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from modelglass.report.inspection import AlikeTensors, Estimate, Inspection, TypeCount, WeightFigures
     from modelglass.report.lifetimes import Category, Lifetimes, MemoryPhase, Step, Storage, Tail
     from modelglass.report.matching import Difference, Matching, Side
-    from modelglass.report.memory import CATEGORIES, KvCache, LiveTensor, Memory, Method, Moment
+    from modelglass.report.memory import CATEGORIES, Coverage, KvCache, LiveTensor, Memory, Method, Moment
     from modelglass.report.model import Json, Model, Module, Packing, Shape, Tensor, TensorKind
     from modelglass.report.parts import Part, PartKind
     from modelglass.report.report import Counts, ModuleCounts, Note, Report, Run, RunMode, Severity, Tally
@@ -88,7 +88,7 @@ _HOMES = {
     "inspection": ("AlikeTensors", "Estimate", "Inspection", "TypeCount", "WeightFigures"),
     "lifetimes": ("Category", "Lifetimes", "MemoryPhase", "Step", "Storage", "Tail"),
     "matching": ("Difference", "Matching", "Side"),
-    "memory": ("CATEGORIES", "KvCache", "LiveTensor", "Memory", "Method", "Moment"),
+    "memory": ("CATEGORIES", "Coverage", "KvCache", "LiveTensor", "Memory", "Method", "Moment"),
     "model": ("Json", "Model", "Module", "Packing", "Shape", "Tensor", "TensorKind"),
     "parts": ("Part", "PartKind"),
     "report": ("Counts", "ModuleCounts", "Note", "Report", "Run", "RunMode", "Severity", "Tally"),
@@ -116,6 +116,7 @@ __all__ = [
     "Component",
     "Cost",
     "Counts",
+    "Coverage",
     "Dataflow",
     "Described",
     "Deviation",
