@@ -1,4 +1,4 @@
-"""The weights that products are made with, of 2 dimensions or more: what few bits can hold, and devices share.
+"""The weights that products are made with, which few bits can hold and devices can share.
 
 Of linear, convolutional and recurrent layers and of experts their settings tell. What else is one shows when
 the model runs: an operator multiplies and sums it with something that is not itself a weight.
@@ -54,9 +54,7 @@ def has_unknown(model: Model) -> bool:
 def output_layers(found: Mapping[str, Matrix]) -> frozenset[str]:
     """Those of language models: linear ones with a row for each of an embedding's."""
     rows = {each.features for each in found.values() if each.kind == "embedding"}
-    return frozenset(
-        name for name, each in found.items() if each.kind == "linear" and each.features in rows
-    )
+    return frozenset(name for name, each in found.items() if each.kind == "linear" and each.features in rows)
 
 
 def _shapes(model: Model) -> dict[str, Shape]:

@@ -176,10 +176,10 @@ def sharded(lifetimes: Lifetimes, sharding: str, devices: int, units: Units) -> 
             and of the next one, gradients of a block until its backward pass ends, and both of all that is in
             no block from the first kernel to the last of backward.
     fsdp2:  as fsdp3, a block's parameters in whole from its forward pass to the end of its backward pass.
-    tensor: weights of linear and embedding layers and of experts, their gradients and state, and what is saved
-            for backward inside of blocks / devices. Weights of attention are shared by whole heads, those with
-            fewer heads (of keys and values) than devices are held more than once; a weight with fewer rows
-            and columns than devices stays whole.
+    tensor: weights of linear and embedding layers and of experts, their gradients and state, and what is
+            saved for backward inside of blocks / devices. Weights of attention are shared by whole heads;
+            those with fewer heads (of keys and values) than devices are held more than once. A weight with
+            fewer rows and columns than devices stays whole.
 
     A shard is rounded up to whole rows of its tensor, in tensor parallelism to whole bytes.
     """
@@ -236,7 +236,8 @@ def _heads(model: Model, found: Mapping[str, Matrix]) -> Iterator[tuple[str, int
             continue
         children = (name for path in module.children for name in modules[path].tensors)
         names = [name for name in (*module.tensors, *children) if name in shapes]
-        common = frozenset.intersection(*(frozenset(shapes[name]) for name in names)) if names else frozenset()
+        widths = [frozenset(shapes[name]) for name in names]
+        common = widths[0].intersection(*widths) if widths else frozenset()
         for name in names:
             inside = min((size for size in shapes[name] if size not in common), default=min(shapes[name]))
             heads = count if width is None else inside // width

@@ -31,6 +31,7 @@ from modelglass.api.serving import (
     engine_of,
     is_served,
 )
+from modelglass.api.sizing import axes_for
 from modelglass.api.varying import with_symbols
 from modelglass.collector import without_gc
 from modelglass.errors import ForwardError, TargetError, UnknownTargetError, UsageError
@@ -128,6 +129,7 @@ def inspect(
                 is_free=costs_nothing,
             )
             _check_training(request)
+            request = replace(request, axes=axes_for(subject, request, changed))
             with without_gc():
                 report = _report(subject.observe(request), changed)
             report = replace(report, notes=(*subject.notes, *report.notes))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         Share,
     )
     from modelglass.report.execution import Call, Failure, Kernel, Op, Phase, Value
-    from modelglass.report.fit import AUTOCAST, WEIGHTS, Fit, Option, Sharding, WhatIf
+    from modelglass.report.fit import AUTOCAST, WEIGHTS, Axes, Fit, Option, Sharding, WhatIf
     from modelglass.report.flow import Flow, FlowEdge, FlowNode, NodeKind, Stage
     from modelglass.report.inspection import AlikeTensors, Estimate, Inspection, TypeCount, WeightFigures
     from modelglass.report.lifetimes import Category, Lifetimes, MemoryPhase, Step, Storage, Tail
@@ -83,7 +83,7 @@ _HOMES = {
         "Share",
     ),
     "execution": ("Call", "Failure", "Kernel", "Op", "Phase", "Value"),
-    "fit": ("AUTOCAST", "WEIGHTS", "Fit", "Option", "Sharding", "WhatIf"),
+    "fit": ("Axes", "AUTOCAST", "WEIGHTS", "Fit", "Option", "Sharding", "WhatIf"),
     "flow": ("Flow", "FlowEdge", "FlowNode", "NodeKind", "Stage"),
     "inspection": ("AlikeTensors", "Estimate", "Inspection", "TypeCount", "WeightFigures"),
     "lifetimes": ("Category", "Lifetimes", "MemoryPhase", "Step", "Storage", "Tail"),
@@ -107,6 +107,7 @@ __all__ = [
     "WEIGHTS",
     "AlikeTensors",
     "Architecture",
+    "Axes",
     "CacheGroup",
     "Call",
     "Category",
