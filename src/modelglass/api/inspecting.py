@@ -42,7 +42,7 @@ from modelglass.report import Report, RunMode
 if TYPE_CHECKING:
     from modelglass.formats.reading import Reading
     from modelglass.frameworks.request import Observation, Progress, Request
-    from modelglass.report import Memory, Note, Run, Scan, Serving, Tensor, Values, WhatIf
+    from modelglass.report import Axes, Memory, Note, Run, Scan, Serving, Tensor, Values, WhatIf
 
 
 def inspect(
@@ -131,7 +131,7 @@ def inspect(
             _check_training(request)
             request = replace(request, axes=axes_for(subject, request, changed))
             with without_gc():
-                report = _report(subject.observe(request), changed)
+                report = _report(subject.observe(request), changed, request.axes)
             report = replace(report, notes=(*subject.notes, *report.notes))
             if symbols:
                 report = with_symbols(report, subject.adapter, subject.native, request)
@@ -229,7 +229,7 @@ def inspect_calls(
     return with_model(recipe, look)
 
 
-def _report(observation: Observation, what_if: WhatIf) -> Report:
+def _report(observation: Observation, what_if: WhatIf, axes: Axes | None = None) -> Report:
     from modelglass.analyses.cost import cost, priced
     from modelglass.analyses.counts import count
     from modelglass.analyses.remarks import remarks, remarks_on_changes, remarks_on_memory
@@ -238,7 +238,7 @@ def _report(observation: Observation, what_if: WhatIf) -> Report:
     model = priced(observation.model)
     counts = count(model)
     costs = None if observation.untold else cost(model)
-    memory = _memory(replace(observation, model=model), what_if)
+    memory = _memory(replace(observation, model=model), what_if, axes)
     return Report(
         model=model,
         run=observation.run,
@@ -261,7 +261,17 @@ def _is_told(note: Note, observation: Observation) -> bool:
     return note.code == "uninitialised" and observation.engine is not None
 
 
-def _memory(observation: Observation, what_if: WhatIf) -> Memory | None:
+def _sizes(observation: Observation, axes: Axes | None) -> tuple[int | None, int | None]:
+    """The batch size and the sequence length that the inputs of a run show."""
+    from modelglass.analyses.axes import find_axes, sizes_at
+
+    run = observation.run
+    if axes is None:
+        axes, _ = find_axes((observation.model, run, observation.dataflow))
+    return sizes_at(axes, run)
+
+
+def _memory(observation: Observation, what_if: WhatIf, axes: Axes | None) -> Memory | None:
     """What the run took in memory, with the parts of a change that need no run of their own."""
     from modelglass.analyses.kv_cache import kv_cache
     from modelglass.analyses.what_if import memory_with, needs_run
@@ -270,6 +280,8 @@ def _memory(observation: Observation, what_if: WhatIf) -> Memory | None:
     if lifetimes is None:
         return None
     found = memory_with(lifetimes, what_if, observation.model, optimizer=observation.optimizer)
+    batch_size, seq_len = _sizes(observation, axes)
+    found = replace(found, batch_size=batch_size, seq_len=seq_len)
     cache, dtype = observation.kv_cache, needs_run(what_if).weights or observation.cache_dtype
     if cache is None and observation.config is not None and dtype is not None:
         cache = kv_cache(observation.config, dtype)

@@ -16,7 +16,8 @@ def axes_of(subject: Subject, request: Request, first: Observation) -> tuple[Axe
     from modelglass.analyses.axes import Seen, find_axes
     from modelglass.report import WhatIf
 
-    quiet = replace(request, train=False, optimizer=None, other_optimizers=(), calibrate=False, progress=None)
+    quiet = replace(request, train=False, optimizer=None, other_optimizers=(), calibrate=False)
+    quiet = replace(quiet, progress=None, memory_only=False)
 
     def look() -> Seen | None:
         found: Observation = subject.adapter.varied(subject.native, quiet, {})

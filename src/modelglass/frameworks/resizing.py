@@ -3,7 +3,8 @@
 Which dimensions of which tensor are the batch and the sequence is what a run showed (`Axes`). Where nobody
 looked, shapes suggest it: the *telling* tensor is the first one of whole numbers with 2 dimensions (token
 ids), else the first floating one with 3 (features of a sequence). Its first dimension is the batch, its
-second the sequence. Without one, the first dimension of the first tensor is the batch, and there is no sequence.
+second the sequence. Without one, the first dimension of the first tensor is the batch, and there is no
+sequence.
 
 - Every tensor whose first dimension equals the batch gets the new one; where the batch comes second, so does
   every one whose second dimension does. A floating tensor of 3 dimensions may have it second in any case

@@ -102,9 +102,7 @@ class Fit:
     seq_len_problem: str | None = None
     limited: bool = False
     is_lower_bound: bool = False
-    context_length: int | None = (
-        None  # positions that the model was made for; no longer sequence is looked at
-    )
+    context_length: int | None = None  # positions that the model was made for, the most looked at
     options: tuple[Option, ...] = ()
     coverage: tuple[Coverage, ...] = ()  # of the change that all of it is about
     runs: int = 0  # fake runs that this took

@@ -118,6 +118,8 @@ class Memory:
     saved_by_module: Mapping[str, int] | None = None  # of it, what each module itself saved
     kv_cache: KvCache | None = None
     what_if: WhatIf | None = None  # None: the model and inputs as they are
+    batch_size: int | None = None  # of the inputs; None: they show none
+    seq_len: int | None = None
     coverage: tuple[Coverage, ...] = ()  # of each change that was worked out by arithmetic, in order
 
     def __post_init__(self) -> None:
