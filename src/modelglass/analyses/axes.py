@@ -7,15 +7,16 @@ Shapes alone do not tell: an edge list looks like token ids, and layers may take
 - Layers say which dimension of theirs is which (`batch_first`; convolutions have channels before a length).
   By its size that is one of the telling tensor; of two equal sizes another run shows which one it is.
 - Where no layer says anything, the batch comes first and the sequence second.
-- Without a telling tensor, the first dimension of the first tensor is the batch, and there is no sequence;
-  other whole numbers with a size of their own (the edges of a graph) would not go with another batch, so
-  that beside these there is none.
+- Without a telling tensor, the first dimension of the first tensor is the batch, and there is no sequence.
+- Whole numbers with sizes of their own that point at rows of data (the edges of a graph) would not go with
+  another batch, so that beside these there is none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from modelglass.report import Call, Dataflow, Model, Module, Note, Run, Value
 from modelglass.report.fit import Axes
@@ -25,27 +26,31 @@ Look = Callable[[], Seen | None]  # a run that shows which operator read what; N
 Resize = Callable[[Axes, int], Model | None]  # a run with another batch; None: it failed
 
 _LOOKUPS = ("embedding", "one_hot")
-_INDEXING = ("index", "take", "gather", "__getitem__", "index_select")
+_PICKING = ("index", "take", "gather", "scatter", "__getitem__")
 _CHANNELS_LAST = frozenset({"mlx"})
 
 
 def find_axes(seen: Seen, look: Look | None = None, resize: Resize | None = None) -> tuple[Axes, list[Note]]:
     """The batch and the sequence of the inputs, and what is to be said about it."""
-    run = seen[1]
+    run, shown = seen[1], cache(lambda: seen if seen[2] is not None or look is None else look())
     leaves = {at: value for at, value in enumerate(run.inputs) if value.shape and value.text is None}
     matrices = [at for at, value in leaves.items() if _is_whole(value) and len(value.shape or ()) == 2]
     ids = [at for at in matrices if _is_looked_up(run.inputs[at], seen[0])]
     if matrices and not ids:
-        shown = seen if seen[2] is not None else look() if look is not None else None
-        ids = matrices if shown is None else [at for at in matrices if _indexes_a_table(at, shown)]
+        ids = [at for at in matrices if "table" in _indexed(at, shown())]
     features = [at for at, value in leaves.items() if _is_floating(value) and len(value.shape or ()) == 3]
     telling = next(iter((*ids, *features)), None)
     if telling is None:
-        unbatched = _unbatched(leaves, seen[0])
-        axes = unbatched or Axes(leaf=next(iter(leaves), None), batch=0 if leaves else None)
+        first = next((at for at in leaves if at not in matrices), next(iter(leaves), None))
+        axes = _unbatched(leaves, seen[0]) or Axes(leaf=first, batch=None if first is None else 0)
     else:
         axes = _roles(telling, run.inputs[telling], seen[0], resize)
-    return _checked(axes, leaves, ids, seen)
+    if axes.leaf in ids:
+        return axes, []
+    known = {size for size in sizes_at(axes, run) if size is not None}
+    others = [at for at, value in leaves.items() if _is_whole(value) and known.isdisjoint(value.shape or ())]
+    pointing = [at for at in others if run.inputs[at].numel != 1 and "rows" in _indexed(at, shown())]
+    return (Axes(), [_pointing(pointing, seen)]) if pointing and known else (axes, [])
 
 
 def sizes_at(axes: Axes, run: Run) -> tuple[int | None, int | None]:
@@ -54,26 +59,14 @@ def sizes_at(axes: Axes, run: Run) -> tuple[int | None, int | None]:
     return tuple(None if dim is None else shape[dim] for dim in (axes.batch, axes.seq))  # type: ignore[return-value]
 
 
-def _checked(axes: Axes, leaves: dict[int, Value], ids: list[int], seen: Seen) -> tuple[Axes, list[Note]]:
-    """The axes without a batch that other whole numbers would not go with."""
-    batch, seq = sizes_at(axes, seen[1])
-    shape_sizes = {size for size in (batch, seq) if size is not None}
-    strange = [
-        at
-        for at, value in leaves.items()
-        if _is_whole(value) and at not in ids and shape_sizes.isdisjoint(value.shape or ())
-    ]
-    if not strange or axes.leaf in ids or not shape_sizes:
-        return axes, []
-    names = seen[2].names if seen[2] is not None else [value.name for value in seen[1].inputs]
-    note = Note(
+def _pointing(leaves: list[int], seen: Seen) -> Note:
+    names = [value.name for value in seen[1].inputs] if seen[2] is None else seen[2].names
+    return Note(
         code="batch-unknown",
         severity="warning",
-        text="no batch is known: whole numbers that are no token ids have sizes of their own,"
-        " and may point at rows of other inputs",
-        where=tuple(names[at] for at in strange),
+        text="no batch is known: whole numbers with sizes of their own point at rows of other inputs",
+        where=tuple(names[at] for at in leaves),
     )
-    return Axes(), [note]
 
 
 def _unbatched(leaves: dict[int, Value], model: Model) -> Axes | None:
@@ -165,23 +158,27 @@ def _is_looked_up(ids: Value, model: Model) -> bool:
     )
 
 
-def _indexes_a_table(leaf: int, seen: Seen) -> bool:
-    """Whether an operator looked up weights with these whole numbers, or with others made of them."""
-    model, _, flow = seen
-    if flow is None or flow.inputs[leaf] is None:
-        return True
-    made = {flow.inputs[leaf]}
+def _indexed(leaf: int, seen: Seen | None) -> frozenset[str]:
+    """What operators pick with these whole numbers, or others made of them: "table" of weights, "rows" of data.
+
+    Both, where no run shows it.
+    """
+    model, _, flow = seen if seen is not None else (None, None, None)
+    if model is None or flow is None or flow.inputs[leaf] is None:
+        return frozenset({"table", "rows"})
+    made, found = {flow.inputs[leaf]}, set()
     for op, reads, writes in zip(model.ops, flow.reads, flow.writes, strict=False):
         if made.isdisjoint(reads):
             continue
         name = op.name.rpartition(".")[2].lower()
+        weights = bool(op.inputs) and op.inputs[0].tensor is not None
         if any(word in name for word in _LOOKUPS):
-            return True
-        if any(word in name for word in _INDEXING) and op.inputs and op.inputs[0].tensor is not None:
-            return True
+            found.add("table")
+        elif any(word in name for word in _PICKING):
+            found.add("table" if weights else "rows")
         if all(_is_whole(value) for value in op.outputs if value.shape is not None):
             made.update(number for number in writes if number is not None)
-    return False
+    return frozenset(found)
 
 
 def _is_whole(value: Value) -> bool:
