@@ -159,7 +159,7 @@ def _is_looked_up(ids: Value, model: Model) -> bool:
 
 
 def _indexed(leaf: int, seen: Seen | None) -> frozenset[str]:
-    """What operators pick with these whole numbers, or others made of them: "table" of weights, "rows" of data.
+    """What operators pick with these numbers or others made of them: "table" of weights, "rows" of data.
 
     Both, where no run shows it.
     """
