@@ -24,6 +24,7 @@ from modelglass.report.report import Note
 
 LARGEST = 2**20  # batch size or sequence length that a search goes to
 MOST_DEVICES = 2**10
+SAVES = 0.01  # of the memory, an option at the least
 DEVICES_A_HALF = 8  # that an option may take for each time that it halves the memory
 COMBINATIONS = 3  # that fit, of those looked for
 TRIED = 8  # combinations, fitting or not
@@ -378,7 +379,7 @@ class _Options:
         return sorted(filter(self._is_useful, found), key=self._rank)
 
     def _is_useful(self, option: Option) -> bool:
-        return option.peak_nbytes is None or option.peak_nbytes < self._given_nbytes
+        return option.peak_nbytes is None or option.peak_nbytes <= self._given_nbytes * (1 - SAVES)
 
     def _is_worth_it(self, option: Option) -> bool:
         """Whether the devices are few for what they save: some for each half, or twice the least."""
