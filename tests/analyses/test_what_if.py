@@ -465,11 +465,12 @@ def language_model(name: str, **sizes: Any) -> nn.Module:
 SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
 EXPERTS = {
     "mixtral": ("mixtral", {**SMALL, "num_local_experts": 4}),
-    "qwen": ("qwen3_moe", {**SMALL, "num_experts": 4, "moe_intermediate_size": 32, "head_dim": 16}),
+    "qwen": ("qwen3_moe", {**SMALL, "num_experts": 4, "num_experts_per_tok": 2, "head_dim": 16}),
     "deepseek": (
         "deepseek_v3",
         {
             **SMALL,
+            "num_key_value_heads": 4,
             "n_routed_experts": 4,
             "n_group": 1,
             "topk_group": 1,
