@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from math import log2
 from typing import Any
 
 import pytest
@@ -417,3 +418,41 @@ def test_each_run_is_told_in_a_line() -> None:
     change = WhatIf(weights="bfloat16", master_weights=True, checkpoint=("a.*", "b.*"))
     planner(Machine(), progress=lines.append).memory(change)
     assert lines == ["fake run 1: weights bfloat16, master weights, checkpoint a.* b.*"]
+
+
+def test_the_longest_sequence_ends_with_the_positions_of_the_model() -> None:
+    fit = planner(Machine(), context=9).fit(10_000)
+    assert (fit.largest_seq_len, fit.context_length, fit.seq_len_problem) == (9, 9, None)
+    longer = planner(Machine(), context=3).fit(10_000)
+    assert longer.largest_seq_len == 12
+    assert [note.code for note in longer.notes] == ["beyond-context"]
+
+
+def test_figures_without_scratch_are_lower_bounds() -> None:
+    assert planner(Machine()).fit(10_000).is_lower_bound
+    calibrated = planner(lambda what_if: replace(Machine()(what_if), calibrated=True)).fit(10_000)  # type: ignore[arg-type]
+    assert (calibrated.is_lower_bound, calibrated.method) == (False, "measured")
+
+
+def test_options_save_something_and_are_worth_their_devices_and_what_leaves_most_is_first() -> None:
+    machine = Machine(weights=300, per_item=1_000)  # 32,000 that no device takes over
+    fit = planner(machine).fit(2_000)
+    peaks = [each.peak_nbytes or 0 for each in fit.options]
+    assert peaks == sorted(peaks)
+    assert max(peaks) < 0.99 * fit.peak_nbytes
+    for each in fit.options:
+        if each.what_if.devices > 1 and each.peak_nbytes:
+            assert each.what_if.devices <= 8 * log2(fit.peak_nbytes / each.peak_nbytes)
+    assert not any(each.what_if.sharding in ("fsdp2", "ddp") for each in fit.options)
+
+
+def test_a_size_that_nothing_follows_is_no_batch() -> None:
+    class Unread(Machine):
+        def __call__(self, what_if: WhatIf) -> Lifetimes:
+            found = super().__call__(replace(what_if, batch_size=None))
+            given = Storage(nbytes=8 * (what_if.batch_size or 8), category="inputs")
+            return replace(found, storages=(*found.storages, given))
+
+    fit = planner(Unread(), seq_len=None).fit(10_000)
+    assert (fit.batch_size, fit.largest_batch) == (None, None)
+    assert [note.code for note in fit.notes] == ["batch-unknown"]

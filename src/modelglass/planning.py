@@ -10,17 +10,22 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from itertools import combinations
+from math import log2
 from typing import Literal, TypeAlias
 
+from modelglass.analyses.matrices import has_unknown
 from modelglass.analyses.what_if import QUANTIZED, Units, is_estimate, memory_with, needs_run, units_of
 from modelglass.errors import InspectError, UsageError
 from modelglass.report.fit import Fit, Option, Sharding, WhatIf
 from modelglass.report.lifetimes import Lifetimes
-from modelglass.report.memory import Memory, Method
+from modelglass.report.memory import Coverage, Memory, Method
 from modelglass.report.model import Model, Module
+from modelglass.report.report import Note
 
 LARGEST = 2**20  # batch size or sequence length that a search goes to
 MOST_DEVICES = 2**10
+SAVES = 0.01  # of the memory, an option at the least
+DEVICES_A_HALF = 8  # that an option may take for each time that it halves the memory
 COMBINATIONS = 3  # that fit, of those looked for
 TRIED = 8  # combinations, fitting or not
 GUESSES = 8  # figures after which a search goes by halves
@@ -35,11 +40,17 @@ Dimension: TypeAlias = Literal["batch_size", "seq_len"]
 
 @dataclass(frozen=True)
 class Figure:
-    """What a change needs in memory, or why that cannot be known."""
+    """What a change needs in memory, or why that cannot be known.
+
+    `given` are the bytes of its inputs, `made` those of everything else that lives during the run.
+    """
 
     nbytes: int | None
     method: Method = "exact"
     problem: str | None = None
+    coverage: tuple[Coverage, ...] = ()
+    given: int | None = None
+    made: int | None = None
 
     def fits(self, device_nbytes: int) -> bool:
         return self.nbytes is not None and self.nbytes <= device_nbytes
@@ -66,7 +77,8 @@ class Planner:
     """Answers for one model and its inputs, with as few runs as it can.
 
     `observe` makes one fake run with those changes that need one, and raises `InspectError` when it fails.
-    `batch_size` and `seq_len` are what the inputs show, `optimizer` the one that the step is for.
+    `batch_size` and `seq_len` are what the inputs show, `optimizer` the one that the step is for. `look`
+    gives the model with what it executed, `context` is for how many positions it was made.
     """
 
     def __init__(
@@ -79,7 +91,11 @@ class Planner:
         batch_size: int | None = None,
         seq_len: int | None = None,
         progress: Progress | None = None,
+        look: Callable[[], Model] | None = None,
+        context: int | None = None,
     ) -> None:
+        self._look, self._context = look, context
+        self._notes: list[Note] = []
         self._observe, self._model, self._train = observe, model, train
         self._optimizer = optimizer if train else None
         self._sizes: dict[Dimension, int | None] = {"batch_size": batch_size, "seq_len": seq_len}
@@ -98,7 +114,9 @@ class Planner:
                 f"the run has no step of the optimizer {optimizer!r}",
                 hint="it has " + (", ".join(lifetimes.tails) or "none: nothing trains"),
             )
-        return memory_with(lifetimes, what_if, self._model, optimizer=optimizer)
+        arithmetic = what_if.weights in QUANTIZED or what_if.sharding is not None
+        units = self.units if arithmetic else None
+        return memory_with(lifetimes, what_if, self._model, optimizer=optimizer, units=units)
 
     def fit(self, device_nbytes: int, *, base: WhatIf = NOTHING, options: bool = True) -> Fit:
         """Whether the step fits, the largest that does, and what else would when it does not.
@@ -106,7 +124,7 @@ class Planner:
         `base` is a change that all of it is about.
         """
         given = self.memory(base)
-        figure = self._figures[base] = Figure(given.needed_nbytes, given.method)
+        figure = self._figures[base] = self._figure_of(given, base)
         batch, batch_problem = self._largest("batch_size", device_nbytes, base)
         seq, seq_len_problem = self._largest("seq_len", device_nbytes, base)
         fits = figure.fits(device_nbytes)
@@ -117,6 +135,7 @@ class Planner:
             train=self._train,
             optimizer=given.optimizer,
             calibrated=given.calibrated,
+            is_lower_bound=given.method == "exact",
             fits=fits,
             peak_nbytes=given.needed_nbytes,
             method=given.method,
@@ -131,9 +150,12 @@ class Planner:
             batch_problem=batch_problem,
             seq_len_problem=seq_len_problem,
             limited=LARGEST in (batch.size, seq.size),
+            context_length=self._context,
             options=tuple(found),
+            coverage=given.coverage,
             excludes=given.excludes,
             runs=self.runs,
+            notes=tuple(self._notes),
         )
 
     @property
@@ -144,7 +166,8 @@ class Planner:
     def units(self) -> Units:
         """The model's repeated blocks."""
         if self._units is None:
-            self._units = units_of(self._model)
+            shown = self._look is not None and has_unknown(self._model)
+            self._units = units_of(self._look() if shown and self._look is not None else self._model)
         return self._units
 
     @property
@@ -164,12 +187,17 @@ class Planner:
         """What a change needs; a run that fails is an answer, too."""
         if what_if not in self._figures:
             try:
-                found = self.memory(what_if)
-                self._figures[what_if] = Figure(found.needed_nbytes, found.method)
+                self._figures[what_if] = self._figure_of(self.memory(what_if), what_if)
             except InspectError as error:
                 method: Method = "estimate" if is_estimate(what_if, self._optimizer) else "exact"
                 self._figures[what_if] = Figure(None, method, error.problem)
         return self._figures[what_if]
+
+    def _figure_of(self, found: Memory, what_if: WhatIf) -> Figure:
+        storages = self._observed(what_if).storages
+        given = sum(each.nbytes for each in storages if each.category == "inputs")
+        made = sum(each.nbytes for each in storages) - given
+        return Figure(found.needed_nbytes, found.method, coverage=found.coverage, given=given, made=made)
 
     def optimizers(self, what_if: WhatIf) -> Iterator[str]:
         """Those that the run of a change has a step of, besides the one that is asked for."""
@@ -196,13 +224,45 @@ class Planner:
         start = self.size(name, base)
         if start is None:
             return Found(), None
+        known: dict[int, Figure] = {}
+
+        def figure_at(size: int) -> Figure:
+            known[size] = self.figure(_sized(base, name, size))
+            return known[size]
+
         table = _positions(self._model, start) if name == "seq_len" else None
-        limit = LARGEST if table is None else min(LARGEST, table[1])
-        found = largest(lambda size: self.figure(_sized(base, name, size)), start, device_nbytes, limit=limit)
+        ends = [] if table is None else [table[1]]
+        limit = min([LARGEST, *ends, *self._contexts(name, start)])
+        found = largest(figure_at, start, device_nbytes, limit=limit)
+        if _is_unread(known.values()):
+            self._sizes[name] = None
+            self._notes.append(_unread(name, start))
+            return Found(), None
         problem = None if found.next is None else found.next.problem
         if table is not None and found.size == table[1]:
             problem = f"{table[0]} has {table[1]:,} positions"
         return found, problem
+
+    def _contexts(self, name: Dimension, start: int) -> Iterator[int]:
+        """How long a sequence the model was made for, unless the given one is longer already."""
+        if name == "seq_len" and self._context is not None:
+            if start <= self._context:
+                yield self._context
+            else:
+                text = f"the sequence is longer than the {self._context:,} positions the model was made for"
+                self._notes.append(Note(code="beyond-context", severity="warning", text=text))
+
+
+def _is_unread(figures: Iterable[Figure]) -> bool:
+    """Whether inputs of other sizes changed nothing but the inputs."""
+    seen = {(each.given, each.made) for each in figures if each.nbytes is not None}
+    return len(seen) > 1 and len({made for _, made in seen}) == 1
+
+
+def _unread(name: Dimension, size: int) -> Note:
+    what = "batch" if name == "batch_size" else "sequence"
+    text = f"no {what} is known: nothing in the model follows the {size:,} that the inputs suggest for it"
+    return Note(code=f"{what}-unknown", severity="warning", text=text)
 
 
 def largest(
@@ -312,15 +372,24 @@ class _Options:
         self._device_nbytes, self._given_nbytes = device_nbytes, given_nbytes
 
     def all(self) -> list[Option]:
-        """Every one: those that fit first, and of those the fewest changes first."""
+        """Every one that saves something, and those that cannot run; what leaves most comes first."""
         singles = [self._option(change) for change in self._singles()]
         sharded = [self._least(self._base, kind) for kind in self._kinds()]
-        found = [*singles, *sharded, *self._combined(singles)]
-        return sorted(found, key=self._rank)
+        found = [*singles, *filter(None, sharded), *self._combined(singles)]
+        return sorted(filter(self._is_useful, found), key=self._rank)
 
-    def _rank(self, option: Option) -> tuple[bool, bool, int, int]:
+    def _is_useful(self, option: Option) -> bool:
+        return option.peak_nbytes is None or option.peak_nbytes <= self._given_nbytes * (1 - SAVES)
+
+    def _is_worth_it(self, option: Option) -> bool:
+        """Whether the devices are few for what they save: some for each half, or twice the least."""
+        times = self._given_nbytes / max(option.peak_nbytes or self._given_nbytes, 1)
+        devices = option.what_if.devices
+        return times > 1 and devices <= max(DEVICES_A_HALF * log2(times), 2 * (times - 1))
+
+    def _rank(self, option: Option) -> tuple[bool, int, int]:
         changes = len(_changes(option.what_if, self._base).keys() - _COMPANIONS)
-        return not option.fits, option.fits is None, changes, option.peak_nbytes or 0
+        return option.peak_nbytes is None, option.peak_nbytes or 0, changes
 
     def _option(self, what_if: WhatIf) -> Option:
         figure = self._planner.figure(what_if)
@@ -330,6 +399,7 @@ class _Options:
             method=figure.method,
             fits=None if figure.nbytes is None else figure.fits(self._device_nbytes),
             problem=figure.problem,
+            coverage=figure.coverage,
         )
 
     def _singles(self) -> Iterator[WhatIf]:
@@ -363,17 +433,21 @@ class _Options:
         kinds: tuple[Sharding, ...] = ("fsdp2", "fsdp3") if self._planner.trains else ("fsdp3",)
         return (*kinds, "tensor") if self._planner.units.matrices else kinds
 
-    def _least(self, what_if: WhatIf, kind: Sharding) -> Option:
+    def _least(self, what_if: WhatIf, kind: Sharding) -> Option | None:
         """Over as few devices as fit, by powers of two; over those that come closest when none does.
 
-        Shards are whole rows, so that from some number of devices on each more takes more.
+        Shards are whole rows, so that from some number of devices on each more takes more; and there are no
+        more parts of a layer than it has rows or heads. None: what many devices save is not worth them.
         """
-        best = self._option(replace(what_if, sharding=kind, devices=2))
-        while not best.fits and 2 * best.what_if.devices <= MOST_DEVICES:
-            more = self._option(replace(what_if, sharding=kind, devices=2 * best.what_if.devices))
-            if more.peak_nbytes is None or best.peak_nbytes is None or more.peak_nbytes >= best.peak_nbytes:
+        best, last = None, self._given_nbytes
+        for count in range(1, MOST_DEVICES.bit_length()):
+            option = self._option(replace(what_if, sharding=kind, devices=2**count))
+            if option.peak_nbytes is None or option.peak_nbytes >= last:
                 break
-            best = more
+            last = option.peak_nbytes
+            best = option if self._is_worth_it(option) else best
+            if option.fits:
+                break
         return best
 
     def _combined(self, singles: Iterable[Option]) -> Iterator[Option]:
@@ -421,7 +495,7 @@ class _Options:
         if option.fits:
             yield option
         elif self._base.sharding is None and whole != self._base:
-            yield self._least(whole, "fsdp3")
+            yield from filter(None, [self._least(whole, "fsdp3")])
 
 
 def _union(changes: list[WhatIf], base: WhatIf) -> WhatIf | None:

@@ -454,3 +454,155 @@ def test_torch_itself_makes_such_shards(truth: Any, native: Any) -> None:
 
 def _parameter(tensor: Tensor) -> Storage:
     return Storage(nbytes=tensor.nbytes or 0, category="parameters", shape=tensor.shape, name=tensor.name)
+
+
+def language_model(name: str, **sizes: Any) -> nn.Module:
+    config = transformers.AutoConfig.for_model(name, vocab_size=200, **sizes)
+    with torch.device("meta"):
+        return transformers.AutoModelForCausalLM.from_config(config)
+
+
+SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
+EXPERTS = {
+    "mixtral": ("mixtral", {**SMALL, "num_local_experts": 4}),
+    "qwen": ("qwen3_moe", {**SMALL, "num_experts": 4, "num_experts_per_tok": 2, "head_dim": 16}),
+    "deepseek": (
+        "deepseek_v3",
+        {
+            **SMALL,
+            "num_key_value_heads": 4,
+            "n_routed_experts": 4,
+            "n_group": 1,
+            "topk_group": 1,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "first_k_dense_replace": 0,
+        },
+    ),
+}
+TOKENS = {"input_ids": torch.zeros(2, 16, dtype=torch.int64)}
+
+
+def int4(numel: int) -> int:
+    """The documented formula."""
+    return -(-numel // 2) + 4 * -(-numel // 64)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize(("name", "sizes"), EXPERTS.values(), ids=EXPERTS)
+def test_experts_and_routers_are_in_few_bits_whatever_the_number_of_blocks(
+    name: str, sizes: Any, layers: int
+) -> None:
+    native = language_model(name, **sizes, num_hidden_layers=layers)
+    expected = sum(
+        int4(each.numel()) if "layers." in path and each.dim() > 1 else 4 * each.numel()
+        for path, each in native.named_parameters()
+    )
+    report = mg.inspect(native, TOKENS, what_if=WhatIf(weights="int4"))
+    assert report.memory.by_category["parameters"] == expected
+    [coverage] = report.memory.coverage
+    assert {"lm_head.weight", "model.embed_tokens.weight"} <= set(coverage.unchanged)
+    assert coverage.of_nbytes == sum(4 * each.numel() for each in native.parameters())
+
+
+ONE_BLOCK = {
+    "llama": ("llama", {**SMALL, "num_hidden_layers": 1}),
+    "gpt2": ("gpt2", {"n_embd": 64, "n_head": 4, "n_layer": 1, "tie_word_embeddings": False}),
+}
+
+
+@pytest.mark.parametrize(("name", "sizes"), ONE_BLOCK.values(), ids=ONE_BLOCK)
+def test_with_one_block_the_output_layer_keeps_its_type(name: str, sizes: Any) -> None:
+    native = language_model(name, **sizes)
+    units = units_of(mg.inspect(native).model)
+    assert units.linear
+    assert all(".0." in path for path in units.linear)
+
+
+def test_without_blocks_the_output_layer_of_a_vocabulary_keeps_its_type() -> None:
+    layers = {"embed": nn.Embedding(50, 8), "rnn": nn.LSTM(8, 8), "head": nn.Linear(8, 50)}
+    units = units_of(mg.inspect(nn.ModuleDict(layers)).model)
+    assert units.linear.keys() == {"rnn.weight_ih_l0", "rnn.weight_hh_l0"}
+
+
+PACKED = {
+    "lstm": (nn.LSTM(64, 64), (4, 2, 64), 2 * int4(256 * 64) + 4 * 512),
+    "gru": (nn.GRU(32, 64), (4, 2, 32), int4(192 * 32) + int4(192 * 64) + 4 * 384),
+    "conv1d": (nn.Conv1d(16, 8, 3), (2, 16, 20), int4(8 * 16 * 3) + 4 * 8),
+    "conv2d": (nn.Conv2d(3, 8, 3), (1, 3, 8, 8), int4(8 * 3 * 9) + 4 * 8),
+    "attention": (
+        nn.TransformerEncoderLayer(32, 4, 64),
+        (5, 2, 32),
+        int4(96 * 32) + int4(32 * 32) + 2 * int4(64 * 32) + 4 * (96 + 32 + 64 + 32 + 4 * 32),
+    ),
+}
+
+
+@pytest.mark.parametrize(("native", "shape", "nbytes"), PACKED.values(), ids=PACKED)
+def test_every_weight_of_products_is_in_few_bits(
+    native: nn.Module, shape: tuple[int, ...], nbytes: int
+) -> None:
+    report = mg.inspect(native, torch.zeros(shape), what_if=WhatIf(weights="int4"))
+    assert report.memory.by_category["parameters"] == nbytes
+    assert "what-if-without-effect" not in {note.code for note in report.notes}
+
+
+class OwnMatrix(nn.Module):
+    """A weight that no layer holds, and one that is only added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrix, self.positions = nn.Parameter(torch.zeros(8, 4)), nn.Parameter(torch.zeros(3, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.matrix + self.positions
+
+
+def test_what_the_run_multiplies_is_a_matrix_and_what_it_adds_is_none() -> None:
+    report = mg.inspect(OwnMatrix(), torch.zeros(2, 3, 8), what_if=WhatIf(weights="int8"))
+    [coverage] = report.memory.coverage
+    assert coverage.unchanged == ("positions",)
+    assert report.memory.by_category["parameters"] == (32 + 4 * 4) + 4 * 12
+    found = mg.fit(OwnMatrix(), torch.zeros(2, 3, 8), device_nbytes=60)
+    assert {each.coverage[0].unchanged for each in found.options if each.what_if.weights == "int8"} == {
+        ("positions",)
+    }
+
+
+@pytest.mark.parametrize(
+    ("native", "change"),
+    [
+        (nn.LayerNorm(8), WhatIf(weights="int4")),
+        (nn.LayerNorm(8), WhatIf(sharding="tensor", devices=2)),
+        (nn.Linear(8, 8), WhatIf(sharding="ddp", devices=2)),
+        (nn.Linear(8, 8), WhatIf(sharding="fsdp3", devices=1)),
+    ],
+)
+def test_a_change_that_changes_nothing_has_a_note(native: nn.Module, change: WhatIf) -> None:
+    report = mg.inspect(native, torch.zeros(2, 8), what_if=change)
+    assert "what-if-without-effect" in {note.code for note in report.notes}
+    assert report.memory.peak_nbytes == mg.inspect(native, torch.zeros(2, 8)).memory.peak_nbytes
+
+
+def test_tensor_parallel_shares_experts_and_heads() -> None:
+    name, sizes = EXPERTS["mixtral"]
+    native = language_model(name, **sizes, num_hidden_layers=2)
+    report = mg.inspect(native, TOKENS, what_if=WhatIf(sharding="tensor", devices=4))
+    nbytes = {path: 4 * each.numel() for path, each in native.named_parameters()}
+    parts = {"norm": 1, "k_proj": 2, "v_proj": 2}  # two heads of keys and values, each held twice
+    expected = sum(
+        each // next((by for part, by in parts.items() if part in path), 4) for path, each in nbytes.items()
+    )
+    assert report.memory.by_category["parameters"] == expected
+    assert all("norm" in path for path in report.memory.coverage[0].unchanged)
+    with pytest.raises(UsageError, match="8 devices cannot share 4 heads"):
+        mg.inspect(native, TOKENS, what_if=WhatIf(sharding="tensor", devices=8))
+
+
+def test_more_devices_than_rows_are_refused_and_a_weight_with_fewer_stays_whole() -> None:
+    mlp = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(16, 32))
+    with pytest.raises(UsageError, match="1,024 devices cannot share 128 rows or columns"):
+        mg.inspect(mlp[:2], torch.zeros(4, 64), what_if=WhatIf(sharding="tensor", devices=1024))
+    found = sharded(step(), "tensor", 16, units_of(model()))
+    assert [each.nbytes for each in found.storages[:4]] == [200, 256, 256, 320]
+    assert mlp[2].weight.shape == (32, 16)

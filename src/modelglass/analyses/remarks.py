@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from modelglass.report import Note
 
 if TYPE_CHECKING:
-    from modelglass.report import Cost, Counts, Lifetimes
+    from modelglass.report import Cost, Counts, Lifetimes, Memory
 
 
 def remarks(counts: Counts, cost: Cost | None) -> Iterator[Note]:
@@ -49,6 +49,18 @@ def remarks_on_memory(lifetimes: Lifetimes) -> Iterator[Note]:
             where=tuple(lifetimes.missing),
             details=tuple(lifetimes.missing.values()),
         )
+
+
+def remarks_on_changes(memory: Memory | None) -> Iterator[Note]:
+    """A note for each change by arithmetic that changes nothing."""
+    for each in () if memory is None else memory.coverage:
+        if not each.has_effect:
+            what = "weights in so few bits" if each.change == "weights" else "so many devices"
+            yield Note(
+                code="what-if-without-effect",
+                severity="warning",
+                text=f"{what} change nothing here: there is nothing of this model that they are about",
+            )
 
 
 def remarks_on_counts(counts: Counts) -> Iterator[Note]:

@@ -9,17 +9,18 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import prod
 
+from modelglass.analyses.matrices import Matrix, matrices, output_layers
 from modelglass.analyses.memory import memory
 from modelglass.analyses.tree import held
 from modelglass.errors import UsageError
 from modelglass.report.fit import IMITATED, WhatIf
 from modelglass.report.lifetimes import Lifetimes, Step, Storage, Tail
-from modelglass.report.memory import Memory
-from modelglass.report.model import Model, Module
+from modelglass.report.memory import Change, Coverage, Memory
+from modelglass.report.model import Model, Module, Shape
 
 QUANTIZED = ("int8", "int4")
 SCALE_NBYTES = 4  # float32
@@ -33,13 +34,15 @@ class Units:
     """The parts of a model that are handled as a whole.
 
     `blocks` are the paths of repeated blocks, `patterns` match them. `matrices` are the names of the weights
-    of linear and embedding layers; `linear` has, of those that few bits can hold, the output features.
+    of linear and embedding layers and of experts; `linear` has, of those that few bits can hold, the output
+    features; `heads` has, of weights of attention, how many heads they are for.
     """
 
     blocks: frozenset[str]
     patterns: tuple[str, ...]
     matrices: frozenset[str]
     linear: Mapping[str, int]
+    heads: Mapping[str, int] = field(default_factory=dict)
 
     def block_of(self, path: str | None) -> str | None:
         """The block that a module or tensor is in."""
@@ -50,14 +53,26 @@ class Units:
         return None
 
 
-def memory_with(lifetimes: Lifetimes, what_if: WhatIf, model: Model, *, optimizer: str | None) -> Memory:
-    """The memory of a run with those changes that need no other run."""
-    found = memory(applied(lifetimes, what_if, model), optimizer=optimizer)
+def memory_with(
+    lifetimes: Lifetimes,
+    what_if: WhatIf,
+    model: Model,
+    *,
+    optimizer: str | None,
+    units: Units | None = None,
+) -> Memory:
+    """The memory of a run with those changes that need no other run; `units` where they are known already."""
+    coverage: list[Coverage] = []
+    for change, change_lifetimes in _changes(what_if, model, units):
+        before, lifetimes = lifetimes, change_lifetimes(lifetimes)
+        coverage.append(_coverage(change, before, lifetimes))
+    found = memory(lifetimes, optimizer=optimizer)
     return replace(
         found,
         method="estimate" if is_estimate(what_if, optimizer) else found.method,
         excludes=(*found.excludes, *_left_out(what_if, optimizer)),
         what_if=None if what_if == WhatIf() else what_if,
+        coverage=tuple(coverage),
     )
 
 
@@ -73,14 +88,40 @@ def _left_out(what_if: WhatIf, optimizer: str | None) -> Iterator[str]:
 
 def applied(lifetimes: Lifetimes, what_if: WhatIf, model: Model) -> Lifetimes:
     """The run as it would be with those changes that need no other run."""
-    if what_if.weights not in QUANTIZED and what_if.sharding is None:
-        return lifetimes
-    units = units_of(model)
-    if what_if.weights in QUANTIZED:
-        lifetimes = quantized(lifetimes, what_if.weights, units)
-    if what_if.sharding is not None:
-        lifetimes = sharded(lifetimes, what_if.sharding, what_if.devices, units)
+    for _, change in _changes(what_if, model):
+        lifetimes = change(lifetimes)
     return lifetimes
+
+
+def _changes(
+    what_if: WhatIf, model: Model, units: Units | None = None
+) -> Iterator[tuple[Change, Callable[[Lifetimes], Lifetimes]]]:
+    """Each change that is worked out by arithmetic, in order."""
+    weights, sharding = what_if.weights, what_if.sharding
+    if weights not in QUANTIZED and sharding is None:
+        return
+    known = units_of(model) if units is None else units
+    if weights is not None and weights in QUANTIZED:
+        yield "weights", lambda lifetimes: quantized(lifetimes, weights, known)
+    if sharding is not None:
+        yield "sharding", lambda lifetimes: sharded(lifetimes, sharding, what_if.devices, known)
+
+
+def _coverage(change: Change, before: Lifetimes, after: Lifetimes) -> Coverage:
+    """The part of the weights that became another size; those of a run keep their places."""
+    weights = [
+        (old, old.nbytes != new.nbytes)
+        for old, new in zip(before.storages, after.storages, strict=False)
+        if old.category == "parameters"
+    ]
+    unchanged = sorted((old for old, changed in weights if not changed), key=lambda old: -old.nbytes)
+    return Coverage(
+        change=change,
+        nbytes=sum(old.nbytes for old, changed in weights if changed),
+        of_nbytes=sum(old.nbytes for old, _ in weights),
+        unchanged=tuple(old.name for old in unchanged if old.name is not None),
+        has_effect=after != before,
+    )
 
 
 def needs_run(what_if: WhatIf) -> WhatIf:
@@ -99,13 +140,14 @@ def is_estimate(what_if: WhatIf, optimizer: str | None = None) -> bool:
 
 
 def quantized(lifetimes: Lifetimes, weights: str, units: Units) -> Lifetimes:
-    """The weights of linear layers in few bits, everything else as it was.
+    """The weights that products are made with in few bits, everything else as it was.
 
     int8: a byte per element, and a float32 scale per output feature.
     int4: half a byte per element, rounded up, and a float32 scale per 64 elements, rounded up.
 
-    Layers outside the repeated blocks (the output layer) and tied weights keep their type. Not included
-    is what kernels take for themselves: inputs in 8 bits, weights brought back to floats.
+    They are those of linear, convolutional and recurrent layers and of experts. Layers outside the blocks
+    (the output layer), embeddings and tied weights keep their type. Not included is what kernels take for
+    themselves: inputs in 8 bits, weights brought back to floats.
     """
     if weights not in QUANTIZED:
         raise UsageError(f"weights cannot be {weights!r} here", hint="use " + " or ".join(QUANTIZED))
@@ -134,8 +176,10 @@ def sharded(lifetimes: Lifetimes, sharding: str, devices: int, units: Units) -> 
             and of the next one, gradients of a block until its backward pass ends, and both of all that is in
             no block from the first kernel to the last of backward.
     fsdp2:  as fsdp3, a block's parameters in whole from its forward pass to the end of its backward pass.
-    tensor: weights of linear and embedding layers, their gradients and state, and what is saved for backward
-            inside of blocks / devices.
+    tensor: weights of linear and embedding layers and of experts, their gradients and state, and what is
+            saved for backward inside of blocks / devices. Weights of attention are shared by whole heads;
+            those with fewer heads (of keys and values) than devices are held more than once. A weight with
+            fewer rows and columns than devices stays whole.
 
     A shard is rounded up to whole rows of its tensor, in tensor parallelism to whole bytes.
     """
@@ -149,24 +193,65 @@ def sharded(lifetimes: Lifetimes, sharding: str, devices: int, units: Units) -> 
 def units_of(model: Model) -> Units:
     """The repeated blocks of a model, and its large weights.
 
-    Blocks are the elements of a numbered list of modules of one type, at least two of them alike in size; of
-    lists inside of lists the outermost counts.
+    Blocks are the elements of a numbered list of modules of one type, at least two of them alike in size, or
+    of a list of a single module with others inside; of lists inside of lists the outermost counts.
     """
     lists = _lists(model)
-    blocks = [child for module in lists for child in module.children]
-    units = Units(frozenset(blocks), tuple(_patterns(lists, model)), frozenset(), {})
+    blocks = frozenset(child for module in lists for child in module.children)
+    units = Units(blocks, tuple(_patterns(lists, model)), frozenset(), {})
     tied = Counter(tensor.storage for tensor in model.tensors)
-    shapes = {each.name: each.shape for each in model.tensors if each.shape and len(each.shape) == 2}
     alone = {each.name for each in model.tensors if tied[each.storage] == 1}
-    matrices, linear = set(), {}
+    found = matrices(model)
+    left = output_layers(found)
+    return replace(
+        units,
+        matrices=frozenset(name for name, each in found.items() if each.kind in _SHARED),
+        linear={
+            name: each.features
+            for name, each in found.items()
+            if each.kind != "embedding" and name in alone and _is_inside(name, units, left)
+        },
+        heads=dict(_heads(model, found)),
+    )
+
+
+_SHARED = ("linear", "embedding", "experts")
+
+
+def _is_inside(name: str, units: Units, output: frozenset[str]) -> bool:
+    """Whether a weight is in a block; of a model without blocks, any but those of the output layer are."""
+    return units.block_of(name) is not None if units.blocks else name not in output
+
+
+def _heads(model: Model, found: Mapping[str, Matrix]) -> Iterator[tuple[str, int]]:
+    """How many heads each weight of attention is for, as far as its module tells.
+
+    Its layers have the width of the model on one side and their heads on the other.
+    """
+    shapes = {each.name: each.shape for each in model.tensors if each.name in found and each.shape}
+    modules = {module.path: module for module in model.modules}
     for module in model.modules:
-        for name in module.tensors:
-            if name in shapes and _is_matrix(module, name):
-                matrices.add(name)
-                features = _output_features(module)
-                if features is not None and name in alone and (not blocks or units.block_of(name)):
-                    linear[name] = features
-    return replace(units, matrices=frozenset(matrices), linear=linear)
+        count, width = _setting(module, _HEAD_COUNTS), _setting(module, _HEAD_WIDTHS)
+        if count is None and width is None:
+            continue
+        children = (name for path in module.children for name in modules[path].tensors)
+        names = [name for name in (*module.tensors, *children) if name in shapes]
+        widths = [frozenset(shapes[name]) for name in names]
+        common = widths[0].intersection(*widths) if widths else frozenset()
+        for name in names:
+            inside = min((size for size in shapes[name] if size not in common), default=min(shapes[name]))
+            heads = count if width is None else inside // width
+            if heads:
+                yield name, heads if count is None else min(heads, count)
+
+
+def _setting(module: Module, names: Iterable[str]) -> int | None:
+    found = (module.config.get(name) for name in names)
+    return next((value for value in found if type(value) is int and value > 0), None)
+
+
+_HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
+_HEAD_WIDTHS = ("head_dim", "attention_head_size", "head_size", "key_value_proj_dim")
 
 
 def _few_bits_nbytes(numel: int, features: int, weights: str) -> int:
@@ -312,25 +397,32 @@ def _gathered(lifetimes: Lifetimes, devices: int, units: Units, stays: Iterable[
 
 
 def _tensor_parallel(lifetimes: Lifetimes, devices: int, units: Units) -> Lifetimes:
-    shapes = {
-        storage.shape
-        for storage in lifetimes.storages
-        if storage.category == "parameters" and storage.name in units.matrices
-    }
+    given = [each for each in lifetimes.storages if each.category == "parameters" and _belongs(each, units)]
+    shapes = {each.name or "": each.shape or () for each in given}
+    most = max(units.heads.values(), default=max(map(_parts, shapes.values()), default=devices))
+    if devices > most:
+        what = "heads of attention" if units.heads else "rows or columns of any layer"
+        raise UsageError(
+            f"{devices:,} devices cannot share {most:,} {what}", hint=f"give {most:,} devices or fewer"
+        )
+    shared = {name for name, shape in shapes.items() if _parts(shape) >= devices}
+    blocks = {units.block_of(name) for name in shared} - {None}
+    alike = {shapes[name] for name in shared}
 
     def split(storage: Storage) -> Storage:
         if storage.category == "activations":
-            divided = units.block_of(storage.saved_by) is not None
+            divided = units.block_of(storage.saved_by) in blocks
         else:
-            divided = storage.category != "temporaries" and _belongs(storage, units)
-        return replace(storage, nbytes=_ceil(storage.nbytes, devices)) if divided else storage
+            divided = storage.category != "temporaries" and storage.name in shared and storage.shape != ()
+        heads = units.heads.get(storage.name or "")
+        return replace(storage, nbytes=_share(storage.nbytes, devices, heads)) if divided else storage
 
     def split_tail(tail: Tail) -> Tail:
         return replace(tail, storages=tuple(map(split_work, tail.storages)))
 
     def split_work(storage: Storage) -> Storage:
         """An optimizer's temporaries have no names; those of a matrix have its shape."""
-        if storage.category == "temporaries" and storage.shape in shapes:
+        if storage.category == "temporaries" and storage.shape in alike:
             return replace(storage, nbytes=_ceil(storage.nbytes, devices))
         return split(storage)
 
@@ -343,6 +435,16 @@ def _tensor_parallel(lifetimes: Lifetimes, devices: int, units: Units) -> Lifeti
 
 def _belongs(storage: Storage, units: Units) -> bool:
     return storage.name in units.matrices and storage.shape != ()
+
+
+def _parts(shape: Shape) -> int:
+    """Into how many parts a weight can be cut, by rows or by columns."""
+    return max(shape[-2:], default=1)
+
+
+def _share(nbytes: int, devices: int, heads: int | None) -> int:
+    """The largest part that a device has, of attention in whole heads."""
+    return _ceil(nbytes, devices) if heads is None else _ceil(nbytes * _ceil(heads, devices), heads)
 
 
 _SHARDED: dict[str, Callable[[Lifetimes, int, Units], Lifetimes]] = {
@@ -362,11 +464,25 @@ def _lists(model: Model) -> list[Module]:
         counts = Counter(sizes[child] for child in module.children)
         return any(size > 0 and times > 1 for size, times in counts.items())
 
+    def single(module: Module) -> bool:
+        """A list of one; what is put around all of a model, or in a sequence around other lists, is none."""
+        child = modules[module.children[0]]
+        around = any(each.path.startswith(f"{child.path}.") for each in found)
+        return (
+            len(module.children) == 1
+            and child.name.isdecimal()
+            and bool(child.children)
+            and 0 < sizes[child.path] < sizes[model.modules[0].path]
+            and not (around and module.type == "Sequential")
+        )
+
     listed = [module for module in model.modules if _is_list(module, modules)]
     found = _outermost([module for module in listed if alike(module)])
     kinds = {modules[module.children[0]].qualified_type for module in found}
     # A list too short to have two alike still holds blocks, when others of their type are blocks.
-    return _outermost([each for each in listed if modules[each.children[0]].qualified_type in kinds])
+    return _outermost(
+        [each for each in listed if modules[each.children[0]].qualified_type in kinds or single(each)]
+    )
 
 
 def _is_list(module: Module, modules: Mapping[str, Module]) -> bool:
@@ -399,20 +515,3 @@ def _patterns(lists: Iterable[Module], model: Model) -> Iterator[str]:
             match = _NUMBERED.fullmatch(first.name)
             name = f"{match[1] if match else ''}*"
             yield f"{each.path}.{name}" if each.path else name
-
-
-def _is_matrix(module: Module, name: str) -> bool:
-    if name.endswith("in_proj_weight"):  # of attention, which holds it without a layer for it
-        return True
-    embeds = {"num_embeddings", "embedding_dim"} <= module.config.keys()
-    return name.endswith("weight") and (embeds or _output_features(module) is not None)
-
-
-def _output_features(module: Module) -> int | None:
-    """Of a linear layer; Conv1D is how GPT-2 calls one whose weight is transposed."""
-    config = module.config
-    if {"in_features", "out_features"} <= config.keys():
-        features = config["out_features"]
-    else:
-        features = config.get("nf") if module.type == "Conv1D" else None
-    return features if type(features) is int else None

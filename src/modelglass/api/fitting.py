@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from modelglass.api.inspecting import completed, report_of
 from modelglass.api.making import Recipe, Subject, change_of, chosen_optimizer, with_model
+from modelglass.api.sizing import axes_of
 from modelglass.errors import UsageError
 
 if TYPE_CHECKING:
     from modelglass.frameworks.request import Observation, Progress, Request
     from modelglass.planning import Planner
-    from modelglass.report import Fit, Lifetimes, WhatIf
+    from modelglass.report import Fit, Lifetimes, Model, WhatIf
 
 # What a step with another optimizer would take is looked at in the same run.
 OTHER_OPTIMIZERS = ("sgd", "adamw", "adam8bit")
@@ -74,9 +75,12 @@ def fit(
             _check_runs(request)
             first = _complete(subject.observe(request))
             _check_stepped(first)
+            axes, notes = axes_of(subject, request, first)
+            request = replace(request, axes=axes)
             planner = _planner(subject, request, first)
             fit = planner.fit(device_nbytes, base=replace(base, optimizer=None), options=options)
-        return replace(fit, notes=(*subject.notes, *first.notes, *remarks_on_memory(_lifetimes(first))))
+        more = (*notes, *remarks_on_memory(_lifetimes(first)), *fit.notes)
+        return replace(fit, notes=(*subject.notes, *first.notes, *more))
 
     recipe = Recipe(
         target=target,
@@ -94,15 +98,33 @@ def _planner(subject: Subject, request: Request, first: Observation) -> Planner:
     from modelglass.planning import Planner
 
     batch, seq_len = subject.adapter.sizes(subject.native, request)
+
+    def look() -> Model:
+        from modelglass.analyses.cost import priced
+
+        whole = replace(request, train=False, optimizer=None, memory_only=False, progress=None)
+        return priced(subject.adapter.observe(subject.native, whole).model)
+
     return Planner(
         _observer(subject.adapter, subject.native, request, first),
         first.model,
+        look=look,
+        context=context_of(first),
         train=request.train,
         optimizer=first.optimizer,
         batch_size=batch,
         seq_len=seq_len,
         progress=request.progress,
     )
+
+
+def context_of(observation: Observation) -> int | None:
+    """How many positions the model is made for, as far as its configuration says."""
+    from modelglass.analyses.architecture import architecture
+
+    if observation.config is None:
+        return None
+    return architecture(observation.config, observation.model).context_length
 
 
 def _observer(

@@ -31,6 +31,7 @@ from modelglass.api.serving import (
     engine_of,
     is_served,
 )
+from modelglass.api.sizing import axes_for
 from modelglass.api.varying import with_symbols
 from modelglass.collector import without_gc
 from modelglass.errors import ForwardError, TargetError, UnknownTargetError, UsageError
@@ -40,7 +41,7 @@ from modelglass.report import OnFailure, Report, RunMode
 if TYPE_CHECKING:
     from modelglass.formats.reading import Reading
     from modelglass.frameworks.request import Observation, Progress, Request
-    from modelglass.report import Memory, Note, Scan, Serving, Tensor, Values, WhatIf
+    from modelglass.report import Axes, Memory, Note, Scan, Serving, Tensor, Values, WhatIf
 
 
 def inspect(
@@ -133,8 +134,9 @@ def inspect(
                 is_free=costs_nothing,
             )
             _check_training(request)
+            request = replace(request, axes=axes_for(subject, request, changed))
             with without_gc():
-                report = report_of(subject.observe(request), changed)
+                report = report_of(subject.observe(request), changed, request.axes)
             report = replace(report, notes=(*subject.notes, *report.notes))
             if symbols:
                 report = with_symbols(report, subject.adapter, subject.native, request)
@@ -232,28 +234,30 @@ def inspect_calls(
     return completed(with_model(recipe, look))
 
 
-def report_of(observation: Observation, what_if: WhatIf) -> Report:
+def report_of(observation: Observation, what_if: WhatIf, axes: Axes | None = None) -> Report:
     """What follows from an observation: counts, cost, memory, and remarks on them."""
     from modelglass.analyses.cost import cost, priced
     from modelglass.analyses.counts import count
-    from modelglass.analyses.remarks import remarks, remarks_on_memory
+    from modelglass.analyses.remarks import remarks, remarks_on_changes, remarks_on_memory
 
     lifetimes = observation.lifetimes
     model = priced(observation.model)
     counts = count(model)
     costs = None if observation.untold else cost(model)
+    memory = _memory(replace(observation, model=model), what_if, axes)
     return Report(
         model=model,
         run=observation.run,
         counts=counts,
         cost=costs,
-        memory=_memory(observation, what_if),
+        memory=memory,
         dataflow=observation.dataflow,
         engine=engine_of(observation),
         notes=(
             *observation.notes,
             *(note for note in remarks(counts, costs) if not _is_told(note, observation)),
             *(remarks_on_memory(lifetimes) if lifetimes is not None else ()),
+            *remarks_on_changes(memory),
         ),
     )
 
@@ -263,7 +267,17 @@ def _is_told(note: Note, observation: Observation) -> bool:
     return note.code == "uninitialised" and observation.engine is not None
 
 
-def _memory(observation: Observation, what_if: WhatIf) -> Memory | None:
+def _sizes(observation: Observation, axes: Axes | None) -> tuple[int | None, int | None]:
+    """The batch size and the sequence length that the inputs of a run show."""
+    from modelglass.analyses.axes import find_axes, sizes_at
+
+    run = observation.run
+    if axes is None:
+        axes, _ = find_axes((observation.model, run, observation.dataflow))
+    return sizes_at(axes, run)
+
+
+def _memory(observation: Observation, what_if: WhatIf, axes: Axes | None) -> Memory | None:
     """What the run took in memory, with the parts of a change that need no run of their own."""
     from modelglass.analyses.kv_cache import kv_cache
     from modelglass.analyses.what_if import memory_with, needs_run
@@ -272,6 +286,8 @@ def _memory(observation: Observation, what_if: WhatIf) -> Memory | None:
     if lifetimes is None:
         return None
     found = memory_with(lifetimes, what_if, observation.model, optimizer=observation.optimizer)
+    batch_size, seq_len = _sizes(observation, axes)
+    found = replace(found, batch_size=batch_size, seq_len=seq_len)
     cache, dtype = observation.kv_cache, needs_run(what_if).weights or observation.cache_dtype
     if cache is None and observation.config is not None and dtype is not None:
         cache = kv_cache(observation.config, dtype)

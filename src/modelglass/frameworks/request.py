@@ -9,6 +9,7 @@ from typing import Any
 
 from modelglass.errors import UsageError
 from modelglass.report import (
+    Axes,
     Dataflow,
     Engine,
     KvCache,
@@ -134,6 +135,7 @@ class Request:
     loss: Callable[[Any], Any] | None = None  # of the output; None: the model's own, or the sum of outputs
     calibrate: bool = False  # measure what kernels take for themselves
     what_if: WhatIf = field(default_factory=WhatIf)
+    axes: Axes | None = None  # of the inputs, where they have batch and sequence; None: as shapes suggest
     device: str | None = None  # where inputs are made; None: where the model is
     progress: Progress | None = None
     calls_only: bool = False  # observe no operators, at half the price

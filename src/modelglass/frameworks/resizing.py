@@ -1,26 +1,31 @@
 """The same inputs with another batch size or sequence length, whatever framework their tensors are of.
 
-What is what follows from shapes alone:
+Which dimensions of which tensor are the batch and the sequence is what a run showed (`Axes`). Where nobody
+looked, shapes suggest it: the *telling* tensor is the first one of whole numbers with 2 dimensions (token
+ids), else the first floating one with 3 (features of a sequence). Its first dimension is the batch, its
+second the sequence. Without one, the first dimension of the first tensor is the batch, and there is no
+sequence.
 
-- The *telling* tensor is the first one of whole numbers with 2 dimensions (token ids), else the first
-  floating one with 3 (features of a sequence). Its first dimension is the batch, its second the sequence.
-  Without one, the first dimension of the first tensor is the batch, and there is no sequence.
-- Every tensor whose first dimension equals the batch gets the new one.
-- Every other dimension that equals the sequence length gets the new one, except in floating tensors the last
-  of 3 dimensions, which are features, and all of 4 or more, which are pictures.
+- Every tensor whose first dimension equals the batch gets the new one; where the batch comes second, so does
+  every one whose second dimension does. A floating tensor of 3 dimensions may have it second in any case
+  (states of a recurrent layer).
+- Every other dimension that equals the sequence length gets the new one, except in floating tensors the
+  features of 3 dimensions, which come last unless that is where the sequence is, and all of 4 or more,
+  which are pictures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields, is_dataclass
+from itertools import chain
 from typing import Any
 
 from modelglass.errors import InputsError, UsageError
 from modelglass.frameworks.describing import DEPTH_LIMIT, leaves
 from modelglass.frameworks.request import Inputs
-from modelglass.report import Shape
+from modelglass.report import Axes, Shape
 
 
 @dataclass(frozen=True)
@@ -44,23 +49,33 @@ class Tensors:
     closed: tuple[type, ...] = ()
 
 
-def dimensions(inputs: Inputs, tensors: Tensors) -> tuple[int | None, int | None]:
+def dimensions(inputs: Inputs, tensors: Tensors, axes: Axes | None = None) -> tuple[int | None, int | None]:
     """The batch size and the sequence length that the inputs show, None for what they do not."""
-    found: list[Form] = []
+    given = inputs.args, dict(inputs.kwargs)
+    seen: set[int] = set()
 
-    def collect(tensor: Any) -> Any:
-        form = tensors.form(tensor)
-        if form is not None:
-            found.append(form)
+    def see(tensor: Any) -> Any:
+        seen.add(id(tensor))
         return tensor
 
-    _rebuilt((inputs.args, dict(inputs.kwargs)), collect, tensors)
-    return _dimensions(found)
+    _rebuilt(given, see, tensors)
+    forms = [
+        tensors.form(leaf) if id(leaf) in seen else None for _, leaf in leaves(given, "", tensors.is_tensor)
+    ]
+    if axes is None:
+        axes = _suggested(forms)
+    form = None if axes.leaf is None else forms[axes.leaf]
+    if form is None:
+        return None, None
+    return tuple(None if dim is None else form.shape[dim] for dim in (axes.batch, axes.seq))  # type: ignore[return-value]
 
 
-def resized(inputs: Inputs, batch_size: int | None, seq_len: int | None, tensors: Tensors) -> Inputs:
+def resized(
+    inputs: Inputs, batch_size: int | None, seq_len: int | None, tensors: Tensors, axes: Axes | None = None
+) -> Inputs:
     """The inputs with another batch size, sequence length or both; what stays the same is the same object."""
-    change = _Change.of(dimensions(inputs, tensors), batch_size, seq_len)
+    found = dimensions(inputs, tensors, axes)
+    change = _Change.of(found, batch_size, seq_len, axes or Axes(batch=0, seq=1))
     return _with_shapes(inputs, lambda tensor, form: change.shape(form), tensors)
 
 
@@ -107,16 +122,23 @@ class _Change:
     seq: int | None
     new_batch: int | None
     new_seq: int | None
+    axes: Axes
 
     @classmethod
-    def of(cls, found: tuple[int | None, int | None], batch_size: int | None, seq_len: int | None) -> _Change:
+    def of(
+        cls,
+        found: tuple[int | None, int | None],
+        batch_size: int | None,
+        seq_len: int | None,
+        axes: Axes,
+    ) -> _Change:
         """The change that is asked for, which the inputs must be able to show."""
         for name, asked in (("batch size", batch_size), ("sequence length", seq_len)):
             if asked is not None and asked < 1:
                 raise UsageError(f"a {name} of {asked} is none", hint="give 1 or more")
         if batch_size is not None and found[0] is None:
             raise InputsError(
-                "the inputs have no batch that could be resized: none of them is a tensor with dimensions",
+                "the inputs have no batch that could be resized: none of them is a tensor that is known to",
                 hint="pass tensors whose first dimension is the batch",
             )
         if seq_len is not None and found[1] is None:
@@ -124,32 +146,45 @@ class _Change:
                 "the inputs show no sequence length",
                 hint="it is the second dimension of ids (2x16:int64) or of features (2x16x768)",
             )
-        return cls(*found, batch_size, seq_len)
+        return cls(*found, batch_size, seq_len, axes)
 
     def shape(self, form: Form) -> Shape:
-        free = len(form.shape)
-        if form.kind == "floating" and free >= 3:
-            free = 2 if free == 3 else 0
-        return tuple(
-            self._size(size, first=index == 0, free=index < free) for index, size in enumerate(form.shape)
-        )
+        at = self._batch_dims(form)
+        seqs = self._seq_dims(form)
+        return tuple(self._size(size, dim in at, dim in seqs) for dim, size in enumerate(form.shape))
 
-    def _size(self, size: int, *, first: bool, free: bool) -> int:
-        if first and size == self.batch:
+    def _batch_dims(self, form: Form) -> frozenset[int]:
+        """Where a tensor may have the batch."""
+        features = form.kind == "floating" and len(form.shape) == 3
+        if self.axes.batch == 1:
+            return frozenset({1} if features or self.batch == self.seq else {0, 1})
+        state = features and form.shape[0] != self.batch and form.shape[1] != self.seq
+        return frozenset({1 if state else 0})
+
+    def _seq_dims(self, form: Form) -> frozenset[int]:
+        """Where a tensor may have the sequence."""
+        count = len(form.shape)
+        if form.kind != "floating" or count < 3:
+            return frozenset(range(count))
+        return frozenset() if count > 3 else frozenset({2} if self.axes.seq == 2 else {0, 1})
+
+    def _size(self, size: int, may_be_batch: bool, may_be_seq: bool) -> int:
+        if may_be_batch and size == self.batch:
             return size if self.new_batch is None else self.new_batch
-        if free and size == self.seq:
+        if may_be_seq and size == self.seq:
             return size if self.new_seq is None else self.new_seq
         return size
 
 
-def _dimensions(forms: Iterable[Form]) -> tuple[int | None, int | None]:
-    known = [form for form in forms if form.shape]
-    ids = (form for form in known if form.kind == "whole" and len(form.shape) == 2)
-    features = (form for form in known if form.kind == "floating" and len(form.shape) == 3)
-    telling = next(ids, None) or next(features, None)
+def _suggested(forms: Sequence[Form | None]) -> Axes:
+    """The axes that shapes suggest."""
+    known = {at: form for at, form in enumerate(forms) if form is not None and form.shape}
+    ids = (at for at, form in known.items() if form.kind == "whole" and len(form.shape) == 2)
+    features = (at for at, form in known.items() if form.kind == "floating" and len(form.shape) == 3)
+    telling = next(chain(ids, features), None)
     if telling is not None:
-        return telling.shape[0], telling.shape[1]
-    return (known[0].shape[0], None) if known else (None, None)
+        return Axes(leaf=telling, batch=0, seq=1)
+    return Axes(leaf=next(iter(known)), batch=0) if known else Axes()
 
 
 def _rebuilt(value: Any, new: Callable[[Any], Any], tensors: Tensors, depth: int = 0) -> Any:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from modelglass.renderers._units import share
+
 if TYPE_CHECKING:
     from modelglass.report.fit import WhatIf
+    from modelglass.report.memory import Coverage
 
 _SHARDING = {
     "ddp": "data parallel",
@@ -21,6 +24,21 @@ SURE = {
     "measured": "measured, kernels' own scratch included",
     "estimate": "an estimate",
 }
+
+
+_CHANGED = {"weights": "in few bits", "sharding": "divided"}
+_NAMED = 3  # weights that stay as they were
+
+
+def coverage_text(coverage: Coverage) -> str:
+    """How much of the weights a change is about, and which stay as they were."""
+    part = share(coverage.nbytes, coverage.of_nbytes) if coverage.nbytes else "none"
+    part += f" of the weights {_CHANGED[coverage.change]}"
+    names, more = coverage.unchanged[:_NAMED], len(coverage.unchanged) - _NAMED
+    if not names:
+        return part
+    left = f"{', '.join(names)} and {more:,} more" if more > 0 else " and ".join(names)
+    return f"{part}; as they were: {left}"
 
 
 def what_if_text(what_if: WhatIf) -> str:

@@ -21,7 +21,7 @@ from modelglass.renderers._terminal import (
     wrapped,
 )
 from modelglass.renderers._units import exactly, size
-from modelglass.renderers._what_if import SURE, what_if_text
+from modelglass.renderers._what_if import SURE, coverage_text, what_if_text
 from modelglass.renderers.scan import plain
 
 if TYPE_CHECKING:
@@ -81,11 +81,15 @@ def _answer(fit: Fit) -> str:
     if fit.train:
         step = f"a training step with {fit.optimizer}" if fit.optimizer else "forward and backward"
     verdict = "fits" if fit.fits else "does not fit"
-    return f"{verdict}: {step} takes {size(fit.peak_nbytes)}, the device has {size(fit.device_nbytes)}"
+    takes = "takes at least" if fit.is_lower_bound else "takes"
+    return f"{verdict}: {step} {takes} {size(fit.peak_nbytes)}, the device has {size(fit.device_nbytes)}"
 
 
 def _facts(fit: Fit) -> Iterator[tuple[str, str]]:
-    yield "peak", f"{exactly(fit.peak_nbytes)}, {SURE[fit.method]}"
+    sure = f"at least: {SURE[fit.method]}" if fit.is_lower_bound else SURE[fit.method]
+    yield "peak", f"{exactly(fit.peak_nbytes)}, {sure}"
+    for coverage in fit.coverage:
+        yield "  covers", coverage_text(coverage)
     if fit.excludes:
         yield "  excludes", ", ".join(fit.excludes)
     yield "device", exactly(fit.device_nbytes)
@@ -105,7 +109,8 @@ def _facts(fit: Fit) -> Iterator[tuple[str, str]]:
 
 def _largest(fit: Fit, name: str, largest: int | None, nbytes: int | None) -> str:
     """A size that fits with what it takes, and what is known of one more."""
-    found = "none fits" if largest is None or nbytes is None else f"{largest:,}, which takes {size(nbytes)}"
+    takes = f"takes {'at least ' if fit.is_lower_bound else ''}"
+    found = "none fits" if largest is None or nbytes is None else f"{largest:,}, which {takes}{size(nbytes)}"
     more = f"{(largest or 0) + 1:,}"
     of_batch = name == "batch_size"
     problem = fit.batch_problem if of_batch else fit.seq_len_problem
@@ -115,6 +120,8 @@ def _largest(fit: Fit, name: str, largest: int | None, nbytes: int | None) -> st
     if beyond is not None:
         told = size(beyond) if size(beyond) != size(fit.device_nbytes) else exactly(beyond)
         return f"{found}; {more} would take {told}"
+    if not of_batch and largest is not None and largest == fit.context_length:
+        return f"{found}; the model was made for no more positions"
     if fit.limited and largest == max(fit.largest_batch or 0, fit.largest_seq_len or 0):
         return f"{found}; the search went no further"
     return f"{found}; {more} does not fit"
@@ -131,7 +138,8 @@ def _row(fit: Fit, option: Option) -> list[str]:
         return [change, "–", "–", "cannot run", "–"]
     left = fit.device_nbytes - option.peak_nbytes
     margin = size(left) if left >= 0 else f"−{size(-left)}"
-    return [change, size(option.peak_nbytes), margin, "yes" if option.fits else "no", option.method]
+    figure = "at least" if fit.is_lower_bound and option.method == "exact" else option.method
+    return [change, size(option.peak_nbytes), margin, "yes" if option.fits else "no", figure]
 
 
 def _facts_text(fit: Fit, width: int, paint: Paint) -> str:
@@ -166,5 +174,7 @@ def _remarks(fit: Fit) -> Iterator[str]:
     for option in fit.options:
         if option.problem is not None:
             yield f"{what_if_text(option.what_if)} cannot run: {option.problem}"
+        for coverage in option.coverage:
+            yield f"{what_if_text(option.what_if)}: {coverage_text(coverage)}"
     if any(option.method == "estimate" and option.peak_nbytes is not None for option in fit.options):
         yield _ESTIMATES

@@ -26,7 +26,7 @@ from modelglass.renderers._terminal import (
 )
 from modelglass.renderers._totals import failure_lines
 from modelglass.renderers._units import exactly, shape_text, share, size
-from modelglass.renderers._what_if import SURE, what_if_text
+from modelglass.renderers._what_if import SURE, coverage_text, what_if_text
 from modelglass.report.memory import CATEGORIES, UNKNOWN_MEMORY
 
 if TYPE_CHECKING:
@@ -161,6 +161,12 @@ def words(category: str) -> str:
     return category.replace("_", " ")
 
 
+def sizes_text(batch_size: int | None, seq_len: int | None) -> str:
+    """The batch and the sequence that ran, as far as they are known."""
+    batch = None if batch_size is None else f"batch {batch_size:,}"
+    return ", ".join(filter(None, (batch, None if seq_len is None else f"sequence length {seq_len:,}")))
+
+
 def _title(report: Report) -> str:
     return f"{report.model.name} ({report.model.source}): {what_ran(report, report.memory)}"
 
@@ -174,6 +180,10 @@ def _facts(memory: Memory, contexts: Sequence[int]) -> Iterator[tuple[str, str]]
     what_if = memory.what_if
     if what_if is not None:
         yield "what if", what_if_text(what_if)
+    for coverage in memory.coverage:
+        yield "  covers", coverage_text(coverage)
+    if memory.batch_size is not None or memory.seq_len is not None:
+        yield "inputs", sizes_text(memory.batch_size, memory.seq_len)
     each = " on each device" if what_if is not None and what_if.sharding else ""
     yield "peak", f"{exactly(memory.peak_nbytes)}{each}, {sure_text(memory)}"
     if memory.peak is not None and memory.at is not None:

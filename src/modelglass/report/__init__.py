@@ -33,12 +33,12 @@ if TYPE_CHECKING:
         Share,
     )
     from modelglass.report.execution import Call, Failure, Kernel, Op, Phase, SourceLine, Value
-    from modelglass.report.fit import AUTOCAST, WEIGHTS, Fit, Option, Sharding, WhatIf
+    from modelglass.report.fit import AUTOCAST, WEIGHTS, Axes, Fit, Option, Sharding, WhatIf
     from modelglass.report.flow import Flow, FlowEdge, FlowNode, NodeKind, Stage
     from modelglass.report.inspection import AlikeTensors, Estimate, Inspection, TypeCount, WeightFigures
     from modelglass.report.lifetimes import Category, Lifetimes, MemoryPhase, Step, Storage, Tail
     from modelglass.report.matching import Difference, Matching, Side
-    from modelglass.report.memory import CATEGORIES, KvCache, LiveTensor, Memory, Method, Moment
+    from modelglass.report.memory import CATEGORIES, Coverage, KvCache, LiveTensor, Memory, Method, Moment
     from modelglass.report.model import Json, Model, Module, Packing, Shape, Tensor, TensorKind
     from modelglass.report.parts import Part, PartKind
     from modelglass.report.report import (
@@ -93,12 +93,12 @@ _HOMES = {
         "Share",
     ),
     "execution": ("Call", "Failure", "Kernel", "Op", "Phase", "SourceLine", "Value"),
-    "fit": ("AUTOCAST", "WEIGHTS", "Fit", "Option", "Sharding", "WhatIf"),
+    "fit": ("Axes", "AUTOCAST", "WEIGHTS", "Fit", "Option", "Sharding", "WhatIf"),
     "flow": ("Flow", "FlowEdge", "FlowNode", "NodeKind", "Stage"),
     "inspection": ("AlikeTensors", "Estimate", "Inspection", "TypeCount", "WeightFigures"),
     "lifetimes": ("Category", "Lifetimes", "MemoryPhase", "Step", "Storage", "Tail"),
     "matching": ("Difference", "Matching", "Side"),
-    "memory": ("CATEGORIES", "KvCache", "LiveTensor", "Memory", "Method", "Moment"),
+    "memory": ("CATEGORIES", "Coverage", "KvCache", "LiveTensor", "Memory", "Method", "Moment"),
     "model": ("Json", "Model", "Module", "Packing", "Shape", "Tensor", "TensorKind"),
     "parts": ("Part", "PartKind"),
     "report": (
@@ -127,6 +127,7 @@ __all__ = [
     "WEIGHTS",
     "AlikeTensors",
     "Architecture",
+    "Axes",
     "CacheGroup",
     "Call",
     "Category",
@@ -136,6 +137,7 @@ __all__ = [
     "Component",
     "Cost",
     "Counts",
+    "Coverage",
     "Dataflow",
     "Described",
     "Deviation",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from modelglass.errors import UsageError
-from modelglass.report.memory import Method
+from modelglass.report.memory import Coverage, Method
 from modelglass.report.report import Note
 
 Sharding: TypeAlias = Literal["ddp", "fsdp2", "fsdp3", "tensor"]
@@ -53,6 +53,15 @@ class WhatIf:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Axes:
+    """Which dimensions of an input are the batch and the sequence; `leaf` is its place in `Run.inputs`."""
+
+    leaf: int | None = None
+    batch: int | None = None
+    seq: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
     """One change, and what it leads to. `problem` says why it could not be worked out."""
 
@@ -61,6 +70,7 @@ class Option:
     method: Method
     fits: bool | None
     problem: str | None = None
+    coverage: tuple[Coverage, ...] = ()  # of each part of the change that was worked out by arithmetic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +79,8 @@ class Fit:
 
     `batch_size` and `seq_len` are those of the inputs as given. The largest are None when not even one fits,
     or when the inputs show no such dimension; `limited` says that the search ended at its own limit, and a
-    problem why one more than the largest cannot run at all.
+    problem why one more than the largest cannot run at all. `is_lower_bound` says that kernels may take more
+    than these figures: they are of tensors, and nobody measured what kernels take for themselves.
     """
 
     device_nbytes: int
@@ -90,7 +101,10 @@ class Fit:
     batch_problem: str | None = None
     seq_len_problem: str | None = None
     limited: bool = False
+    is_lower_bound: bool = False
+    context_length: int | None = None  # positions that the model was made for, the most looked at
     options: tuple[Option, ...] = ()
+    coverage: tuple[Coverage, ...] = ()  # of the change that all of it is about
     runs: int = 0  # fake runs that this took
     excludes: tuple[str, ...] = ()  # what a device takes beyond these figures, in a few words each
     notes: tuple[Note, ...] = ()

@@ -27,6 +27,7 @@ CATEGORIES = (
 UNKNOWN_MEMORY = frozenset({"shapes-unknown", "real-run"})
 
 Method: TypeAlias = Literal["exact", "measured", "estimate"]
+Change: TypeAlias = Literal["weights", "sharding"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +82,20 @@ class KvCache:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """How much of the weights a change is about that was worked out by arithmetic, in bytes before it.
+
+    `has_effect` says whether it changed the memory of anything at all.
+    """
+
+    change: Change
+    nbytes: int  # of weights that it makes smaller
+    of_nbytes: int  # of all weights
+    unchanged: tuple[str, ...] = ()  # the weights that stay as they were, largest first
+    has_effect: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """The memory of one pass or one training step, from the first kernel to the last.
 
@@ -103,6 +118,9 @@ class Memory:
     saved_by_module: Mapping[str, int] | None = None  # of it, what each module itself saved
     kv_cache: KvCache | None = None
     what_if: WhatIf | None = None  # None: the model and inputs as they are
+    batch_size: int | None = None  # of the inputs; None: they show none
+    seq_len: int | None = None
+    coverage: tuple[Coverage, ...] = ()  # of each change that was worked out by arithmetic, in order
 
     def __post_init__(self) -> None:
         if sum(self.by_category.values()) != self.peak_nbytes:

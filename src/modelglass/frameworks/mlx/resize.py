@@ -10,17 +10,17 @@ from modelglass.frameworks import resizing
 from modelglass.frameworks.mlx.describe import is_array
 from modelglass.frameworks.request import Inputs
 from modelglass.frameworks.resizing import Form, Tensors
-from modelglass.report import Shape
+from modelglass.report import Axes, Shape
 
 
-def dimensions(inputs: Inputs) -> tuple[int | None, int | None]:
+def dimensions(inputs: Inputs, axes: Axes | None = None) -> tuple[int | None, int | None]:
     """The batch size and the sequence length that the inputs show, None for what they do not."""
-    return resizing.dimensions(inputs, _ARRAYS)
+    return resizing.dimensions(inputs, _ARRAYS, axes)
 
 
-def resized(inputs: Inputs, batch_size: int | None, seq_len: int | None) -> Inputs:
+def resized(inputs: Inputs, batch_size: int | None, seq_len: int | None, axes: Axes | None = None) -> Inputs:
     """The inputs with another batch size, sequence length or both; what stays the same is the same object."""
-    return resizing.resized(inputs, batch_size, seq_len, _ARRAYS)
+    return resizing.resized(inputs, batch_size, seq_len, _ARRAYS, axes)
 
 
 def resized_at(inputs: Inputs, sizes: Mapping[tuple[int, int], int]) -> Inputs:

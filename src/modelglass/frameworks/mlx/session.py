@@ -68,7 +68,7 @@ def varied(native: nn.Module, request: Request, sizes: Mapping[tuple[int, int], 
 
 def sizes(native: nn.Module, request: Request) -> tuple[int | None, int | None]:
     """The batch size and the sequence length that the inputs show, None for what they do not."""
-    return dimensions(_inputs(native, request))
+    return dimensions(_inputs(native, request), request.axes)
 
 
 def values(native: nn.Module) -> Mapping[str, Values | str]:
@@ -91,7 +91,7 @@ def _inputs(native: nn.Module, request: Request) -> Inputs:
     given = request.inputs
     inputs = given if isinstance(given, Inputs) else make(native, given or ())
     wanted = request.what_if.batch_size, request.what_if.seq_len
-    return inputs if wanted == (None, None) else resized(inputs, *wanted)
+    return inputs if wanted == (None, None) else resized(inputs, *wanted, request.axes)
 
 
 def _run(native: nn.Module, inputs: Inputs, request: Request, model: Model) -> Outcome:

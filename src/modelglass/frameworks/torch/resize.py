@@ -17,19 +17,19 @@ from modelglass.frameworks.request import Inputs
 from modelglass.frameworks.resizing import Form, Tensors
 from modelglass.frameworks.torch.fake_mode import FakeMode
 from modelglass.frameworks.torch.known import LARGEST, is_knowable
-from modelglass.report import Shape
+from modelglass.report import Axes, Shape
 
 _WHOLE = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 
 
-def dimensions(inputs: Inputs) -> tuple[int | None, int | None]:
+def dimensions(inputs: Inputs, axes: Axes | None = None) -> tuple[int | None, int | None]:
     """The batch size and the sequence length that the inputs show, None for what they do not."""
-    return resizing.dimensions(inputs, _TENSORS)
+    return resizing.dimensions(inputs, _TENSORS, axes)
 
 
-def resized(inputs: Inputs, batch_size: int | None, seq_len: int | None) -> Inputs:
+def resized(inputs: Inputs, batch_size: int | None, seq_len: int | None, axes: Axes | None = None) -> Inputs:
     """The inputs with another batch size, sequence length or both; what stays the same is the same object."""
-    return resizing.resized(inputs, batch_size, seq_len, _TENSORS)
+    return resizing.resized(inputs, batch_size, seq_len, _TENSORS, axes)
 
 
 def resized_at(inputs: Inputs, sizes: Mapping[tuple[int, int], int]) -> Inputs:

@@ -116,7 +116,7 @@ def unsaved(native: Any) -> frozenset[str]:
 
 def sizes(native: Any, request: Request) -> tuple[int | None, int | None]:
     """The batch size and the sequence length that the inputs show, None for what they do not."""
-    return dimensions(_sized_inputs(_module(native), request, fake=True))
+    return dimensions(_sized_inputs(_module(native), request, fake=True), request.axes)
 
 
 def _module(native: Any) -> nn.Module:
@@ -208,7 +208,7 @@ def _sized_inputs(native: nn.Module, request: Request, *, fake: bool) -> Inputs:
     if not isinstance(inputs, Inputs):
         inputs = make(native, inputs or (), request.device, fake=fake)
     sizes = request.what_if.batch_size, request.what_if.seq_len
-    return inputs if sizes == (None, None) else resized(inputs, *sizes)
+    return inputs if sizes == (None, None) else resized(inputs, *sizes, request.axes)
 
 
 def _run_once(native: nn.Module, inputs: Inputs, request: Request, how: _How) -> _Outcome:

@@ -1,0 +1,41 @@
+"""Where the inputs of a model have their batch and sequence; it runs again where one run does not tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from modelglass.api.making import Subject
+    from modelglass.frameworks.request import Observation, Request
+    from modelglass.report import Axes, Model, Note, WhatIf
+
+
+def axes_of(subject: Subject, request: Request, first: Observation) -> tuple[Axes, list[Note]]:
+    """The axes of the inputs of a run, and what is to be said about them."""
+    from modelglass.analyses.axes import Seen, find_axes
+    from modelglass.report import WhatIf
+
+    quiet = replace(request, train=False, optimizer=None, other_optimizers=(), calibrate=False)
+    quiet = replace(quiet, progress=None, memory_only=False)
+
+    def look() -> Seen | None:
+        found: Observation = subject.adapter.varied(subject.native, quiet, {})
+        return None if found.run.failure is not None else (found.model, found.run, found.dataflow)
+
+    def resize(axes: Axes, batch_size: int) -> Model | None:
+        asked = replace(quiet, axes=axes, what_if=WhatIf(batch_size=batch_size), calls_only=True)
+        found: Observation = subject.adapter.observe(subject.native, asked)
+        return None if found.run.failure is not None else found.model
+
+    return find_axes((first.model, first.run, first.dataflow), look, resize)
+
+
+def axes_for(subject: Subject, request: Request, what_if: WhatIf) -> Axes | None:
+    """The axes where a change of sizes needs them, found by a run without it."""
+    if (what_if.batch_size, what_if.seq_len) == (None, None) or not request.runs:
+        return None
+    as_given = replace(request.what_if, batch_size=None, seq_len=None)
+    asked = replace(request, what_if=as_given, train=False, optimizer=None, calls_only=True, progress=None)
+    first: Observation = subject.adapter.observe(subject.native, asked)
+    return None if first.run.failure is not None else axes_of(subject, asked, first)[0]
