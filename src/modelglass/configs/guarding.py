@@ -20,11 +20,11 @@ from modelglass.targets import folders_of_packages
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _EVENTS = {
-    "start a program": "os.system os.exec os.posix_spawn os.spawn os.startfile os.startfile/2 os.fork os.forkpty "
-    "pty.spawn subprocess.Popen",
+    "start a program": "os.system os.exec os.posix_spawn os.spawn os.startfile os.startfile/2 os.fork "
+    "os.forkpty pty.spawn subprocess.Popen",
     "stop a program": "os.kill os.killpg signal.pthread_kill",
-    "connect to another machine": "socket.connect socket.bind socket.sendto socket.sendmsg socket.getaddrinfo "
-    "socket.gethostbyname socket.gethostbyaddr socket.getnameinfo",
+    "connect to another machine": "socket.connect socket.bind socket.sendto socket.sendmsg "
+    "socket.getaddrinfo socket.gethostbyname socket.gethostbyaddr socket.getnameinfo",
     "change files": "os.remove os.rename os.rmdir os.mkdir os.link os.symlink os.truncate os.chmod os.chown "
     "os.chflags os.utime os.setxattr os.removexattr sqlite3.connect",
     "load a pickle": "pickle.find_class",
@@ -43,7 +43,9 @@ class _Guard(NamedTuple):
 
 
 _guarded: dict[int, _Guard] = {}  # by thread
-_parents: WeakKeyDictionary[threading.Thread, int] = WeakKeyDictionary()  # of threads that guarded ones started
+_parents: WeakKeyDictionary[threading.Thread, int] = (
+    WeakKeyDictionary()
+)  # of threads that guarded ones started
 
 
 @contextmanager
