@@ -31,6 +31,7 @@ _EVENTS = {
     "load a library": "ctypes.dlopen",
 }
 _REFUSED = {event: act for act, events in _EVENTS.items() for event in events.split()}
+_WATCHED = frozenset({*_REFUSED, "open", "exec", "import"})
 _IMPORT = "<frozen importlib._bootstrap>"  # the file of what imports modules
 _MOST_SHOWN = 200  # characters
 
@@ -53,14 +54,15 @@ def guarded() -> Iterator[None]:
     """Inside, this thread starts nothing, connects to nothing, writes no file and loads no pickle.
 
     Importing is let do what it does, as some packages keep caches; but code of files that are not installed
-    does not run, however it is found. Threads that this one starts are under the same rules.
+    does not run, however it is found. Threads that this one starts by Python's own class have the same rules.
     """
     _listen()
     thread = threading.get_ident()
     before = _guarded.get(thread)
     _guarded[thread] = _Guard(_imports(), _installed())
     try:
-        yield
+        with _threads_followed():
+            yield
     finally:
         del _guarded[thread]
         if before is not None:
@@ -86,15 +88,12 @@ def _listen() -> None:
 
 
 def _refuse(event: str, args: tuple[Any, ...]) -> None:
-    guard = _guard_here() if _guarded else None
+    guard = _guard_here() if _guarded and event in _WATCHED else None
     if guard is None:
         return
     stranger = _code_of(event, args)
     if stranger is not None and _is_strange(stranger, guard.installed):
         raise _refusal("run code of a file that is not installed", event, stranger)
-    if event in _THREADS:
-        _follow(event, args[0])
-        return
     act = "write a file" if event == "open" and _writes(*args[:3]) else _REFUSED.get(event)
     if act is not None and _imports() == guard.imports:
         raise _refusal(act, event, args[0])
@@ -110,22 +109,44 @@ def _refusal(act: str, event: str, about: Any) -> UntrustedError:
 def _guard_here() -> _Guard | None:
     """What is allowed to this thread: its own, or what the one that started it has."""
     thread = threading.get_ident()
-    guard = _guarded.get(thread)
-    if guard is not None or not _parents:
-        return guard
-    found = next((_guarded.get(parent) for each, parent in _parents.items() if each.ident == thread), None)
-    return None if found is None else found._replace(imports=0)
+    owner = _owner(thread)
+    guard = _guarded.get(owner)
+    return guard if guard is None or owner == thread else guard._replace(imports=0)
 
 
-_THREADS = ("_thread.start_new_thread", "_thread.start_joinable_thread")
+def _owner(thread: int) -> int:
+    """The thread that began it all."""
+    if thread in _guarded or not _parents:
+        return thread
+    return next((parent for each, parent in list(_parents.items()) if each.ident == thread), thread)
 
 
-def _follow(event: str, function: Any) -> None:
-    """Remember whose thread this will be; one that Python's own class does not start cannot be followed."""
-    started = getattr(function, "__self__", None)
-    if not isinstance(started, threading.Thread):
-        raise _refusal("start a thread that cannot be followed", event, function)
-    _parents[started] = threading.get_ident()
+_following = threading.RLock()
+_inside: list[Any] = []  # Python's own way to start a thread, for each that is inside
+
+
+@contextmanager
+def _threads_followed() -> Iterator[None]:
+    """Inside, threads that guarded ones start are known."""
+    with _following:
+        _inside.append(_inside[0] if _inside else threading.Thread.start)
+        if len(_inside) == 1:
+            threading.Thread.start = _follow  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        with _following:
+            if len(_inside) == 1:
+                threading.Thread.start = _inside[0]  # type: ignore[method-assign]
+            _inside.pop()
+
+
+def _follow(thread: threading.Thread) -> None:
+    """Start a thread, and remember whose it is."""
+    if _guard_here() is not None:
+        _parents[thread] = _owner(threading.get_ident())
+    start = next(iter(_inside), threading.Thread.start)
+    start(thread)
 
 
 def _code_of(event: str, args: tuple[Any, ...]) -> str | None:
