@@ -131,7 +131,7 @@ def _threads_followed() -> Iterator[None]:
     with _following:
         _inside.append(_inside[0] if _inside else threading.Thread.start)
         if len(_inside) == 1:
-            threading.Thread.start = _follow  # type: ignore[method-assign]
+            threading.Thread.start = _follow  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
