@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def _put_current_folder_last() -> None:
-    """With PYTHONPATH=. a downloaded folder may have files called like packages, which must not come first."""
+    """With PYTHONPATH=. files of a downloaded folder may be called like packages; these come first."""
     here = os.path.realpath(os.curdir)
     sys.path.sort(key=lambda path: os.path.realpath(path or os.curdir) == here)
 
