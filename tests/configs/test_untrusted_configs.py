@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import pickle
+import runpy
 import socket
 import subprocess
 import sys
 from io import StringIO
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -132,6 +135,21 @@ def test_no_file_of_a_downloaded_folder_runs(command: tuple[str, ...], folder: P
     )
     assert done.returncode in (0, 1), done.stderr
     assert sorted(os.listdir(folder)) == before
+
+
+def test_the_current_folder_on_the_import_path_stands_in_for_nothing_installed(folder: Path) -> None:
+    written(folder, node("evil.Net"))
+    for name in ("click", "jinja2", "torch", "yaml", "numpy", "evil"):
+        (folder / f"{name}.py").write_text(LEAVES_A_MARK)
+    code = (
+        "import sys; sys.argv = ['modelglass', 'config.yaml']; from modelglass.cli.start import main; main()"
+    )
+    environment = {**os.environ, "PYTHONPATH": "."}
+    command = [sys.executable, "-P", "-c", code]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
+    assert done.returncode == 3, done.stderr
+    assert "would call 'evil.Net'" in done.stderr
+    assert not (folder / MARK).exists()
 
 
 @pytest.mark.parametrize(
@@ -307,3 +325,93 @@ def test_afterwards_everything_is_allowed_again(folder: Path) -> None:
         Path(os.devnull).write_text("")
     (folder / "mine").write_text("mine")
     assert subprocess.run(["true"]).returncode == 0
+
+
+NO_MODELS = {
+    "text": ("builtins.str", "evil.py::Net"),
+    "path": ("pathlib.Path", "evil.py"),
+    "number": ("builtins.float", "nan"),
+    "list": ("builtins.list", [1]),
+    "type": ("hydra.utils.get_class", "torch.nn.Linear"),
+    "element-type": ("hydra.utils.get_object", "torch.float16"),
+    "mapping": ("collections.OrderedDict", [["a", 1]]),
+}
+
+
+@pytest.mark.parametrize("case", NO_MODELS.values(), ids=list(NO_MODELS))
+def test_what_is_no_model_gets_a_sentence(case: tuple[str, Any], folder: Path, capsys: Capture) -> None:
+    (folder / "evil.py").write_text(LEAVES_A_MARK)
+    target, argument = case
+    path = written(folder, node(target, _args_=[argument]))
+    for command in ("inspect", "memory", "flow", "unique"):
+        code, out, err = run(command, str(path), capsys=capsys)
+        assert (code, out) == (3, ""), command
+        assert "which is no model modelglass knows" in err
+    assert not (folder / MARK).exists()
+
+
+def test_names_that_a_section_cannot_have_get_a_sentence(folder: Path, capsys: Capture) -> None:
+    pytest.importorskip("omegaconf")
+    path = written(folder, "model: {_target_: torch.nn.Identity, x: {null: 1}}\n")
+    code, _, err = run("inspect", str(path), capsys=capsys)
+    assert code == 3
+    assert "model.x, as a section of OmegaConf, raised KeyValidationError" in err
+
+
+def test_classes_that_inherit_code_are_refused(folder: Path) -> None:
+    for name in (
+        "torch.ao.quantization.fx.graph_module.ObservedGraphModule",
+        "torch.utils.mkldnn.MkldnnLinear",
+    ):
+        with pytest.raises(UntrustedError, match="which holds code instead of layers"):
+            mg.inspect(written(folder, node(name)))
+
+
+def test_a_refusal_is_no_longer_than_it_can_be_read(folder: Path) -> None:
+    many = [{"_target_": f"{'a' * 10_000}.B{index}"} for index in range(500)]
+    with pytest.raises(UntrustedError, match="and 450 more") as caught:
+        mg.inspect(written(folder, node("torch.nn.Sequential", _args_=many), "config.json"))
+    assert len(str(caught.value)) < 50 * 1_000
+
+
+def test_code_that_is_not_installed_does_not_run_however_it_is_found(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A constructor may put a folder on the import path, or run a file that a text names."""
+    (folder / "evil.py").write_text(LEAVES_A_MARK)
+    imported = "import sys; sys.path.insert(0, '.'); import evil"
+    for act in (lambda: exec(imported), lambda: runpy.run_path("evil.py")):
+        monkeypatch.setattr(sys, "path", [each for each in sys.path if each not in ("", ".")])
+        with guarded(), pytest.raises(UntrustedError, match="is not installed"):
+            act()
+    assert "evil" not in sys.modules
+    assert not (folder / MARK).exists()
+
+
+def test_a_thread_has_the_rules_of_the_one_that_starts_it(folder: Path) -> None:
+    def act() -> None:
+        try:
+            (folder / MARK).write_text("x")
+        except UntrustedError as error:
+            refused.append(str(error))
+
+    def act_in_another() -> None:
+        thread = Thread(target=act)
+        thread.start()
+        thread.join()
+
+    refused: list[str] = []
+    start = Thread.start
+    for target in (act, act_in_another):
+        with guarded():
+            thread = Thread(target=target)
+            thread.start()
+            thread.join()
+    assert len(refused) == 2
+    assert Thread.start is start
+    assert not (folder / MARK).exists()
+
+
+def test_libraries_are_not_loaded_by_name(folder: Path) -> None:
+    with guarded(), pytest.raises(UntrustedError, match="it would load a library"):
+        ctypes.CDLL("./evil.so")

@@ -118,6 +118,7 @@ def made(recipe: Recipe, *, weightless: bool = True) -> Iterator[Subject]:
             if isinstance(target, (str, os.PathLike)) or targets.is_maker(target):
                 tell("loading and building the model")
                 native = _maker_result(target if targets.is_maker(target) else os.fspath(target), stack)
+        adapter = adapter_of(native, target)  # before anything looks for inputs in what may be anything
         if isinstance(inputs, str) and takes_text(native):
             pass  # a prompt, whatever it looks like
         elif _are_automatic(inputs) or (builds and inputs is None and recipe.automatic):
@@ -129,7 +130,6 @@ def made(recipe: Recipe, *, weightless: bool = True) -> Iterator[Subject]:
             if given is None:
                 raise InputsError(f"{inputs!r} gave None", hint="return a tensor, a tuple or a dict")
         tell("observing the model")
-        adapter = adapter_of(native, target)
         has_none = builds and weightless
         yield Subject(native=native, inputs=given, adapter=adapter, notes=notes, weightless=has_none)
 

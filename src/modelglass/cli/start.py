@@ -15,6 +15,7 @@ COMPLETING = "_MODELGLASS_COMPLETE"  # set while a shell asks for completions
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    _put_current_folder_last()
     args = sys.argv[1:]
     if len(args) == 1 and _is_file(args[0]) and COMPLETING not in os.environ:
         from modelglass.cli._exit import exit_code
@@ -23,6 +24,12 @@ def main() -> None:
     from modelglass.cli.main import main as commands
 
     commands()
+
+
+def _put_current_folder_last() -> None:
+    """With PYTHONPATH=. files of a downloaded folder may be called like packages; these come first."""
+    here = os.path.realpath(os.curdir)
+    sys.path.sort(key=lambda path: os.path.realpath(path or os.curdir) == here)
 
 
 def _is_file(arg: str) -> bool:

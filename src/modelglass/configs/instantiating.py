@@ -42,7 +42,7 @@ def _of_hydra(node: dict[str, Any], key: Key, find: Find) -> Any:
         given = {name: _made(value, (*key, name), sections, find) for name, value in given.items()}
         args = [_made(value, (*key, "_args_", index), sections, find) for index, value in enumerate(args)]
     elif sections:
-        given = {name: _section(value) for name, value in given.items()}
+        given = {name: _section(value, (*key, name)) for name, value in given.items()}
     if node.get("_partial_"):
         return partial(target, *args, **given)
     return _called(target, tuple(args), given, key)
@@ -69,7 +69,7 @@ def _made(value: Any, key: Key, sections: bool, find: Find) -> Any:
     if not isinstance(value, dict):
         return value
     if sections and not _holds_node(value):
-        return _section(value)
+        return _section(value, key)
     return {name: _made(item, (*key, name), sections, find) for name, item in value.items()}
 
 
@@ -78,15 +78,16 @@ def _holds_node(value: Any) -> bool:
     return is_node(value) or any(map(_holds_node, inside))
 
 
-def _section(value: Any) -> Any:
+def _section(value: Any, key: Key) -> Any:
     """A section as Hydra gives it to a model: an OmegaConf object where that is installed."""
     if not isinstance(value, dict):
         return value
     try:
         from omegaconf import OmegaConf
     except ModuleNotFoundError:
-        return Section({name: _section(item) for name, item in value.items()})
-    return OmegaConf.create(value)
+        return Section({name: _section(item, (*key, name)) for name, item in value.items()})
+    with telling(f"{named(key)}, as a section of OmegaConf,"):  # which takes fewer kinds of names than YAML
+        return OmegaConf.create(value)
 
 
 def _called(target: Any, args: tuple[Any, ...], given: dict[str, Any], key: Key) -> Any:

@@ -36,6 +36,8 @@ _PLAIN: dict[str, Any] = {
 }
 _BY_PATH = ("hydra.utils.get_class", "hydra.utils.get_object")  # how Hydra writes a class or an element type
 _HOLD_CODE = ("_dynamo", "distributed", "export", "fx", "jit", "onnx", "package")  # parts of torch
+_LONGEST = 300  # characters of a name
+_MOST_REFUSED = 50  # names
 _REQUIREMENT = re.compile(r"[\w.-]+")
 
 
@@ -53,7 +55,7 @@ def check_proven(node: Any, key: Key, file: str) -> None:
         try:
             _found(target_of(each))
         except _UnprovenError as reason:
-            refused.append(f"{named(place) or 'the file'} would call {target_of(each)!r}, {reason.problem}")
+            refused.append(_told(named(place) or "the file", target_of(each), reason))
     if refused:
         raise _refusal(file, refused)
 
@@ -63,12 +65,19 @@ def proven(name: str, node: str) -> Any:
     try:
         return _found(name)
     except _UnprovenError as reason:
-        raise _refusal("the configuration", [f"{node} would call {name!r}, {reason.problem}"]) from reason
+        raise _refusal("the configuration", [_told(node, name, reason)]) from reason
+
+
+def _told(node: str, name: str, reason: _UnprovenError) -> str:
+    """Exactly what would be called, unless it is longer than any name."""
+    shown = repr(name if len(name) <= _LONGEST else f"{name[:_LONGEST]}…")
+    return f"{node[-_LONGEST:]} would call {shown}, {reason.problem}"
 
 
 def _refusal(file: str, refused: list[str]) -> UntrustedError:
+    more = f"; and {len(refused) - _MOST_REFUSED:,} more" if len(refused) > _MOST_REFUSED else ""
     return UntrustedError(
-        f"{file} asks for code that nobody vouched for: {'; '.join(refused)}",
+        f"{file} asks for code that nobody vouched for: {'; '.join(refused[:_MOST_REFUSED])}{more}",
         hint="only model classes of installed packages are built unasked; if you trust the file and what it "
         "names: --trust (trust=True in Python), or build it yourself: --builder file.py::function",
     )
@@ -100,12 +109,17 @@ def _model_class(name: str) -> type:
     found = _member(top, parts)
     if not (isinstance(found, type) and issubclass(found, _modules())):
         raise _UnprovenError("which is not a model class")
-    home, _, inside = found.__module__.partition(".")
+    home = found.__module__.partition(".")[0]
     if home != top:
         _check_package(home)
-    if home == "torch" and inside.partition(".")[0] in _HOLD_CODE:
+    if any(map(_holds_code, found.__mro__)):
         raise _UnprovenError("which holds code instead of layers")
     return found
+
+
+def _holds_code(base: type) -> bool:
+    home, _, inside = base.__module__.partition(".")
+    return home == "torch" and inside.partition(".")[0] in _HOLD_CODE
 
 
 def _check_package(top: str) -> None:
@@ -113,7 +127,7 @@ def _check_package(top: str) -> None:
     if top in sys.stdlib_module_names:
         raise _UnprovenError("of Python's standard library")
     if not _is_made_for_models(top):
-        raise _UnprovenError(f"and no installed package {top!r} says that it needs torch or mlx")
+        raise _UnprovenError(f"and no installed package {top[:_LONGEST]!r} says that it needs torch or mlx")
     module = sys.modules.get(top)
     spec = getattr(module, "__spec__", None) if module is not None else find_spec(top)
     if spec is None or not all(map(_is_installed, _places(spec))):

@@ -7,6 +7,7 @@ cannot be known before the template runs, that is told.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ from jinja2.ext import Extension, do, loopcontrols
 from jinja2.parser import Parser
 
 from modelglass.formats import jinja_values as values
-from modelglass.formats.jinja_values import BUILT, DATA, FUNCTION, HUGE, OBJECT, TooComplexError, Value
+from modelglass.formats.jinja_names import free_names
+from modelglass.formats.jinja_values import BUILT, DATA, FUNCTION, HUGE, OBJECT, TOKEN, TooComplexError, Value
 from modelglass.formats.siblings import is_safe_relative
 from modelglass.report import Level
 
@@ -84,10 +86,11 @@ class _Walk:
 
     def __init__(self, tree: nodes.Node) -> None:
         self._nodes = _everything(tree)
+        self._free = free_names(tree)
         self._fold = values.Folding()
         self._values: dict[int, Value] = {}
         self._names: dict[str, Value] = {}
-        self._macros: dict[str, list[str]] = {}
+        self._macros: dict[str, nodes.Macro] = {}
         self._told: dict[tuple[str, str], Reach] = {}
 
     def found(self) -> list[Reach]:
@@ -175,21 +178,32 @@ class _Walk:
         return HUGE + 1 if bits > values.MOST_BITS else 0
 
     def _named(self, name: str) -> Value:
-        assigned = self._names.get(name)
-        if assigned is not None:
-            return assigned
-        if name in _FUNCTIONS:
-            return values.of(FUNCTION)
-        return values.of(OBJECT) if name in _OBJECTS else values.of(DATA)
+        """What the template assigns to a name, and what others do where the template may not have."""
+        assigned = self._names.get(name, values.NOTHING)
+        return values.union((assigned, _from_outside(name))) if name in self._free else assigned
 
     def _attribute_of(self, node: nodes.Getattr) -> Value:
-        base = self._of(node.node)
-        if isinstance(node.node, nodes.Name):
-            kept = self._names.get(f"{node.node.name}.{node.attr}")  # of a namespace
-            if kept is not None:
-                return kept
+        return self._member_of(node.node, node.attr)
+
+    def _member_of(self, node: nodes.Node, name: str) -> Value:
+        """What is under a name that the template spells out."""
+        base = self._of(node)
+        kept = self._names.get(f"{_spelt(node)}.{name}")  # of a namespace
+        if kept is not None:
+            return kept
+        if base.marks & {OBJECT, FUNCTION}:
+            return self._part_of_loop(name) if _spelt(node) == "loop" else values.of(BUILT)
         lists = Value(frozenset(each for each in base.constants if isinstance(each.value, tuple)))
-        return values.union((_taken_from(base), values.elements(lists)))  # what a dict has under that name
+        marks = {DATA if mark == TOKEN else mark for mark in base.marks}  # a text has methods alone
+        taken = _taken_from(Value(marks=frozenset(marks)))
+        return values.union((taken, values.elements(lists)))  # what a dict has under that name
+
+    def _part_of_loop(self, name: str) -> Value:
+        """Numbers, or another turn's item: of any loop, since names mean the same everywhere."""
+        if name not in ("previtem", "nextitem"):
+            return values.of(DATA)
+        loops = [node for node in self._nodes if isinstance(node, nodes.For)]
+        return values.union((values.of(DATA), *(values.elements(self._of(each.iter)) for each in loops)))
 
     def _item_of(self, node: nodes.Getitem) -> Value:
         base = self._of(node.node)
@@ -202,6 +216,9 @@ class _Walk:
             and all(isinstance(each, int) for each in values.plain(index))
         ):
             return self._fold.all(lambda sequence, at: sequence[at], base, index)
+        if base.marks & {OBJECT, FUNCTION}:
+            members = [self._member_of(node.node, name) for name in values.texts(index) or ("",)]
+            return values.union((*members, Value(marks=base.marks & {FUNCTION})))  # of a list of functions
         return values.union((values.elements(base), _taken_from(base)))
 
     def _slice_of(self, base: Value, node: nodes.Slice) -> Value:
@@ -217,44 +234,80 @@ class _Walk:
         return self._fold.tuple(self._all(list(node.items)))  # type: ignore[attr-defined]
 
     def _call_of(self, node: nodes.Call) -> Value:
-        called = node.node
-        arguments = self._all(list(node.args))
+        called, given = node.node, self._given(node)
         if isinstance(called, nodes.Getattr):
-            base, plain = self._of(called.node), not node.kwargs and node.dyn_args is None
-            if called.attr in values.CUTTING_METHODS and plain:
-                return self._fold.cut(values.CUTTING_METHODS[called.attr], base, *arguments)
-            if called.attr in values.METHODS and plain:
-                return self._fold.all(values.METHODS[called.attr], base, *arguments)
-            made = values.of(BUILT) if values.texts(base) else values.NOTHING
-            return values.union((_taken_from(base), made))
-        if isinstance(called, nodes.Name) and called.name not in self._names:
-            if called.name == "dict" and node.kwargs:
+            return self._method_of(node, called, given)
+        if isinstance(called, nodes.Name) and called.name in self._macros:
+            return self._body_of(self._macros[called.name].body)
+        if isinstance(called, nodes.Name) and called.name in self._free:
+            if called.name == "dict":
                 keys = values.constant(tuple(pair.key for pair in node.kwargs))
-                return values.union((keys, self._fold.tuple(self._all([pair.value for pair in node.kwargs]))))
-            if called.name == "lipsum":
-                return values.of(BUILT)
+                inside = self._fold.tuple(self._all([pair.value for pair in node.kwargs]))
+                return values.union((keys, inside, *given, *map(values.elements, given)))
             if called.name in _MAKERS:
                 return values.of(OBJECT)
-        return values.of(DATA)
+            if called.name in _COUNTING:
+                return values.of(DATA)
+            if called.name in ("lipsum", "caller"):
+                return values.of(BUILT)
+        is_ours = bool(self._of(called).marks & {OBJECT, BUILT})
+        return values.of(BUILT if is_ours or any(map(values.may_be_written, given)) else DATA)
+
+    def _given(self, node: nodes.Call | nodes.Filter) -> list[Value]:
+        """Everything that a call or filter is given; what stands behind stars is not told apart."""
+        starred = [values.of(BUILT) for each in (node.dyn_args, node.dyn_kwargs) if each is not None]
+        return [*self._all(list(node.args)), *self._all([pair.value for pair in node.kwargs]), *starred]
+
+    def _method_of(self, node: nodes.Call, called: nodes.Getattr, given: list[Value]) -> Value:
+        base, name = self._of(called.node), called.attr
+        plain = not node.kwargs and node.dyn_args is None
+        if name in values.CUTTING_METHODS and plain:
+            return self._fold.cut(values.CUTTING_METHODS[name], base, *given)
+        if name in values.METHODS and plain:
+            found = self._fold.all(values.METHODS[name], base, *given)
+            return Value(found.constants, found.marks, max(found.size, _grown(name, base, given)))
+        if base.marks & {OBJECT, FUNCTION}:
+            return values.of(BUILT)
+        if name in _ANSWERING:
+            return values.of(DATA)
+        if name in _TAKING:  # the first argument is the name of what is taken
+            return values.union((base, values.elements(base), _taken_from(base), *given[1:]))
+        return self._made_of(base, given)
+
+    def _made_of(self, base: Value, given: list[Value]) -> Value:
+        """What is made of something and of what is given: data, where nothing else goes into it."""
+        written = any(map(values.may_be_written, (base, *given)))
+        return values.union((_taken_from(base), values.of(BUILT if written else DATA)))
+
+    def _body_of(self, body: list[nodes.Node]) -> Value:
+        """The text that a block puts out."""
+        result = values.constant("")
+        for each in body:
+            if not isinstance(each, nodes.Output):
+                return values.of(BUILT)
+            for part in self._all(list(each.nodes)):
+                result = self._fold.all(values.concatenated, result, part)
+        return result if result.is_constant else values.union((result, values.of(BUILT)))
 
     def _filter_of(self, node: nodes.Filter) -> Value:
-        base = self._of(node.node)
-        arguments = self._all(list(node.args))
+        base, given = self._of(node.node), self._given(node)
         if node.name in ("default", "d"):
-            return values.union((base, *arguments))
-        if base.marks & {FUNCTION, OBJECT} and node.name in _AS_TEXT:
-            return values.of(
-                BUILT
-            )  # "<function generate_lorem_ipsum at 0x…>" has many characters to pick from
+            return values.union((base, *given))
+        if node.name == "attr" or (base.marks & {FUNCTION, OBJECT} and node.name in _AS_TEXT):
+            # "<function generate_lorem_ipsum at 0x…>" has many characters to pick from
+            return values.of(BUILT)
         plain = not node.kwargs and node.dyn_args is None
         if node.name in values.CUTTING_FILTERS and plain:
-            return self._fold.cut(values.CUTTING_FILTERS[node.name], base, *arguments)
+            return self._fold.cut(values.CUTTING_FILTERS[node.name], base, *given)
         if node.name in values.FILTERS and plain:
-            return self._fold.all(values.FILTERS[node.name], base, *arguments)
-        if node.name in _PICKING:
-            return values.union((values.elements(base), Value(marks=base.marks)))
-        made = values.of(BUILT) if base.constants else values.NOTHING
-        return values.union((_taken_from(base), made))
+            found = self._fold.all(values.FILTERS[node.name], base, *given)
+            return Value(found.constants, found.marks, max(found.size, _grown(node.name, base, given)))
+        if node.name in _PICKING or (node.name == "map" and not node.args):
+            named = [self._of(pair.value) for pair in node.kwargs if pair.key not in ("attribute", "by")]
+            more = named if node.name in _BY_NAME else given
+            written = [values.of(BUILT)] if any(map(values.may_be_written, more)) else []
+            return values.union((base, values.elements(base), *written))
+        return self._made_of(base, given)
 
     # Assignments
 
@@ -262,14 +315,15 @@ class _Walk:
         if isinstance(node, nodes.Assign):
             self._bind(node.target, self._of(node.node), node.node)
         elif isinstance(node, nodes.AssignBlock):
-            self._bind(node.target, values.of(BUILT))
+            body = self._body_of(node.body)
+            self._bind(node.target, body if node.filter is None else values.of(BUILT))
         elif isinstance(node, nodes.For):
             self._bind(node.target, values.elements(self._of(node.iter)), over=True)
         elif isinstance(node, nodes.With):
             for target, value in zip(node.targets, node.values, strict=False):
                 self._bind(target, self._of(value), value)
         elif isinstance(node, nodes.Macro):
-            self._macros[node.name] = [each.name for each in node.args]
+            self._macros[node.name] = node
             self._add(node.name, values.of(OBJECT))
             self._bind_parameters(node)
         elif isinstance(node, nodes.CallBlock):
@@ -288,7 +342,7 @@ class _Walk:
             self._add(name.name, self._of(default))
 
     def _pass(self, macro: str, node: nodes.Call) -> None:
-        names = self._macros.get(macro, [])
+        names = [each.name for each in self._macros[macro].args] if macro in self._macros else []
         for name, argument in zip(names, node.args, strict=False):
             self._add(name, self._of(argument))
         for pair in node.kwargs:
@@ -354,11 +408,12 @@ class _Walk:
         elif name.startswith("_"):
             self._private(node, base, name)
         elif FUNCTION in base.marks:
-            self._tell(
-                node, "template.object", "notice", f"takes {name[:80]!r} from a function of the engine"
-            )
-        elif name in ("format", "format_map"):
+            self._from_function(node, name)
+        elif name in _FORMATTING:
             self._look_at_format(node, base)
+
+    def _from_function(self, node: nodes.Node, name: str) -> None:
+        self._tell(node, "template.object", "notice", f"takes {name[:80]!r} from a function of the engine")
 
     def _private(self, node: nodes.Node, base: Value, name: str) -> None:
         if base.marks <= {DATA} and not base.constants:
@@ -375,8 +430,13 @@ class _Walk:
                 self._private(node, base, name)
         all_text = base.is_constant and len(values.texts(base)) == len(base.constants)
         odd_base = FUNCTION in base.marks or OBJECT in base.marks or all_text
-        if BUILT in key.marks or ((odd_base or attribute) and not key.is_constant):
+        if key.marks & _OWN or ((odd_base or attribute) and not key.is_constant):
             self._computed(node)
+        if FUNCTION in base.marks:
+            for name in values.texts(key):
+                self._from_function(node, name)
+        if any(name in _FORMATTING for name in values.texts(key)):
+            self._look_at_format(node, base)
 
     def _computed(self, node: nodes.Node) -> None:
         text = "takes an attribute or item whose name it puts together while it runs"
@@ -386,8 +446,15 @@ class _Walk:
         for text in values.texts(base):
             if any(_is_escape(part) for part in _format_names(text)):
                 self._escapes(node, text)
-        if BUILT in base.marks:
+        if base.marks & _OWN:
             self._tell(node, "template.computed", "notice", "formats with a text that it puts together")
+        self._look_at_widths(node, base, "{")
+
+    def _look_at_widths(self, node: nodes.Node, base: Value, mark: str) -> None:
+        """Fields of a text that is formatted may be as wide as it says."""
+        written = (text for text in values.texts(base) if mark in text)
+        if any(int(number[:20]) > HUGE for text in written for number in _NUMBER.findall(text)):
+            self._tell(node, "template.exhausts", "notice", "formats with a huge width")
 
     def _look_at_filter(self, node: nodes.Filter) -> None:
         base, arguments = self._of(node.node), self._all(list(node.args))
@@ -400,16 +467,20 @@ class _Walk:
             # map('attr', name) is as good as map(attribute=name).
             paths = arguments if node.name == "map" else arguments[at : at + 1]
             for path in (*paths, *(value for key, value in named.items() if key in ("attribute", "name"))):
-                self._look_at_path(node, path)
+                self._look_at_path(node, path, base)
+        if node.name == "format":
+            self._look_at_widths(node, base, "%")
         if node.dyn_args is not None or node.dyn_kwargs is not None:
             self._tell(node, "template.computed", "notice", "gives a filter arguments that it puts together")
         self._look_at_numbers(node, node.name, [*arguments, *named.values()])
 
-    def _look_at_path(self, node: nodes.Node, path: Value) -> None:
+    def _look_at_path(self, node: nodes.Node, path: Value, base: Value) -> None:
         for text in values.texts(path):
+            if text in _FORMATTING:
+                self._look_at_format(node, values.elements(base))
             if any(_is_escape(name) or name.startswith("_") for name in _normal(text).split(".")):
                 self._escapes(node, text)
-        if BUILT in path.marks:
+        if path.marks & _OWN:
             self._computed(node)
 
     def _look_at_call(self, node: nodes.Call) -> None:
@@ -418,9 +489,16 @@ class _Walk:
         self._look_at_numbers(node, name, arguments)
 
     def _look_at_numbers(self, node: nodes.Node, name: str, arguments: list[Value]) -> None:
+        if name == "format" and not self._has_width_to_fill_in(node):
+            return
         most = LONGEST_RANGE if name in ("range", "lipsum") else HUGE
         if name in _LENGTHS and any(abs(values.largest(each)) > most for each in arguments):
             self._tell(node, "template.exhausts", "notice", f"calls {name!r} with a huge number")
+
+    def _has_width_to_fill_in(self, node: nodes.Node) -> bool:
+        """Whether a text to be formatted takes widths from its arguments: %*d, {:{}}."""
+        text = node.node.node if isinstance(node, nodes.Call) else node.node  # type: ignore[attr-defined]
+        return any("*" in each or ":{" in each for each in values.texts(self._of(text)))
 
     def _look_at_template(self, node: nodes.Node) -> None:
         name = self._of(node.template)  # type: ignore[attr-defined]
@@ -439,8 +517,9 @@ class _Walk:
                 if here > HUGE:
                     text = "goes round in loops more than a million times"
                     self._tell(node, "template.exhausts", "notice", text)
+                self._look_at_endless(node)
             elif here > 1 and isinstance(node, nodes.Assign):
-                self._look_at_growth(node)
+                self._look_at_growth(node, here)
             for each in _below(node):
                 turns[id(each)] = here
 
@@ -451,19 +530,55 @@ class _Walk:
             (len(each) for each in values.plain(self._of(node)) if isinstance(each, (str, tuple))), default=2
         )
 
-    def _look_at_growth(self, node: nodes.Assign) -> None:
+    def _look_at_endless(self, node: nodes.For) -> None:
+        """A list that grows while a loop goes through it."""
+        name = _spelt(node.iter)
+        inside = (each for part in node.body for each in _everything(part)) if name else ()
+        for each in inside:
+            called = each.node if isinstance(each, nodes.Call) else None
+            if (
+                isinstance(called, nodes.Getattr)
+                and called.attr in _PUTTING_IN
+                and _spelt(called.node) == name
+            ):
+                text = "adds to a list while it goes through it"
+                self._tell(node, "template.exhausts", "notice", text)
+
+    def _look_at_growth(self, node: nodes.Assign, turns: int) -> None:
         target = _spelt(node.target)
         grown = (nodes.Concat, nodes.Add, nodes.Mul)
-        if target and isinstance(node.node, grown):
-            uses = sum(_spelt(each) == target for each in _everything(node.node))
-            if uses > 1:
-                self._tell(node, "template.exhausts", "notice", "doubles a value again and again in a loop")
+        if not target or not isinstance(node.node, grown):
+            return
+        parts = _everything(node.node)
+        uses = sum(_spelt(each) == target for each in parts)
+        if uses > 1:
+            self._tell(node, "template.exhausts", "notice", "doubles a value again and again in a loop")
+        added = max((self._of(each).size for each in _below(node.node) if _spelt(each) != target), default=0)
+        if uses and added * turns > HUGE:
+            self._tell(node, "template.exhausts", "notice", "makes a value longer in very many turns")
+
+
+def _from_outside(name: str) -> Value:
+    """What a name stands for that the template does not assign."""
+    if name in _FUNCTIONS:
+        return values.of(FUNCTION)
+    if name in _OBJECTS:
+        return values.of(OBJECT)
+    if name in ("varargs", "kwargs"):  # of a macro, which the template calls
+        return values.of(BUILT)
+    return values.of(DATA if name in _GIVEN else TOKEN)
 
 
 def _taken_from(base: Value) -> Value:
     """A part of it, or what a method of it gives."""
     marks = base.marks - {FUNCTION, OBJECT}
     return values.of(*marks) if marks else values.of(DATA)
+
+
+def _grown(name: str, base: Value, given: list[Value]) -> int:
+    """How long a text may get in which another is put many times."""
+    longest = max((each.size for each in given), default=0)
+    return base.size * longest if name in ("replace", "join") else 0
 
 
 def _spelt(node: nodes.Node) -> str:
@@ -505,6 +620,18 @@ _FUNCTIONS = frozenset(
     "cycler joiner lipsum range dict namespace raise_exception strftime_now caller".split()
 )
 _OBJECTS = frozenset({"self", "loop"})
+# What whoever renders a template gives it, whatever stands beside the template.
+_GIVEN = frozenset("messages tools documents add_generation_prompt true false none True False None".split())
+_OWN = frozenset({BUILT, TOKEN})  # marks of what whoever wrote the template may have written
+_FORMATTING = frozenset({"format", "format_map"})
+_NUMBER = re.compile(r"\d{7,}")
+# Functions and methods that give numbers, or yes or no.
+_COUNTING = frozenset({"range", "raise_exception"})
+_ANSWERING = frozenset(
+    "startswith endswith isdigit isalpha isalnum isnumeric isdecimal isspace isupper islower istitle "
+    "isidentifier count find rfind index rindex append extend insert clear remove add update sort".split()
+)
+_TAKING = frozenset("get pop setdefault popitem copy items keys values".split())
 _MAKERS = frozenset({"cycler", "joiner", "namespace"})
 # Names that templates get only from those who run them without a sandbox.
 _PYTHON = frozenset(
@@ -513,7 +640,8 @@ _PYTHON = frozenset(
 _AS_TEXT = frozenset(
     "string join list tojson pprint e escape upper lower format urlencode first last".split()
 )
-_PICKING = frozenset({"random", "min", "max", "sort", "unique", "batch", "slice", "items", "dictsort"})
+_BY_NAME = frozenset("selectattr rejectattr select reject sort unique min max groupby dictsort map".split())
+_PICKING = _BY_NAME - {"map"} | {"random", "batch", "slice", "items"}
 # Filters that take attributes by name, and which of their arguments the name is.
 _BY_ATTRIBUTE = {
     **dict.fromkeys(("map", "selectattr", "rejectattr", "groupby", "sum"), 0),
@@ -523,5 +651,6 @@ _BY_ATTRIBUTE = {
 _PUTTING_IN = frozenset({"append", "insert", "extend", "add", "update", "setdefault"})
 # What makes something as long as a number says.
 _LENGTHS = frozenset(
-    "range lipsum center ljust rjust zfill expandtabs indent wordwrap batch slice truncate round".split()
+    "format range lipsum center ljust rjust zfill expandtabs indent wordwrap batch slice truncate "
+    "round".split()
 )

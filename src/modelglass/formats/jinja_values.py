@@ -21,6 +21,9 @@ MOST_WORK = 300_000  # operations on constants in one template; long ones count 
 
 # Where what is not constant comes from.
 DATA = "data"  # the messages, tools and settings that a template is given
+TOKEN = (
+    "token"  # text that may stand beside the template, as special tokens do: whoever wrote it wrote that, too
+)
 BUILT = "built"  # text that the template puts together
 FUNCTION = "function"  # a function or class of the template engine or its caller
 OBJECT = "object"  # what the engine makes: a loop, a namespace, a macro
@@ -87,6 +90,11 @@ def texts(value: Value) -> list[str]:
     return [each for each in plain(value) if isinstance(each, str)]
 
 
+def may_be_written(value: Value) -> bool:
+    """Whether text in it may be what somebody wrote who also wrote the template."""
+    return bool(value.marks - {DATA}) or any(isinstance(each, (str, tuple)) for each in plain(value))
+
+
 def largest(value: Value) -> int:
     """The largest whole number it may be."""
     return max((each for each in plain(value) if type(each) is int), default=0)
@@ -107,7 +115,7 @@ class Folding:
         size = sum(each.size for each in arguments)
         if not all(each.is_constant for each in arguments):
             marks = {mark for each in arguments for mark in each.marks} - {FUNCTION, OBJECT}
-            if not marks or any(texts(each) for each in arguments):
+            if marks != {DATA} or any(texts(each) for each in arguments):
                 marks = {BUILT}
             lists = (item for each in arguments for item in each.constants if isinstance(item.value, tuple))
             return Value(frozenset(lists), frozenset(marks), size)

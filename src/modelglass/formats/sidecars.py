@@ -6,6 +6,7 @@ Nothing is imported, rendered or constructed: a tree of dicts, lists and texts i
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -39,6 +40,7 @@ def code_references(source: Source, reading: Reading, *documents: Json) -> None:
         seen.add(id(value))
         if is_mapping:
             _look_at(value, node, found)
+        _look_at_expressions(value, node, found)
         items = ((item, (node, name)) for name, item in _items(value) if _may_hold(item))
         pending.extend(reversed(list(items)))
     found.close()
@@ -104,6 +106,9 @@ def _look_at(value: Mapping[Json, Json], node: _Node | None, found: Findings) ->
     for key in value:
         if isinstance(key, str) and "chat_template" in key:
             _look_at_template(value[key], key, node, found)
+        elif isinstance(key, str) and key.removesuffix("_internal").endswith("_implementation"):
+            _look_at_kernels(value[key], key, node, found)
+    _look_at_parts(value, node, found)
     if isinstance(value.get("class_name"), str):
         _look_at_keras(value, value["class_name"], node, found)
     if node is None:
@@ -159,17 +164,76 @@ def _look_at_template(template: Json, key: str, node: _Node | None, found: Findi
             pending += [(item, (above, key), name) for name, item in _items(value) if name != "name"]
 
 
+def _look_at_parts(value: Mapping[Json, Json], node: _Node | None, found: Findings) -> None:
+    """Names of code under keys that mean it only together with others."""
+    target = value.get("target")
+    if isinstance(target, str) and _DOTTED.fullmatch(target):
+        is_class = target.rpartition(".")[2][:1].isupper()  # NeMo writes only that, latent diffusion "params"
+        if is_class or "params" in value:
+            text = f"building it imports and calls {target[:200]!r}"
+            found.add("code.target", "notice", text, path=_path(node, "target"), names=target[:200])
+    library = value.get("parent_library")
+    if isinstance(library, str) and library.partition(".")[0] not in _PEFT:
+        text = f"loading the adapter alone imports {library[:200]!r}"
+        found.add("code.module", "notice", text, path=_path(node, "parent_library"), names=library[:200])
+    pipeline = value.get("impl")
+    if (
+        isinstance(pipeline, str)
+        and node is not None
+        and node[0] is not None
+        and node[0][1] == "custom_pipelines"
+    ):
+        text = f"loading with trust_remote_code runs the Python files {_python_file(pipeline[:200])!r}"
+        found.add("code.auto-map", "notice", text, path=_path(node, "impl"), names=[pipeline[:200]])
+    generate = value.get("custom_generate")
+    if isinstance(generate, str) and generate:
+        text = f"generating with trust_remote_code runs code of {generate[:200]!r}"
+        path = _path(node, "custom_generate")
+        found.add("code.auto-map", "notice", text, path=path, names=[generate[:200]])
+
+
+def _look_at_kernels(value: Json, key: str, node: _Node | None, found: Findings) -> None:
+    """Attention and experts by a kernel of a repository; a mapping has one for each part of the model."""
+    for name in value.values() if isinstance(value, Mapping) else (value,):
+        if isinstance(name, str) and "/" in name:
+            text = f"loading fetches and runs the kernel {name[:200]!r}"
+            found.add("code.kernel", "notice", text, path=_path(node, key), names=name[:200])
+
+
+def _look_at_expressions(value: Json, node: _Node | None, found: Findings) -> None:
+    """Texts that MONAI's bundles have evaluated."""
+    if isinstance(value, (list, tuple)) and not all(isinstance(each, str) for each in value):
+        return  # pieces of a vocabulary have numbers beside them
+    for key, item in _items(value):
+        if isinstance(item, str) and item.startswith("$") and _EXPRESSION.match(item[:_LONGEST]):
+            text = f"a loader that knows such texts evaluates {item[1:200]!r}"
+            found.add("code.expression", "notice", text, path=_path(node, key))
+
+
 def _look_at_keras(value: Mapping[Json, Json], class_name: str, node: _Node | None, found: Findings) -> None:
     path, module = _path(node, "class_name"), value.get("module")
     if class_name.rpartition(">")[2] == "Lambda" and "config" in value:
         found.add("code.lambda", "high", "a Lambda layer holds Python code that loading may run", path=path)
     elif class_name == "__lambda__":
         found.add("code.lambda", "high", "a serialized Python function, as marshalled bytecode", path=path)
+    elif class_name == "TorchModuleWrapper" and "config" in value:
+        found.add("code.lambda", "high", "a PyTorch module as a pickle, which loading may run", path=path)
+    elif class_name == "TFSMLayer" and "config" in value:
+        found.add("code.module", "notice", "loading loads another model, which may be anywhere", path=path)
+    elif (registered := _registered(value, class_name)) is not None:
+        text = f"loading needs the class {registered[:200]!r}, which somebody has to register"
+        found.add("code.module", "notice", text, path=path, names=registered[:200])
     elif isinstance(module, str) and "config" in value:
         outside = module.partition(".")[0] not in _KERAS
         if outside or class_name == "function":
             text = f"loading looks up {class_name[:200]!r} in the Python module {module[:200]!r}"
             found.add("code.module", "notice", text, path=path, names=f"{module[:200]}.{class_name[:200]}")
+
+
+def _registered(value: Mapping[Json, Json], class_name: str) -> str | None:
+    """The name under which somebody's class is registered, as in "package>Name"; None: it is Keras' own."""
+    names = (name for name in (value.get("registered_name"), class_name) if isinstance(name, str))
+    return next((name for name in names if ">" in name and name.partition(">")[0] not in _KERAS), None)
 
 
 def _look_at_model_file(file: str, found: Findings) -> None:
@@ -200,6 +264,10 @@ _REFERENCES = {
     "class_path": ("code.class-path", "building it imports and calls"),
     "_instantiator": ("code.instantiator", "loading it imports and calls"),
 }
+_DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)+")
+_EXPRESSION = re.compile(r"\$\s*(?:import\s|from\s+[\w.]+\s+import\s|lambda\b|[^\r\n]*\w\(.*\))", re.DOTALL)
+_LONGEST = 10_000  # characters of a text in which an expression is looked for
+_PEFT = frozenset({"transformers", "diffusers", "timm", "torch", "sentence_transformers", "peft"})
 _PLUGINS = "hydra._internal.core_plugins"
 _OF_HYDRA = (  # what it writes beside every run
     f"{_PLUGINS}.basic_launcher.BasicLauncher",
