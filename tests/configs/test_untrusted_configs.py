@@ -137,13 +137,17 @@ def test_no_file_of_a_downloaded_folder_runs(command: tuple[str, ...], folder: P
     assert sorted(os.listdir(folder)) == before
 
 
-def test_the_current_folder_on_the_import_path_stands_in_for_nothing_installed(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("entry", "arguments"),
+    [("main", ["config.yaml"]), ("model_inspector", ["--config", "config.yaml"])],
+)
+def test_the_current_folder_on_the_import_path_stands_in_for_nothing_installed(
+    entry: str, arguments: list[str], folder: Path
+) -> None:
     written(folder, node("evil.Net"))
     for name in ("click", "jinja2", "torch", "yaml", "numpy", "evil"):
         (folder / f"{name}.py").write_text(LEAVES_A_MARK)
-    code = (
-        "import sys; sys.argv = ['modelglass', 'config.yaml']; from modelglass.cli.start import main; main()"
-    )
+    code = f"import sys; sys.argv[1:] = {arguments}; from modelglass.cli.start import {entry}; {entry}()"
     environment = {**os.environ, "PYTHONPATH": "."}
     command = [sys.executable, "-P", "-c", code]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)

@@ -1,4 +1,4 @@
-"""The entry point. A file alone is listed at once; anything else goes to the commands.
+"""The entry points. A file alone is listed at once; anything else goes to the commands.
 
 Listing a small file takes less time than loading what reads options, which is not done where there are none.
 """
@@ -24,6 +24,22 @@ def main() -> None:
     from modelglass.cli.main import main as commands
 
     commands()
+
+
+def model_inspector() -> None:
+    """Run `model-inspector` and exit with its code."""
+    _put_current_folder_last()
+    from modelglass.cli.model_inspector import main as command
+
+    command()
+
+
+def tt_model_analysis() -> None:
+    """Run `tt-model-analysis` and exit with its code."""
+    _put_current_folder_last()
+    from modelglass.cli.tt_model_analysis import main as command
+
+    command()
 
 
 def _put_current_folder_last() -> None:
