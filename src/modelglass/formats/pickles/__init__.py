@@ -29,6 +29,9 @@ _ODD: dict[str, Level] = {
     "pickle.arguments": "invalid",
     "pickle.memo": "invalid",
     "pickle.buffer": "info",
+    "pickle.hidden": "high",
+    "pickle.memory": "high",
+    "pickle.outside": "high",
 }
 MOST_ODDITIES = 20  # that are reported of one stream
 MOST_DEPTH = 20  # of pickles inside pickles
@@ -153,10 +156,11 @@ class _Keeper:
     def keep(self) -> None:
         for code, text, offset in self._machine.oddities[:MOST_ODDITIES]:
             self._found(code, _ODD[code], text, offset)
+        told = set[str]()
         for code, text, offset in self._machine.oddities[MOST_ODDITIES:]:
-            if _ODD[code] == "invalid":
+            if _ODD[code] in ("invalid", "high") and code not in told:
+                told.add(code)
                 self._found(code, _ODD[code], text, offset)
-                break
         cut = False
         for use in self._machine.uses:
             kind = self._kinds[use.module, use.name] = kind_of(use, scripted=self._scripted)
@@ -311,8 +315,9 @@ _CODES = {"class": "pickle.class", "call": "pickle.call", "dynamic": "pickle.dyn
 
 
 def _global_use(use: Use, kind: GlobalKind, source: Source) -> GlobalUse:
+    package = package_of(use)
     return GlobalUse(
-        name=use.path,
+        name=_shown(use.path),  # one text may be part of very many names
         kind=kind,
         file=source.file,
         member=source.member,
@@ -320,7 +325,7 @@ def _global_use(use: Use, kind: GlobalKind, source: Source) -> GlobalUse:
         count=use.calls or use.named,
         called=use.calls > 0,
         arguments=None if not use.calls or kind == "core" else _arguments(use),
-        package=package_of(use),
+        package=None if package is None else _shown(package),
     )
 
 

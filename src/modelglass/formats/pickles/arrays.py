@@ -11,6 +11,7 @@ from typing import Any
 
 from modelglass.formats.pickles.machine import Machine
 from modelglass.formats.pickles.objects import Pairs, Thing, as_text
+from modelglass.formats.siblings import is_safe_relative
 
 WRAPPERS = frozenset(
     (
@@ -18,6 +19,7 @@ WRAPPERS = frozenset(
         "sklearn.externals.joblib.numpy_pickle.NumpyArrayWrapper",
     )
 )
+_BESIDE = "NDArrayWrapper"  # of joblib before 0.10: the values are in a file that the state names
 _ITEM = re.compile(r"[<>|=]?([a-zA-Z?])([0-9]*)")
 _NO_STATE = (3, "|", None, None, None, -1, -1, 0)
 _HOLDS_OBJECTS = 1  # of numpy's flags
@@ -36,7 +38,13 @@ def has_others(machine: Machine) -> bool:
 def pass_over(machine: Machine, built: Thing) -> None:
     """Pass over the values that follow a wrapper whose state was set; objects are a pickle, which is run."""
     state = built.state
-    if built.path not in WRAPPERS or type(state) is not Pairs:
+    if type(state) is not Pairs:
+        return
+    if built.path.startswith(("joblib.", "sklearn.externals.joblib.")) and built.path.endswith(_BESIDE):
+        name = as_text(state.get("filename"))
+        if not name or is_safe_relative(name) is not None:
+            machine.odd("pickle.outside", f"joblib reads an array from {name[:200]!r}, another place")
+    if built.path not in WRAPPERS:
         return
     feed = machine.feed
     if feed.frame_end is not None:

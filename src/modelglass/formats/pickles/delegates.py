@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from modelglass.formats.pickles.objects import Blob, Global, Thing, as_text
+from modelglass.formats.pickles.objects import Blob, Elements, Global, Pairs, Thing, as_text
 
 MOST_DEPTH = 8  # of functions that are handed each other; beyond, the last one counts as computed
 
@@ -79,7 +79,27 @@ def harmless(made: Thing) -> bool:
         if found is not None:
             return found.path in ATTRIBUTES or is_operator(found.path)
         return isinstance(of, Thing) and of.path.startswith("torch.nn.modules.") and what in _METHODS
-    return type(of) is Global and of.module == "typing" and "." not in of.name  # as in Dict[str, int]
+    # As in Dict[str, int]; a text would be code, which is compiled.
+    return type(of) is Global and of.module == "typing" and "." not in of.name and _are_types(what)
+
+
+def _are_types(what: Any) -> bool:
+    each = what if type(what) is tuple else (what,)
+    return all(type(one) in (Global, type(None)) or isinstance(one, Thing) for one in each)
+
+
+def hides(made: Thing) -> bool:
+    """Whether a call makes text or bytes as no pickle of Python does, so that what they are is not seen."""
+    path, args = made.path, made.args
+    if path == "_codecs.encode":
+        return text_of_bytes(made) is None
+    if path not in ("builtins.bytes", "builtins.bytearray", "builtins.str") or type(args) is not tuple:
+        return False
+    first, encoding = (*args, None, None)[:2]
+    if isinstance(first, Thing):
+        return text_of_bytes(first) is None
+    usual = ("latin1", "latin-1", "ascii", "utf-8", None)
+    return isinstance(first, (list, tuple, Pairs, Elements)) or encoding not in usual
 
 
 def _begins(saved: Any) -> bytes:

@@ -28,6 +28,9 @@ MOST_NAMES = 50  # of one finding
 _REFERENCES = frozenset(
     {"_target_", "class_path", "_instantiator", "auto_map", "chat_template", "class_name"}
 )
+_DICTS = frozenset(
+    ("collections.OrderedDict", "collections.UserDict", "collections.defaultdict", "builtins.dict")
+)
 _BESIDE = frozenset({"module", "registered_name", "config"})  # by which the last of them is judged
 _METHODS = frozenset({"forward", "__call__"})  # of which an object can have its own instead of its class's
 _SIMPLE = frozenset((Global, int, float, bool, type(None)))
@@ -90,7 +93,18 @@ class Inside:
         if names_code:
             self.references.append(_tree(pairs, place))
 
+    def _in_pairs(self, args: Any, place: _Place | None) -> None:
+        """A dictionary that is made of a list of pairs, as Python 2 wrote ordered ones."""
+        made = Pairs()
+        for pairs in args if type(args) is tuple else ():
+            for pair in pairs if isinstance(pairs, (list, tuple)) else ():
+                made.flat += pair if isinstance(pair, (list, tuple)) and len(pair) == 2 else ()
+        if any(type(key) is str and key in _REFERENCES for key in made.flat[::2]):
+            self.references.append(_tree(made, place))
+
     def _in_thing(self, thing: Thing, place: _Place | None) -> None:
+        if thing.path in _DICTS:
+            self._in_pairs(thing.args, place)
         for held in (thing.args, thing.kwargs, thing.state, thing.pairs, thing.listed):
             self._offer(held, place)
         for part in thing.state if type(thing.state) is tuple else (thing.state,):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from _compat_pickle import IMPORT_MAPPING
 
+from modelglass.formats.pickles.acting import ACTING
 from modelglass.formats.pickles.delegates import (
     ATTRIBUTES,
     CONDITIONAL,
@@ -134,9 +135,9 @@ def kind_of(use: Use, *, scripted: bool = False) -> GlobalKind:
         return "data"
     if package in _STANDARD or package.startswith("<") or use.called_with:
         return "call"
-    if not _names_a_class(use.name) or _builds_code(use, package):
+    if not _is_a_class(use) or _builds_code(use, package):
         return "call"  # a function that is only named is called by whatever it is handed to
-    if package in _PROVEN and use.made_with:
+    if use.told or (package in _PROVEN and use.made_with):
         return "call"
     return "class"
 
@@ -164,7 +165,7 @@ def _kind_of_script(use: Use) -> GlobalKind:
 
 def _builds_code(use: Use, package: str) -> bool:
     name = use.name.lstrip("_")
-    if name in _ACTING or name.endswith("GraphModule"):
+    if name in _ACTING or name.endswith("GraphModule") or f"{package}.{use.name}" in ACTING:
         return True
     parts = set(use.module.split(".")[1:])
     return package == "torch" and (bool(parts & _CODE_OF_TORCH) or name in _CODE_CLASSES)
@@ -195,11 +196,17 @@ def reputation(use: Use) -> str | None:
     if package == _TORCHSCRIPT:
         return "outside of a TorchScript archive is a module of the current folder, which loading runs"
     known = next((_NOTORIOUS[part] for part in (package, *parts[:-1]) if part in _NOTORIOUS), None)
-    if known is None and _names_a_class(use.name) and _builds_code(use, package):
-        return "can build code, start programs or open files"
+    if known is None and _is_a_class(use) and _builds_code(use, package):
+        return "can build code, start programs, or open and delete files"
     return known
 
 
-def _names_a_class(name: str) -> bool:
-    """Whether the name is one word, written as classes are; what it names is not looked up."""
-    return name.isascii() and name.isidentifier() and name.lstrip("_")[:1].isupper()
+def _is_a_class(use: Use) -> bool:
+    """Whether the name is one word, written as classes are or used as only they can be.
+
+    What it names is not looked up. An opcode that makes objects takes nothing but classes.
+    """
+    name = use.name
+    if not (name.isascii() and name.isidentifier()):
+        return False
+    return name.lstrip("_")[:1].isupper() or (use.as_class > 0 and not use.as_function)

@@ -22,7 +22,9 @@ from modelglass.formats.pickles.delegates import (
     given_back,
     handed_to,
     harmless,
+    hides,
 )
+from modelglass.formats.pickles.dtypes import is_type, lie_of
 from modelglass.formats.pickles.feed import KEPT, Feed
 from modelglass.formats.pickles.known import is_shared
 from modelglass.formats.pickles.objects import Blob, Elements, Global, Pairs, Persistent, Thing, as_text
@@ -158,14 +160,15 @@ class Machine:
 
     def _stop(self) -> bool:
         if self._marks:
-            self._odd("pickle.open-mark", "the pickle ends inside a mark")
+            self.odd("pickle.open-mark", "the pickle ends inside a mark")
         self.result = self._pop()
         if self.feed.frame_end is not None and self.feed.offset < self.feed.frame_end:
             # Where a next pickle begins, readers disagree: behind the last opcode, or behind the frame.
-            self._odd("pickle.frame", f"the pickle ends before its frame, at {self.feed.frame_end:,}")
+            self.odd("pickle.frame", f"the pickle ends before its frame, at {self.feed.frame_end:,}")
         return True
 
-    def _odd(self, code: str, text: str) -> None:
+    def odd(self, code: str, text: str) -> None:
+        """Note what no library writes; an unusual pickle, as long as it goes on."""
         self.oddities.append((code, text, self.feed.offset - 1))
 
     # Protocol and frames
@@ -334,7 +337,7 @@ class Machine:
 
     def _next_buffer(self) -> None:
         # The buffer comes from outside of the pickle, which only a program can hand over.
-        self._odd("pickle.buffer", "data that is not in the file")
+        self.odd("pickle.buffer", "data that is not in the file")
         self._stack.append(Blob(self.feed.offset, 0, b""))
 
     def _readonly_buffer(self) -> None:
@@ -513,7 +516,7 @@ class Machine:
 
     def _remember(self, index: int) -> None:
         if index > self.feed.offset + _SPARSE:
-            self._odd("pickle.memo", f"something is stored under {index:,}, which not every reader can do")
+            self.odd("pickle.memo", f"something is stored under {index:,}, which not every reader can do")
         if index > self._records.highest_in_memo:
             self._records.highest_in_memo = index
         if index in self._memo or index <= self._records.highest:
@@ -592,10 +595,9 @@ class Machine:
 
     def _newobj_ex(self) -> None:
         kwargs, args = self._pop(), self._pop()
-        made = self._called(self._pop(), args, as_class=True)
-        made.kwargs = kwargs
+        self._called(self._pop(), args, as_class=True, kwargs=kwargs)
         if not isinstance(kwargs, (Pairs, Thing)):
-            self._odd("pickle.arguments", "named arguments that are no dict, which not every reader takes")
+            self.odd("pickle.arguments", "named arguments that are no dict, which not every reader takes")
 
     def _obj(self) -> None:
         items = self._pop_mark()
@@ -611,15 +613,24 @@ class Machine:
         self._called(self._stack.pop(), tuple(args), offset=offset)
 
     def _called(
-        self, function: Any, args: Any, *, as_class: bool = False, offset: int | None = None
+        self,
+        function: Any,
+        args: Any,
+        *,
+        kwargs: Any = None,
+        as_class: bool = False,
+        offset: int | None = None,
     ) -> Thing:
         self._count_node()
         function = given_back(function)
         if isinstance(function, _PLAIN):
             self._fail("it calls something that cannot be called", "pickle.type")
         if type(args) is not tuple:
-            self._odd("pickle.arguments", "arguments that are no tuple, which not every reader takes")
+            self.odd("pickle.arguments", "arguments that are no tuple, which not every reader takes")
         made = Thing(function, args, self.feed.offset - 1 if offset is None else offset)
+        made.kwargs = kwargs
+        if hides(made):
+            self.odd("pickle.hidden", f"computes a text or bytes, in which anything may hide: {made.path}")
         if harmless(made):
             self.uses.harmless(made)
             self.saved += (made,) if made.path == LOAD_SAVED else ()
@@ -659,6 +670,9 @@ class Machine:
         if isinstance(target, Thing):
             self._calls_method_of(target, (state,))
             target.state = state if target.state is None else (target.state, state)
+            lie = lie_of(target) if is_type(target) else None
+            if lie is not None:
+                self.odd("pickle.memory", f"a type of numpy's arrays {lie}")
             if self.after_build is not None:
                 self.after_build(self, target)
         elif isinstance(target, _PLAIN) and state is not None:
