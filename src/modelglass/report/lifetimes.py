@@ -67,6 +67,10 @@ class Lifetimes:
     that one run answers for several optimizers. `missing` are kernels whose scratch could not be measured,
     each with the reason. `estimated` says that the framework may take memory at other moments than these:
     one that evaluates later works ahead of its kernels, as far as there is room.
+
+    `later` are the training steps after the first, each kind once, where they are more than the first one with
+    the optimizer's state in place: the model keeps what a step made, or the optimizer does something else.
+    `settled`: every further step is like one of these.
     """
 
     steps: tuple[Step, ...]  # forward, loss and backward
@@ -77,6 +81,8 @@ class Lifetimes:
     calibrated: bool = False
     estimated: bool = False
     missing: Mapping[str, str] = field(default_factory=dict)
+    later: tuple[Lifetimes, ...] = ()
+    settled: bool = True
 
     def with_optimizer(self, name: str) -> Lifetimes:
         """The whole step with that optimizer."""
@@ -87,3 +93,14 @@ class Lifetimes:
         return replace(
             self, steps=self.steps + tail.steps, storages=(*kept, *tail.storages), tails={name: tail}
         )
+
+    def later_steps(self, name: str) -> tuple[Lifetimes, ...]:
+        """Each kind of step after the first with that optimizer, from its beginning to its end."""
+        if self.later:
+            return tuple(each.with_optimizer(name) for each in self.later if name in each.tails)
+        whole = self.with_optimizer(name)
+        kept = (
+            replace(each, born=None) if each.category == "optimizer_state" and each.died is None else each
+            for each in whole.storages
+        )
+        return (replace(whole, storages=tuple(kept)),)

@@ -48,7 +48,7 @@ class _Record:
     died: int | None = None
     saved_by: str | None = None
     reference: Any = None  # a weak one, whose end is the storage's end
-    in_tail: bool = False
+    part: _Part | None = None  # that it was made in
     node: int | None = None  # of autograd, at work when it was made
 
     def storage(self) -> Storage:
@@ -90,6 +90,26 @@ class _Part:
     storages: tuple[Storage, ...] = ()  # as they are when the part ends
     freed: dict[int, int] = field(default_factory=dict)
 
+    def inherit(self, record: _Record) -> _Record:
+        """What an earlier part left, as memory that is there before this one begins."""
+        kept = replace(record, index=len(self.records), born=None, saved_by=None, part=self, node=None)
+        record.reference = None  # it is watched for this part from here on
+        self.records.append(kept)
+        return kept
+
+
+@dataclass(slots=True, eq=False)
+class _Round:
+    """One training step, or the one pass: the run, and what each optimizer did after it."""
+
+    run: _Part = field(default_factory=_Part)
+    tails: dict[str, _Part] = field(default_factory=dict)
+    forward_steps: int | None = None
+
+    def parts(self) -> Iterator[_Part]:
+        yield self.run
+        yield from self.tails.values()
+
 
 class Ledger:
     """Follows the memory of one run."""
@@ -98,15 +118,17 @@ class Ledger:
         self._owner = owner
         self._probe = probe
         self._saving = saving
-        self._run = self._part = _Part()
-        self._tails: dict[str, _Part] = {}
+        self._round = _Round()
+        self._earlier: list[_Round] = []
+        self._part = self._round.run
+        self._next_tails: dict[str, _Part] = {}  # with the state that optimizers made in earlier steps
         self._live: dict[int | None, _Record] = {}
         self._phase: MemoryPhase | None = None
-        self._forward_steps: int | None = None
         self._node: int | None = None  # the autograd node at work
         self._numbers: dict[int, list[_Record]] = {}  # by the node that keeps them
         self._paused = False
         self._before = False  # what is made now is there before the first step
+        self.settles = True  # whether all further steps are like those that were followed
 
     def paused(self) -> AbstractContextManager[None]:
         """What runs inside is ours, not the model's."""
@@ -158,7 +180,7 @@ class Ledger:
 
     def forward_ended(self) -> None:
         """The loss and the backward pass come next."""
-        self._forward_steps = self._now()
+        self._round.forward_steps = self._now()
 
     def declare(self, category: Category, named: Named) -> None:
         """Say what memory is for that kernels made."""
@@ -170,19 +192,58 @@ class Ledger:
 
     def run_ended(self) -> None:
         """What is let go of from here on was held to the end."""
-        self._end(self._run)
+        self._end(self._round.run)
 
     @contextmanager
     def tail(self, name: str) -> Iterator[None]:
         """What one optimizer does; each of several starts where the run ended."""
-        self._part = part = _Part()
+        self._part = part = self._next_tails.pop(name, None) or _Part()
         try:
             with self.phase("optimizer"):
                 yield
             self._end(part)
-            self._tails[name] = part
+            self._round.tails[name] = part
         finally:
-            self._part = self._run
+            self._part = self._round.run
+
+    def unphased(self) -> AbstractContextManager[None]:
+        """What runs inside belongs where the recorder says, also in an optimizer's step."""
+        return during(self, _phase=None)
+
+    def keeps(self) -> bool:
+        """Whether anything that the run made is still there."""
+        run = self._round.run
+        return any(record.part is run and record.born is not None for record in self._live.values())
+
+    def tail_parts(self, name: str) -> tuple[tuple[Storage, ...], int]:
+        """What lived during an optimizer's step, and of how many kernels it was."""
+        part = self._round.tails[name]
+        return part.storages, len(part.steps)
+
+    def tail_profile(self, name: str) -> tuple[Any, ...]:
+        """All that the memory of an optimizer's step follows from, to be compared with another one's."""
+        part = self._round.tails[name]
+        return tuple(ran.func for ran in part.steps), part.storages
+
+    def is_settled(self) -> bool:
+        """Whether the last step was like the one before it, the optimizers' parts included."""
+        return bool(self._earlier) and _is_alike(self._earlier[-1], self._round)
+
+    def next_step(self) -> None:
+        """Begin another training step with all that the one before it left."""
+        before, self._round = self._round, _Round()
+        self._earlier.append(before)
+        self._part, self._node = self._round.run, None
+        self._numbers.clear()
+        owners = {id(part): name for name, part in before.tails.items()}
+        self._next_tails = {name: _Part() for name in before.tails}
+        for key, record in self._live.items():
+            name = owners.get(id(record.part))
+            part = self._part if name is None else self._next_tails[name]
+            kept = part.inherit(record)
+            if kept.category not in (*_GIVEN, "optimizer_state"):
+                kept.category = "optimizer_state" if name is not None else "buffers"
+            self._live[key] = kept
 
     @contextmanager
     def before(self) -> Iterator[None]:
@@ -196,30 +257,41 @@ class Ledger:
     def lifetimes(self) -> Lifetimes:
         """All that was observed; scratch is measured now where that is wanted."""
         answers = {} if self._probe is None else self._probe.answers()
-        parts = [self._run, *self._tails.values()]
+        rounds = (*self._earlier, self._round)
+        parts = [part for each in rounds for part in each.parts()]
         for part in parts:
             _resize_results(part, answers)
-        forward = self._forward_steps
+        first, *later = (self._lifetimes_of(each, answers) for each in rounds)
+        return replace(
+            first,
+            later=tuple(_distinct(later)),
+            settled=self.settles,
+            missing=_missing(parts, answers),
+        )
+
+    def _lifetimes_of(self, one: _Round, answers: Mapping[Question, Answer]) -> Lifetimes:
+        forward = one.forward_steps
         return Lifetimes(
-            steps=_steps(self._run, answers),
-            storages=self._run.storages,
-            forward_steps=len(self._run.steps) if forward is None else forward,
+            steps=_steps(one.run, answers),
+            storages=one.run.storages,
+            forward_steps=len(one.run.steps) if forward is None else forward,
             tells_saved=self._saving,
             tails={
                 name: Tail(steps=_steps(part, answers), storages=part.storages, freed=part.freed)
-                for name, part in self._tails.items()
+                for name, part in one.tails.items()
             },
             calibrated=self._probe is not None,
-            missing=_missing(parts, answers),
         )
 
     def _now(self) -> int:
         """The number of the next step."""
-        before = 0 if self._part is self._run else len(self._run.steps)
+        run = self._round.run
+        before = 0 if self._part is run else len(run.steps)
         return before + len(self._part.steps)
 
     def _end(self, part: _Part) -> None:
-        before = 0 if part is self._run else len(self._run.steps)
+        run = self._round.run
+        before = 0 if part is run else len(run.steps)
         for at, step in enumerate(part.steps, before):
             _reuse(step, at)
         part.storages = tuple(record.storage() for record in part.records)
@@ -281,7 +353,7 @@ class Ledger:
         step.numbers_nbytes += nbytes
         at, records = self._now() - 1, self._part.records
         record = _Record(len(records), nbytes, "temporaries", at, (), dtype, None, at)
-        record.in_tail = self._part is not self._run
+        record.part = self._part
         records.append(record)
         return record
 
@@ -297,7 +369,7 @@ class Ledger:
         key = storage._cdata
         records = self._part.records
         record = _Record(len(records), storage.nbytes(), category, born, shape_of(tensor), tensor.dtype, name)
-        record.in_tail = self._part is not self._run
+        record.part = self._part
         record.node = self._node
         record.reference = weakref.ref(storage, partial(self._close, key))
         records.append(record)
@@ -307,10 +379,11 @@ class Ledger:
     def _close(self, key: int, reference: object) -> None:
         record = self._live.pop(key)
         last = self._now() - 1
-        if self._part is self._run or record.in_tail:
-            record.died = last
-        else:
+        run = self._round.run
+        if self._part is not run and record.part is run:
             self._part.freed[record.index] = last
+        else:
+            record.died = last
 
     def _saved(self, tensor: torch.Tensor) -> torch.Tensor:
         for piece in _pieces(tensor):
@@ -334,6 +407,22 @@ def _reuse(step: _Ran, at: int) -> None:
         if record is not None and record.died == at and record.nbytes == made.nbytes:
             record.died = at - 1
             return
+
+
+def _is_alike(one: _Round, other: _Round) -> bool:
+    parts = zip(one.parts(), other.parts(), strict=False)
+    return one.tails.keys() == other.tails.keys() and all(
+        mine.storages == others.storages and len(mine.steps) == len(others.steps) for mine, others in parts
+    )
+
+
+def _distinct(found: Iterable[Lifetimes]) -> Iterator[Lifetimes]:
+    """Each that is not equal to one before it."""
+    seen: list[Lifetimes] = []
+    for each in found:
+        if each not in seen:
+            seen.append(each)
+            yield each
 
 
 def _steps(part: _Part, answers: Mapping[Question, Answer]) -> tuple[Step, ...]:
