@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -61,9 +62,7 @@ class FakeMode(FakeTensorMode):
             guessed = guess(args[0])
             if guessed is not None:
                 return guessed
-        result = self._result(func, types, args, kwargs)
-        self._known.follow(func, args, kwargs, result)
-        return result
+        return self._known.follow(func, args, kwargs, partial(self._result, func, types, args, kwargs))
 
     def _result(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         question = self._question(func, args, kwargs)
