@@ -76,6 +76,11 @@ def applied(lifetimes: Lifetimes, what_if: WhatIf, model: Model) -> Lifetimes:
     if what_if.weights not in QUANTIZED and what_if.sharding is None:
         return lifetimes
     units = units_of(model)
+    later = tuple(_applied(step, what_if, units) for step in lifetimes.later)
+    return replace(_applied(lifetimes, what_if, units), later=later)
+
+
+def _applied(lifetimes: Lifetimes, what_if: WhatIf, units: Units) -> Lifetimes:
     if what_if.weights in QUANTIZED:
         lifetimes = quantized(lifetimes, what_if.weights, units)
     if what_if.sharding is not None:

@@ -70,7 +70,7 @@ class Lifetimes:
 
     `later` are the training steps after the first, each kind once, where they are more than the first one with
     the optimizer's state in place: the model keeps what a step made, or the optimizer does something else.
-    `settled`: every further step is like one of these.
+    `followed` are the steps that were taken, and `settled` says that every further one is like one of them.
     """
 
     steps: tuple[Step, ...]  # forward, loss and backward
@@ -82,6 +82,7 @@ class Lifetimes:
     estimated: bool = False
     missing: Mapping[str, str] = field(default_factory=dict)
     later: tuple[Lifetimes, ...] = ()
+    followed: int = 1
     settled: bool = True
 
     def with_optimizer(self, name: str) -> Lifetimes:

@@ -265,6 +265,7 @@ class Ledger:
         return replace(
             first,
             later=tuple(_distinct(later)),
+            followed=len(rounds),
             settled=self.settles,
             missing=_missing(parts, answers),
         )
