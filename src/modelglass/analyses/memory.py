@@ -65,6 +65,7 @@ def _memory(course: _Course) -> Memory:
         largest=_largest(whole, course.at),
         excludes=(*_unmeasured(whole), *EXCLUDED),
         calibrated=whole.calibrated,
+        device=whole.device,
         saved_nbytes=None if saved is None else sum(saved.values()),
         saved_by_module=saved,
     )

@@ -132,6 +132,9 @@ def memory(
     failure = report.run.failure
     if failure is None or format_ != "csv":  # a table of what never happened would be empty
         emit(api.MEMORY_RENDERERS[format_](report, **options), output)
+    if failure is None and report.memory is None:  # in JSON, which has a place for that
+        tell(*(f"{note.severity}: {note.text}" for note in report.notes if note.severity != "info"))
+        raise SystemExit(FAILED)
     if failure is not None:
         if output is not None or format_ in ("json", "csv"):
             where = failure.module or "(root)"

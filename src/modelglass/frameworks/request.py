@@ -165,6 +165,8 @@ class Observation:
     notes: tuple[Note, ...] = ()
     lifetimes: Lifetimes | None = None  # None: nothing ran to its end
     dataflow: Dataflow | None = None  # None: nothing ran to its end
+    batch_size: int | None = None  # of the inputs, as far as they show it
+    seq_len: int | None = None
     optimizer: str | None = None  # of `lifetimes.tails`, the one that was asked for
     kv_cache: KvCache | None = None  # as the run's output showed it
     config: Mapping[str, Any] | None = None  # what the model says of itself, as its makers keep it

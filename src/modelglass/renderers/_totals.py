@@ -9,7 +9,7 @@ from modelglass.renderers._engine import listed_share
 from modelglass.renderers._file import file_rows, more_rows
 from modelglass.renderers._sources import run_text
 from modelglass.renderers._units import known, short, size, value_text
-from modelglass.renderers._what_if import SURE
+from modelglass.renderers._what_if import sure_text
 from modelglass.report.dtypes import bits_of
 
 if TYPE_CHECKING:
@@ -82,9 +82,9 @@ def _cost(cost: Cost, run: Run) -> Iterator[tuple[str, str]]:
 
 
 def _memory(memory: Memory) -> Iterator[tuple[str, str]]:
-    yield "peak memory", f"{size(memory.peak_nbytes)}, {SURE[memory.method]}"
-    if (memory.later_peak_nbytes or 0) > memory.peak_nbytes:
-        yield "  later", f"{size(memory.needed_nbytes)} in every step after the first"
+    yield "peak memory", f"{size(memory.peak_nbytes)}, {sure_text(memory)}"
+    if memory.in_first_step is False:
+        yield "  first step", size(memory.first_peak_nbytes or 0)
 
 
 def _counted(number: int, unit: str) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from modelglass.report.fit import WhatIf
+    from modelglass.report.fit import Fit, WhatIf
+    from modelglass.report.memory import Memory
 
 _SHARDING = {
     "ddp": "data parallel",
@@ -15,12 +16,20 @@ _SHARDING = {
     "tensor": "tensor parallel",
 }
 
+_DEVICES = {"cpu": "CPU", "cuda": "CUDA", "gpu": "GPU", "mps": "MPS", "xpu": "XPU"}
+
 # How sure a figure of memory is.
 SURE = {
     "exact": "exact for live tensors",
     "measured": "measured, kernels' own scratch included",
     "estimate": "an estimate",
 }
+
+
+def sure_text(figure: Memory | Fit) -> str:
+    """How sure a peak is, and whose kernels it is of."""
+    device = "" if figure.device is None else f", {_DEVICES.get(figure.device, figure.device)} kernels"
+    return SURE[figure.method] + device
 
 
 def what_if_text(what_if: WhatIf) -> str:

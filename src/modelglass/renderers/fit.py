@@ -21,7 +21,7 @@ from modelglass.renderers._terminal import (
     wrapped,
 )
 from modelglass.renderers._units import exactly, size
-from modelglass.renderers._what_if import SURE, what_if_text
+from modelglass.renderers._what_if import sure_text, what_if_text
 from modelglass.renderers.scan import plain
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _answer(fit: Fit) -> str:
 
 
 def _facts(fit: Fit) -> Iterator[tuple[str, str]]:
-    yield "peak", f"{exactly(fit.peak_nbytes)}, {SURE[fit.method]}"
+    yield "peak", f"{exactly(fit.peak_nbytes)}, {sure_text(fit)}"
     if fit.excludes:
         yield "  excludes", ", ".join(fit.excludes)
     yield "device", exactly(fit.device_nbytes)

@@ -91,6 +91,7 @@ class Fit:
     seq_len_problem: str | None = None
     limited: bool = False
     options: tuple[Option, ...] = ()
+    device: str | None = None  # whose kernels ran; None: the framework does not say
     runs: int = 0  # fake runs that this took
     excludes: tuple[str, ...] = ()  # what a device takes beyond these figures, in a few words each
     notes: tuple[Note, ...] = ()

@@ -68,8 +68,8 @@ class Lifetimes:
     each with the reason. `estimated` says that the framework may take memory at other moments than these:
     one that evaluates later works ahead of its kernels, as far as there is room.
 
-    `later` are the training steps after the first, each kind once, where they are more than the first one with
-    the optimizer's state in place: the model keeps what a step made, or the optimizer does something else.
+    `later` are the training steps after the first, each kind once, where they are not the first one with the
+    optimizer's state in place: the model keeps what a step made, or the optimizer does something else.
     `followed` are the steps that were taken, and `settled` says that every further one is like one of them.
     """
 
@@ -82,6 +82,7 @@ class Lifetimes:
     estimated: bool = False
     missing: Mapping[str, str] = field(default_factory=dict)
     later: tuple[Lifetimes, ...] = ()
+    device: str | None = None  # whose kernels ran, "cpu" or "cuda"
     followed: int = 1
     settled: bool = True
 

@@ -35,9 +35,13 @@ def observe(native: nn.Module, request: Request) -> Observation:
     model, notes = structure.read(native)
     if not request.runs:
         return Observation(model=model, run=Run(mode="none"), notes=notes)
-    outcome = _run(native, _inputs(native, request), request, model)
+    inputs = _inputs(native, request)
+    outcome = _run(native, inputs, request, model)
+    batch_size, seq_len = dimensions(inputs)
     return Observation(
         model=replace(model, calls=outcome.calls, ops=outcome.ops),
+        batch_size=batch_size,
+        seq_len=seq_len,
         run=outcome.run,
         notes=(*notes, *outcome.notes),
         lifetimes=outcome.lifetimes,

@@ -114,10 +114,18 @@ class _Round:
 class Ledger:
     """Follows the memory of one run."""
 
-    def __init__(self, owner: Owner, probe: Probe | None = None, *, saving: bool = False) -> None:
+    def __init__(
+        self,
+        owner: Owner,
+        probe: Probe | None = None,
+        *,
+        saving: bool = False,
+        device: str | None = None,
+    ) -> None:
         self._owner = owner
         self._probe = probe
         self._saving = saving
+        self._device = device
         self._round = _Round()
         self._earlier: list[_Round] = []
         self._part = self._round.run
@@ -282,6 +290,7 @@ class Ledger:
                 for name, part in one.tails.items()
             },
             calibrated=self._probe is not None,
+            device=self._device,
         )
 
     def _now(self) -> int:
@@ -333,6 +342,8 @@ class Ledger:
 
         The first of the two lives on where the gradient needs it; hooks do not show that.
         """
+        if _wraps_scalars(func):
+            self._count_scalar_of_list(args, step)
         for position in _tensor_places(func):
             if position >= len(args) or type(args[position]) not in _WIDE:
                 continue
@@ -348,6 +359,14 @@ class Ledger:
                 number.category = "activations"
                 newest = torch._C._autograd._get_sequence_nr() - 1
                 self._numbers.setdefault(newest, []).append(number)
+
+    def _count_scalar_of_list(self, args: tuple[Any, ...], step: _Ran) -> None:
+        """Lists are worked on tensor by tensor, each with the number made a tensor, and that in its type."""
+        numbers = args[1] if isinstance(args[1], (list, tuple)) else [args[1]]
+        tensor = next(iter(args[0]), None)
+        if tensor is not None and numbers and type(numbers[0]) in _WIDE:
+            wide = _WIDE[type(numbers[0])]
+            self._entered(wide.itemsize + (tensor.dtype is not wide) * tensor.dtype.itemsize, wide, step)
 
     def _entered(self, nbytes: int, dtype: torch.dtype, step: _Ran) -> _Record:
         """A record of memory that no tensor of ours shows, gone with the kernel."""
@@ -491,6 +510,14 @@ def _tensor_places(func: Any) -> tuple[int, ...]:
     if not isinstance(func, torch._ops.OpOverload):
         return ()
     return tuple(at for at, arg in enumerate(func._schema.arguments) if str(arg.type) == "Tensor")
+
+
+@cache
+def _wraps_scalars(func: Any) -> bool:
+    """Whether a kernel combines each tensor of a list with a number, by arithmetic that is for tensors."""
+    return overload_name(func).endswith((".Scalar", ".ScalarList")) and kernel_name(func).removeprefix(
+        "aten._foreach_"
+    ).rstrip("_") in ("add", "sub", "mul", "div")
 
 
 @cache

@@ -28,7 +28,7 @@ from modelglass.frameworks.torch.conversions import converted_by_replacing
 from modelglass.frameworks.torch.describe import Describer, memory_of, tensors_in, unobserved
 from modelglass.frameworks.torch.fake_mode import FakeMode
 from modelglass.frameworks.torch.folding import Place, repeated
-from modelglass.frameworks.torch.inputs import dtype_named, make
+from modelglass.frameworks.torch.inputs import device_of, dtype_named, make
 from modelglass.frameworks.torch.known import shown
 from modelglass.frameworks.torch.ledger import Ledger, held_tensors, named_tensors
 from modelglass.frameworks.torch.levels import refuses_operator_level, watching, watching_kernels
@@ -65,6 +65,8 @@ def observe(native: Any, request: Request) -> Observation:
         notes=(*notes, *more),
         lifetimes=outcome.lifetimes,
         dataflow=outcome.dataflow,
+        batch_size=outcome.sizes[0],
+        seq_len=outcome.sizes[1],
         optimizer=optimizer,
         kv_cache=outcome.kv_cache,
         config=config_of(native),
@@ -136,6 +138,7 @@ class _Outcome:
     dataflow: Dataflow | None = None
     optimizer_problems: Mapping[str, str] = field(default_factory=dict)  # by the optimizer's name
     kv_cache: KvCache | None = None
+    sizes: tuple[int | None, int | None] = (None, None)  # of the inputs: batch and sequence
 
 
 @dataclass(frozen=True)
@@ -196,7 +199,8 @@ def _reason(outcome: _Outcome) -> str:
 
 def _run(native: nn.Module, request: Request, *, fake: bool) -> _Outcome:
     inputs = _sized_inputs(native, request, fake=fake)
-    return _run_with(native, inputs, request, _How(fake=fake, gradients=request.train))
+    outcome = _run_with(native, inputs, request, _How(fake=fake, gradients=request.train))
+    return replace(outcome, sizes=dimensions(inputs))
 
 
 def _run_with(native: nn.Module, inputs: Inputs, request: Request, how: _How) -> _Outcome:
@@ -265,6 +269,7 @@ class _Session:
             self._recorder.place,
             Probe(request.progress) if request.calibrate else None,
             saving=request.train and self._how.saving,
+            device=device_of(model).type,
         )
         self._ledger.base("parameters", named_tensors(model, "_parameters"))
         self._ledger.base("buffers", named_tensors(model, "_buffers"))
