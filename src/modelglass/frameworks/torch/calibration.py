@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from modelglass.frameworks.torch.describe import tensors_among, unobserved
+from modelglass.frameworks.torch.describe import pieces_of, tensors_among, unobserved
 from modelglass.frameworks.torch.process import one_at_a_time, untouched_process
 
 Question: TypeAlias = tuple[Any, ...]  # a kernel and all that its scratch depends on
@@ -78,9 +78,11 @@ class Probe:
     def made(self, question: Question, result: Any) -> None:
         """Remember how much a kernel gave, and whether it is a workspace that no other kernel can make."""
         results = list(tensors_among(result))
-        self._questions[question] = sum(tensor.untyped_storage().nbytes() for tensor in results)
+        self._questions[question] = sum(
+            piece.untyped_storage().nbytes() for tensor in results for piece in pieces_of(tensor)
+        )
         for index, tensor in enumerate(results):
-            if tensor.dtype is torch.uint8:
+            if tensor.dtype is torch.uint8 and tensor.layout is torch.strided:
                 self._opaque[tensor.untyped_storage()._cdata] = question, index
 
     def question(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Question | None:
@@ -201,7 +203,11 @@ def _run(question: Question, nbytes: int, mark: str) -> tuple[int, ...] | str:
             call = _thawed_call(question, fill)
             with torch.profiler.record_function(mark):
                 result = call()
-            return tuple(tensor.untyped_storage().nbytes() for tensor in tensors_among(result))
+            return tuple(
+                piece.untyped_storage().nbytes()
+                for tensor in tensors_among(result)
+                for piece in pieces_of(tensor)
+            )
         except _REFUSALS as error:
             problem = f"it does not run on made-up values ({str(error).splitlines()[0][:100]})"
     return problem

@@ -21,7 +21,7 @@ from torch.nn.parameter import is_lazy
 from modelglass.frameworks.describing import joined
 from modelglass.frameworks.torch import in_place, structure
 from modelglass.frameworks.torch.calibration import Answer, Probe, Question, Taken
-from modelglass.frameworks.torch.describe import dtype_name, memory_of, shape_of, tensors_among
+from modelglass.frameworks.torch.describe import dtype_name, memory_of, pieces_of, shape_of, tensors_among
 from modelglass.frameworks.torch.digest import is_work
 from modelglass.frameworks.torch.naming import kernel_name, overload_name
 from modelglass.frameworks.torch.process import during
@@ -74,6 +74,7 @@ class _Ran:
     question: Question | None
     made: list[_Record | None] = field(default_factory=list)  # by result; None: in memory that was there
     numbers_nbytes: int = 0
+    dropped_nbytes: int = 0  # of results that a real run does not have
     reuses: Sequence[_Record | None] = ()  # in whose memory a real run would put the result
 
     @property
@@ -145,7 +146,7 @@ class Ledger:
     def base(self, category: Category, named: Named) -> None:
         """Tensors that are there before the run; memory that is already known stays what it is."""
         for name, tensor in named:
-            for piece in _pieces(tensor):
+            for piece in pieces_of(tensor):
                 if piece.untyped_storage()._cdata not in self._live:
                     self._open(piece, None, category, name)
 
@@ -165,8 +166,14 @@ class Ledger:
         at = self._now()
         self._part.steps.append(step)
         result = run(func, args, kwargs)
-        for tensor in in_place.results(func, result, place):
+        kept = list(in_place.results(func, result, place))
+        for tensor in kept:
             self._meet(tensor, at, step)
+        step.dropped_nbytes = sum(
+            each.untyped_storage().nbytes()
+            for each in tensors_among(result)
+            if each.layout is torch.strided and not any(each is other for other in kept)
+        )
         self._count_numbers(func, args, result, step, place)
         if self._probe is not None and question is not None:
             self._probe.made(question, result)
@@ -193,7 +200,7 @@ class Ledger:
     def declare(self, category: Category, named: Named) -> None:
         """Say what memory is for that kernels made."""
         for name, tensor in named:
-            for piece in _pieces(tensor):
+            for piece in pieces_of(tensor):
                 record = self._live.get(piece.untyped_storage()._cdata)
                 if record is not None and record.category not in _GIVEN:
                     record.category, record.name = category, name
@@ -313,7 +320,7 @@ class Ledger:
 
     def _meet(self, tensor: torch.Tensor, at: int | None, step: _Ran | None) -> None:
         """Enter a tensor's memory where it is new or has another size."""
-        for piece in _pieces(tensor):
+        for piece in pieces_of(tensor):
             storage = piece.untyped_storage()
             record = self._live.get(storage._cdata)
             if record is None:
@@ -406,7 +413,7 @@ class Ledger:
             record.died = last
 
     def _saved(self, tensor: torch.Tensor) -> torch.Tensor:
-        for piece in _pieces(tensor):
+        for piece in pieces_of(tensor):
             record = self._live.get(piece.untyped_storage()._cdata)
             if record is not None and record.saved_by is None:
                 record.saved_by = self._owner().module
@@ -476,7 +483,7 @@ def _scratch(ran: _Ran, answers: Mapping[Question, Answer]) -> int | None:
     answer = None if ran.question is None else answers.get(ran.question)
     if not isinstance(answer, Taken):
         return None
-    return max(0, answer.peak_nbytes - ran.made_nbytes)
+    return max(0, answer.peak_nbytes - ran.made_nbytes - ran.dropped_nbytes)
 
 
 def _missing(parts: Iterable[_Part], answers: Mapping[Question, Answer]) -> dict[str, str]:
@@ -489,15 +496,6 @@ def _missing(parts: Iterable[_Part], answers: Mapping[Question, Answer]) -> dict
             if isinstance(answer, str):
                 found.setdefault(kernel_name(ran.func), answer)
     return found
-
-
-def _pieces(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """The tensors with memory of their own that make up a tensor; a sparse one has several."""
-    if tensor.layout is torch.strided:
-        yield tensor
-    elif tensor.layout is torch.sparse_coo:
-        yield tensor._indices()
-        yield tensor._values()
 
 
 # Numbers of Python's as the tensors that torch makes of them.
