@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from modelglass.report import CATEGORIES, Lifetimes, LiveTensor, Memory, Moment, Step, Storage
+from modelglass.report import (
+    CATEGORIES,
+    VALUES_DECIDE,
+    Lifetimes,
+    LiveTensor,
+    Memory,
+    Method,
+    Moment,
+    Step,
+    Storage,
+)
 
 SHOWN_LARGEST = 20  # tensors at the peak
 EXCLUDED = ("the allocator's rounding and reserve", "the device's context")
@@ -52,7 +62,7 @@ def _memory(course: _Course) -> Memory:
     saved = _saved(whole) if trains and whole.tells_saved else None
     return Memory(
         peak_nbytes=course.peak_nbytes,
-        method="measured" if whole.calibrated else "estimate" if whole.estimated else "exact",
+        method=_method(whole),
         at=course.at,
         by_category={category: held[place] for category, place in _PLACE.items() if held[place]},
         base_nbytes=sum(
@@ -71,7 +81,17 @@ def _memory(course: _Course) -> Memory:
     )
 
 
+def _method(whole: Lifetimes) -> Method:
+    if whole.other_gradients or (whole.estimated and not whole.calibrated):
+        return "estimate"
+    if whole.calibrated:
+        return "estimate" if VALUES_DECIDE in whole.missing.values() else "measured"
+    return "exact"
+
+
 def _unmeasured(whole: Lifetimes) -> Iterator[str]:
+    if whole.other_gradients:
+        yield f"what a backward pass of {', '.join(whole.other_gradients)} does when it is not watched"
     if whole.estimated:
         yield "results that are held while kernels are prepared ahead (a real run measures them)"
     elif not whole.calibrated:

@@ -8,6 +8,8 @@ from typing import Literal, TypeAlias
 
 from modelglass.report.model import Shape
 
+VALUES_DECIDE = "what it takes depends on values"  # a reason why scratch that was measured is another one
+
 MemoryPhase: TypeAlias = Literal["forward", "loss", "backward", "recompute", "optimizer"]
 Category: TypeAlias = Literal[
     "parameters", "buffers", "inputs", "gradients", "optimizer_state", "activations", "temporaries"
@@ -82,6 +84,7 @@ class Lifetimes:
     estimated: bool = False
     missing: Mapping[str, str] = field(default_factory=dict)
     later: tuple[Lifetimes, ...] = ()
+    other_gradients: tuple[str, ...] = ()  # kernels whose backward pass is another one while it is watched
     device: str | None = None  # whose kernels ran, "cpu" or "cuda"
     followed: int = 1
     settled: bool = True

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import torch
 
 from modelglass.frameworks.torch.describe import pieces_of, tensors_among, unobserved
+from modelglass.frameworks.torch.known import value_of
 from modelglass.frameworks.torch.process import one_at_a_time, untouched_process
 
 Question: TypeAlias = tuple[Any, ...]  # a kernel and all that its scratch depends on
@@ -49,6 +50,7 @@ class _Spec:
     device: str
     storage: int
     storage_nbytes: int
+    values: bytes | None = None  # of all its memory, where a kernel's size depends on them and they are known
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +90,12 @@ class Probe:
     def question(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Question | None:
         """What a kernel is asked, before it runs; None for one that cannot be asked again."""
         storages: dict[int, int] = {}
-        workspaces = _workspace_places(func)
+        workspaces, by_mask = _workspace_places(func), _goes_by_mask(func)
         try:
             question = (
                 func,
                 tuple(
-                    self._workspace(arg) if place in workspaces else self._frozen(arg, storages)
+                    self._workspace(arg) if place in workspaces else self._frozen(arg, storages, by_mask)
                     for place, arg in enumerate(args)
                 ),
                 tuple((key, self._frozen(value, storages)) for key, value in kwargs.items()),
@@ -128,7 +130,7 @@ class Probe:
             raise TypeError("a workspace that no kernel of this run made")
         return _Made(*made)
 
-    def _frozen(self, value: Any, storages: dict[int, int]) -> Any:
+    def _frozen(self, value: Any, storages: dict[int, int], by_mask: bool = False) -> Any:
         """An argument in a form that can be compared and kept, without the memory behind it."""
         if isinstance(value, torch.Tensor):
             storage = value.untyped_storage()
@@ -141,9 +143,10 @@ class Probe:
                 value.device.type,
                 place,
                 storage.nbytes(),
+                _values_of(value) if by_mask and value.dtype in _MASKS else None,
             )
         if isinstance(value, (list, tuple)):
-            return _Items(type(value), tuple(self._frozen(item, storages) for item in value))
+            return _Items(type(value), tuple(self._frozen(item, storages, by_mask) for item in value))
         if isinstance(value, torch.Generator):
             return torch.Generator, None  # the user's own is not ours to draw from
         return type(value), value  # 1, 1.0 and True are equal, and are not the same
@@ -187,6 +190,39 @@ def _measured(questions: Mapping[Question, int]) -> dict[Question, Answer]:
         question: size if isinstance(size, str) else Taken(peaks.get(f"{_MARK}{index}", 0), size)
         for index, (question, size) in enumerate(sizes.items())
     }
+
+
+def knows_values(func: Any, question: Question | None) -> bool:
+    """Whether all values that decide what a kernel takes are part of the question."""
+    masks = _specs((question[1], tuple(value for _, value in question[2]))) if question is not None else ()
+    return not _goes_by_mask(func) or all(spec.values is not None for spec in masks if spec.dtype in _MASKS)
+
+
+_MASKS = (torch.bool, torch.uint8)
+
+
+@cache
+def _goes_by_mask(func: Any) -> bool:
+    """Whether a kernel works on as many elements as a mask has set."""
+    return isinstance(func, torch._ops.OpOverload) and func._schema.name.removeprefix("aten::") in (
+        "index",
+        "index_put",
+        "index_put_",
+        "_index_put_impl_",
+        "masked_select",
+        "masked_scatter",
+        "masked_scatter_",
+        "nonzero",
+    )
+
+
+def _values_of(mask: torch.Tensor) -> bytes | None:
+    """The memory of a mask that fills it; None: its values are not known."""
+    known = value_of(mask)
+    if known is None or not known.is_contiguous() or known.nbytes != mask.untyped_storage().nbytes():
+        return None
+    with unobserved():
+        return bytes(known.flatten().view(torch.uint8).tolist())
 
 
 def _run(question: Question, nbytes: int, mark: str) -> tuple[int, ...] | str:
@@ -246,7 +282,10 @@ def _thawed(value: Any, storages: dict[int, torch.UntypedStorage], fill: int) ->
     if isinstance(value, _Spec):
         if value.storage not in storages:
             count = value.storage_nbytes // value.dtype.itemsize
-            storages[value.storage] = torch.full((count,), fill, dtype=value.dtype).untyped_storage()
+            filled = torch.full((count,), fill, dtype=value.dtype)
+            if value.values is not None:
+                filled = torch.tensor(list(value.values), dtype=torch.uint8).view(value.dtype)
+            storages[value.storage] = filled.untyped_storage()
         return torch.empty(0, dtype=value.dtype).set_(
             storages[value.storage], value.offset, value.shape, value.stride
         )

@@ -19,14 +19,14 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from modelglass.frameworks.describing import joined
-from modelglass.frameworks.torch import in_place, structure
+from modelglass.frameworks.torch import in_place, structure, unlike_real
 from modelglass.frameworks.torch.calibration import Answer, Probe, Question, Taken
 from modelglass.frameworks.torch.describe import dtype_name, memory_of, pieces_of, shape_of, tensors_among
 from modelglass.frameworks.torch.digest import is_work
 from modelglass.frameworks.torch.naming import kernel_name, overload_name
 from modelglass.frameworks.torch.process import during
 from modelglass.frameworks.torch.recorder import Place
-from modelglass.report import Category, Lifetimes, MemoryPhase, Step, Storage, Tail
+from modelglass.report import VALUES_DECIDE, Category, Lifetimes, MemoryPhase, Step, Storage, Tail
 
 Owner: TypeAlias = Callable[[], Place]  # of the kernel that is about to run
 Run: TypeAlias = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
@@ -136,6 +136,7 @@ class Ledger:
         self._node: int | None = None  # the autograd node at work
         self._numbers: dict[int, list[_Record]] = {}  # by the node that keeps them
         self._paused = False
+        self._other_gradients: set[str] = set()  # kernels whose gradient is another one while it is watched
         self._before = False  # what is made now is there before the first step
         self.settles = True  # whether all further steps are like those that were followed
 
@@ -160,8 +161,11 @@ class Ledger:
         if place.node != self._node:
             self._release(self._node)
             self._node = place.node
+        args = in_place.as_for_real(func, args, place)
         question = None if self._probe is None else self._probe.question(func, args, kwargs)
         step = _Ran(func, place.module, place.phase, question)
+        if unlike_real.has_another_gradient(func) and torch.is_grad_enabled() and _trains(args):
+            self._other_gradients.add(kernel_name(func))
         step.reuses = self._reused(func, args, place)
         at = self._now()
         self._part.steps.append(step)
@@ -182,6 +186,27 @@ class Ledger:
     def appeared(self, tensor: torch.Tensor) -> None:
         """A tensor that torch made without any kernel, such as the state of a random generator."""
         self._meet(tensor, self._now(), None)
+
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        """A storage has another size from now on, in memory of its own."""
+        record = self._live.get(storage._cdata)
+        if record is None or record.nbytes == storage.nbytes() or self._paused:
+            return
+        reference, record.reference = record.reference, None
+        self._close(storage._cdata, None)
+        records = self._part.records
+        grown = replace(
+            record,
+            index=len(records),
+            nbytes=storage.nbytes(),
+            born=self._now(),
+            died=None,
+            saved_by=None,
+            reference=reference,
+            part=self._part,
+        )
+        records.append(grown)
+        self._live[storage._cdata] = grown
 
     def phase(self, phase: MemoryPhase) -> AbstractContextManager[None]:
         """What runs inside belongs to no module."""
@@ -280,6 +305,7 @@ class Ledger:
         return replace(
             first,
             later=tuple(_distinct(later)),
+            other_gradients=tuple(sorted(self._other_gradients)),
             followed=len(rounds),
             settled=self.settles,
             missing=_missing(parts, answers),
@@ -493,6 +519,12 @@ def _missing(parts: Iterable[_Part], answers: Mapping[Question, Answer]) -> dict
         for ran in part.steps:
             unknown = "its arguments cannot be rebuilt" if answers else None
             answer = unknown if ran.question is None else answers.get(ran.question)
+            if (
+                answers
+                and not isinstance(answer, str)
+                and unlike_real.depends_on_values(ran.func, ran.question)
+            ):
+                answer = VALUES_DECIDE
             if isinstance(answer, str):
                 found.setdefault(kernel_name(ran.func), answer)
     return found

@@ -56,6 +56,7 @@ class Pass:
         """Forward and backward; what a training loop has in its variables afterwards."""
         with ExitStack() as stack:
             stack.enter_context(_random_states_seen(self._ledger))
+            stack.enter_context(_resizing_seen(self._ledger))
             if self._request.train:
                 stack.enter_context(self._ledger.saving())
             if on_output is None:
@@ -301,3 +302,24 @@ def _random_states_seen(ledger: Ledger) -> Iterator[None]:
         yield
     finally:
         torch.get_rng_state = original
+
+
+@contextmanager
+def _resizing_seen(ledger: Ledger) -> Iterator[None]:
+    """Have the ledger told of storages that change their size without a kernel, as sharded weights do."""
+    original = torch.UntypedStorage.resize_
+
+    def resize(storage: torch.UntypedStorage, size: int) -> Any:
+        result = original(storage, size)
+        ledger.resized(storage)
+        return result
+
+    had_own = "resize_" in vars(torch.UntypedStorage)
+    torch.UntypedStorage.resize_ = resize  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        if had_own:
+            torch.UntypedStorage.resize_ = original  # type: ignore[method-assign]
+        else:
+            del torch.UntypedStorage.resize_
