@@ -60,7 +60,7 @@ def _counts(counts: Counts, served: Share | None) -> Iterator[tuple[str, str]]:
     at_least = "≥ " if counts.unsized else ""
     yield "size", f"{at_least}{size(counts.nbytes)} ({parts})"
     if dtypes:
-        yield "types", dtypes
+        yield "types", dtypes if counts.shards is None else f"{dtypes}; 1 of {counts.shards:,} shards"
     plain = {bits_of(dtype) for dtype in counts.params_by_dtype}  # packed without changing that is no news
     if counts.bits_per_weight is not None and plain != {counts.bits_per_weight}:
         yield "bits", f"{counts.bits_per_weight:.2f} for each weight, scales and the like included"
