@@ -260,6 +260,10 @@ class Ledger:
         part = self._round.tails[name]
         return part.storages, len(part.steps)
 
+    def forget_tail(self, name: str) -> None:
+        """An optimizer's step that was followed is not what a real one would be."""
+        self._round.tails.pop(name, None)
+
     def tail_profile(self, name: str) -> tuple[Any, ...]:
         """All that the memory of an optimizer's step follows from, to be compared with another one's."""
         part = self._round.tails[name]

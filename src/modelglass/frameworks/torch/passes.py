@@ -137,6 +137,7 @@ class Pass:
                     stepping = self._try_first_step(name, make, named, call, held, number)
                     found.append(self._ledger.tail_profile(name))
             if len(found) < 2 or any(each != found[0] for each in found):
+                self._ledger.forget_tail(name)
                 raise
         if stepping.wants_closure:
             return stepping, None
