@@ -52,7 +52,7 @@ class Truth:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """What modelglass says of a first step and of later ones; the moments are of the one that takes the most."""
+    """What modelglass says of a first step and of later ones; moments are of the one that takes the most."""
 
     peak: int
     later_peak: int | None

@@ -16,6 +16,7 @@ import modelglass as mg
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import memory_truth as truth
+
 from models import Apply
 
 
