@@ -52,7 +52,7 @@ class Truth:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """What modelglass says of a step and of later ones."""
+    """What modelglass says of a first step and of later ones; moments are of the one that takes the most."""
 
     peak: int
     later_peak: int | None
@@ -188,7 +188,7 @@ def predicted(name: str, mode: Mode, *, calibrate: bool) -> Prediction:
     report = mg.inspect(case.model, inputs, calibrate=calibrate, **training)
     memory = report.memory
     return Prediction(
-        peak=memory.peak_nbytes,
+        peak=memory.peak_nbytes if memory.first_peak_nbytes is None else memory.first_peak_nbytes,
         later_peak=memory.later_peak_nbytes,
         moments=tuple(moment.nbytes for moment in memory.timeline),
         fake=report.run.mode == "fake",

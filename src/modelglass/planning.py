@@ -139,6 +139,7 @@ class Planner:
             fits=fits,
             peak_nbytes=given.needed_nbytes,
             method=given.method,
+            device=given.device,
             batch_size=self.size("batch_size", base),
             largest_batch=batch.size,
             largest_batch_peak_nbytes=batch.nbytes,

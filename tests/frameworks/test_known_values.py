@@ -86,15 +86,15 @@ def test_what_is_filled_lies_in_memory_as_it_really_does(view: Any) -> None:
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_what_an_optimizer_keeps_takes_no_memory(optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its tensors begin as zeros, which is known; nobody looks, so hardly any come into being."""
-    alive: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
+    alive: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
     most = 0
     real = known._full_of
 
-    def seen(number: Any, fake: torch.Tensor) -> torch.Tensor:
+    def seen(what: Any, nbytes: int) -> torch.UntypedStorage:
         nonlocal most
-        made = real(number, fake)
+        made = real(what, nbytes)
         alive.add(made)
-        most = max(most, sum(each.nbytes for each in alive))
+        most = max(most, sum(each.nbytes() for each in alive))
         return made
 
     monkeypatch.setattr(known, "_full_of", seen)

@@ -97,6 +97,9 @@ def training_step(**more: Any) -> Memory:
     known: dict[str, Any] = {
         "optimizer": "adamw",
         "excludes": ("kernels' own scratch (calibration measures it)", *EXCLUDED),
+        "in_first_step": False,
+        "device": "cpu",
+        "first_peak_nbytes": 80 * MIB,
         "later_peak_nbytes": 120 * MIB,
         "saved_nbytes": 48 * MIB,
         "saved_by_module": dict.fromkeys(LAYERS, 8 * MIB),
@@ -166,9 +169,9 @@ def test_csv_has_a_line_a_moment_that_adds_up() -> None:
 def test_figures_are_said_in_full_and_in_binary_units() -> None:
     text = memory.render(report(training_step()), width=160)
     peak = 2 * 24 * MIB + 4096 + 256 + 16_384 + 48 * MIB + 4 * MIB + 4
-    assert f"100.02 MiB ({peak:,} bytes), exact for live tensors" in text
+    assert f"100.02 MiB ({peak:,} bytes), exact for live tensors, CPU kernels" in text
     assert "optimizer, aten.sqrt (kernel 38 of 38)" in text
-    assert "later steps  120.00 MiB (125,829,120 bytes)" in text
+    assert "first step  80.00 MiB (83,886,080 bytes)" in text
     assert "48.00 MiB (50,331,648 bytes) for backward" in text
 
 

@@ -61,9 +61,11 @@ def texts(result: Report | Memory) -> list[str]:
 
 
 def test_peak_categories_and_phases_are_named() -> None:
-    shown = texts(report(memory(*step(4), optimizer="adamw", later_peak_nbytes=300 * MIB)))
+    shown = texts(
+        report(memory(*step(4), optimizer="adamw", in_first_step=False, first_peak_nbytes=200 * MIB))
+    )
     assert "one training step with adamw" in shown
-    assert "peak 264.00 MiB (276,824,064 bytes), exact for live tensors; later steps 300.00 MiB" in shown
+    assert "peak 264.00 MiB (276,824,064 bytes), exact for live tensors; the first step 200.00 MiB" in shown
     assert shown.count("peak 264.00 MiB") == 1
     assert "loss, aten.mm" in shown
     assert {"forward", "backward", "optimizer", "MiB held"} <= set(shown)

@@ -68,13 +68,15 @@ def count(model: Model) -> Counts:
         uninitialised=tuple(t.name for t in counted.values() if t.shape is None),
         unsized=sizes.unsized(counted.values()),
         by_module=by_module,
+        shards=max((t.packing.shards or 0 for t in counted.values() if t.packing is not None), default=0)
+        or None,
         bits_per_weight=_bits_per_weight(counted.values(), param_nbytes, total.logical_params),
     )
 
 
 def _bits_per_weight(counted: Iterable[Tensor], nbytes: int, weights: int) -> float | None:
     packings = [tensor.packing for tensor in counted if tensor.packing is not None]
-    if not packings or not weights:
+    if not packings or not weights or any(packing.shards is not None for packing in packings):
         return None
     return 8 * (nbytes + sum(packing.side_nbytes for packing in packings)) / weights
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from modelglass.report import CATEGORIES, Lifetimes, LiveTensor, Memory, Moment, Step, Storage
+from modelglass.report import (
+    CATEGORIES,
+    VALUES_DECIDE,
+    Lifetimes,
+    LiveTensor,
+    Memory,
+    Method,
+    Moment,
+    Step,
+    Storage,
+)
 
 SHOWN_LARGEST = 20  # tensors at the peak
 EXCLUDED = ("the allocator's rounding and reserve", "the device's context")
@@ -15,43 +25,84 @@ _GIVEN = ("parameters", "buffers", "inputs")
 
 
 def memory(lifetimes: Lifetimes, *, optimizer: str | None = None) -> Memory:
-    """The memory of a pass, or of a training step with that optimizer."""
-    stepped = optimizer is not None and optimizer in lifetimes.tails
-    whole = lifetimes.with_optimizer(optimizer) if optimizer is not None and stepped else lifetimes
-    moments = _moments(whole.steps, whole.storages)
-    at = max(range(len(moments)), key=lambda index: sum(moments[index]), default=None)
-    held = _held_before(whole.storages) if at is None else moments[at]
+    """The memory of a pass, or of that training step with an optimizer which takes the most."""
+    if optimizer is None or optimizer not in lifetimes.tails:
+        return _memory(_Course(lifetimes))
+    first = _Course(lifetimes.with_optimizer(optimizer))
+    later = [_Course(step) for step in lifetimes.later_steps(optimizer)]
+    most = max(later, key=lambda each: each.peak_nbytes)
+    is_first = first.peak_nbytes >= most.peak_nbytes
+    return replace(
+        _memory(first if is_first else most),
+        optimizer=optimizer,
+        in_first_step=is_first,
+        first_peak_nbytes=first.peak_nbytes,
+        later_peak_nbytes=most.peak_nbytes,
+        excludes=(*_unmeasured(lifetimes), *_unsettled(lifetimes), *EXCLUDED),
+    )
+
+
+class _Course:
+    """A pass or step, and what is held at each moment of it."""
+
+    def __init__(self, whole: Lifetimes) -> None:
+        self.whole = whole
+        self.moments = _moments(whole.steps, whole.storages)
+        self.at = max(range(len(self.moments)), key=lambda index: sum(self.moments[index]), default=None)
+        self.held = _held_before(whole.storages) if self.at is None else self.moments[self.at]
+
+    @property
+    def peak_nbytes(self) -> int:
+        return sum(self.held)
+
+
+def _memory(course: _Course) -> Memory:
+    whole, held = course.whole, course.held
     trains = whole.forward_steps < len(whole.steps)
     saved = _saved(whole) if trains and whole.tells_saved else None
     return Memory(
-        peak_nbytes=sum(held),
-        method="measured" if whole.calibrated else "estimate" if whole.estimated else "exact",
-        at=at,
+        peak_nbytes=course.peak_nbytes,
+        method=_method(whole),
+        at=course.at,
         by_category={category: held[place] for category, place in _PLACE.items() if held[place]},
         base_nbytes=sum(
             each.nbytes for each in whole.storages if each.category in _GIVEN and each.born is None
         ),
         timeline=tuple(
             Moment(op=step.op, module=step.module, phase=step.phase, held=tuple(held))
-            for step, held in zip(whole.steps, moments, strict=True)
+            for step, held in zip(whole.steps, course.moments, strict=True)
         ),
-        largest=_largest(whole, at),
+        largest=_largest(whole, course.at),
         excludes=(*_unmeasured(whole), *EXCLUDED),
         calibrated=whole.calibrated,
-        optimizer=optimizer if stepped else None,
-        later_peak_nbytes=_later_peak(whole) if stepped else None,
+        device=whole.device,
         saved_nbytes=None if saved is None else sum(saved.values()),
         saved_by_module=saved,
     )
 
 
+def _method(whole: Lifetimes) -> Method:
+    if whole.other_gradients or (whole.estimated and not whole.calibrated):
+        return "estimate"
+    if whole.calibrated:
+        return "estimate" if VALUES_DECIDE in whole.missing.values() else "measured"
+    return "exact"
+
+
 def _unmeasured(whole: Lifetimes) -> Iterator[str]:
+    if whole.other_gradients:
+        yield f"what a backward pass of {', '.join(whole.other_gradients)} does when it is not watched"
     if whole.estimated:
         yield "results that are held while kernels are prepared ahead (a real run measures them)"
     elif not whole.calibrated:
         yield "kernels' own scratch (calibration measures it)"
     elif whole.missing:
         yield f"the scratch of {', '.join(sorted(whole.missing))}"
+
+
+def _unsettled(whole: Lifetimes) -> Iterator[str]:
+    if not whole.settled:
+        yield f"what steps after number {whole.followed} take"
 
 
 def _moments(steps: Sequence[Step], storages: Iterable[Storage]) -> list[list[int]]:
@@ -79,15 +130,6 @@ def _held_before(storages: Iterable[Storage]) -> list[int]:
         if each.born is None:
             held[_PLACE[each.category]] += each.nbytes
     return held
-
-
-def _later_peak(whole: Lifetimes) -> int:
-    """The peak of every step after the first, which finds the optimizer's state made."""
-    kept = (
-        replace(each, born=None) if each.category == "optimizer_state" and each.died is None else each
-        for each in whole.storages
-    )
-    return max(map(sum, _moments(whole.steps, kept)), default=0)
 
 
 def _saved(whole: Lifetimes) -> Mapping[str, int]:

@@ -41,6 +41,14 @@ def _unknown(ops: Mapping[str, int]) -> str:
 
 def remarks_on_memory(lifetimes: Lifetimes) -> Iterator[Note]:
     """A note on kernels whose scratch was asked for and could not be measured."""
+    if lifetimes.other_gradients:
+        yield Note(
+            code="gradient-differs",
+            severity="warning",
+            text="torch works out the gradient of these kernels in another way when nobody watches; "
+            "the peak is an estimate",
+            where=lifetimes.other_gradients,
+        )
     if lifetimes.missing:
         yield Note(
             code="scratch-unknown",

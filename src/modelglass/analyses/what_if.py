@@ -102,9 +102,15 @@ def _changes(
         return
     known = units_of(model) if units is None else units
     if weights is not None and weights in QUANTIZED:
-        yield "weights", lambda lifetimes: quantized(lifetimes, weights, known)
+        yield "weights", _in_each_step(lambda lifetimes: quantized(lifetimes, weights, known))
     if sharding is not None:
-        yield "sharding", lambda lifetimes: sharded(lifetimes, sharding, what_if.devices, known)
+        devices = what_if.devices
+        yield "sharding", _in_each_step(lambda lifetimes: sharded(lifetimes, sharding, devices, known))
+
+
+def _in_each_step(change: Callable[[Lifetimes], Lifetimes]) -> Callable[[Lifetimes], Lifetimes]:
+    """A change of the first step that changes the later ones as well."""
+    return lambda lifetimes: replace(change(lifetimes), later=tuple(map(change, lifetimes.later)))
 
 
 def _coverage(change: Change, before: Lifetimes, after: Lifetimes) -> Coverage:

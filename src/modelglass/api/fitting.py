@@ -60,7 +60,7 @@ def fit(
     wanted = (base.optimizer or optimizer) if train else None
 
     def look(subject: Subject) -> Fit:
-        with chosen_optimizer(wanted) as step:
+        with subject.mode_for(train), chosen_optimizer(wanted) as step:
             request = Request(
                 inputs=requested_inputs(subject.inputs, input_shape, batch_size, dtype),
                 train=train,

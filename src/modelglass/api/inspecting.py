@@ -120,7 +120,7 @@ def inspect(
 
     def look(subject: Subject) -> Report:
         check_agrees(framework, subject.adapter)
-        with chosen_optimizer(changed.optimizer or optimizer) as step:
+        with subject.mode_for(train), chosen_optimizer(changed.optimizer or optimizer) as step:
             request = Request(
                 inputs=requested_inputs(subject.inputs, input_shape, batch_size, dtype),
                 mode=run,
@@ -283,7 +283,7 @@ def _memory(observation: Observation, what_if: WhatIf, axes: Axes | None) -> Mem
     from modelglass.analyses.what_if import memory_with, needs_run
 
     lifetimes = observation.lifetimes
-    if lifetimes is None:
+    if lifetimes is None or not _stepped(observation):
         return None
     found = memory_with(lifetimes, what_if, observation.model, optimizer=observation.optimizer)
     batch_size, seq_len = _sizes(observation, axes)
@@ -292,6 +292,14 @@ def _memory(observation: Observation, what_if: WhatIf, axes: Axes | None) -> Mem
     if cache is None and observation.config is not None and dtype is not None:
         cache = kv_cache(observation.config, dtype)
     return replace(found, kv_cache=cache)
+
+
+def _stepped(observation: Observation) -> bool:
+    """Whether the optimizer that was asked for took its step: without it the figures are not of a step."""
+    lifetimes = observation.lifetimes
+    return observation.optimizer is None or (
+        lifetimes is not None and observation.optimizer in lifetimes.tails
+    )
 
 
 _LONGEST = 200  # characters of a value in a message: a prompt may be long

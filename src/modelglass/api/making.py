@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -56,6 +56,14 @@ class Subject:
     adapter: ModuleType
     notes: list[Note] = field(default_factory=list)
     weightless: bool = False
+    is_ours: bool = False  # made here, so that nobody has chosen its mode
+
+    def mode_for(self, train: bool) -> AbstractContextManager[None]:
+        """Training mode for a training step of a model that was made for it; a user's own keeps its mode."""
+        if not train or not self.is_ours:
+            return nullcontext()
+        found: AbstractContextManager[None] = self.adapter.in_training(self.native)
+        return found
 
     def observe(self, request: Request) -> Observation:
         """What a run shows; the model is made anew where only one with weights can show it."""
@@ -131,7 +139,14 @@ def made(recipe: Recipe, *, weightless: bool = True) -> Iterator[Subject]:
                 raise InputsError(f"{inputs!r} gave None", hint="return a tensor, a tuple or a dict")
         tell("observing the model")
         has_none = builds and weightless
-        yield Subject(native=native, inputs=given, adapter=adapter, notes=notes, weightless=has_none)
+        yield Subject(
+            native=native,
+            inputs=given,
+            adapter=adapter,
+            notes=notes,
+            weightless=has_none,
+            is_ours=native is not target,
+        )
 
 
 def check_no_config(builder: Any, model_key: str | None) -> None:

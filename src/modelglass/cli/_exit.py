@@ -11,6 +11,7 @@ from modelglass.errors import ForwardError, InspectError
 
 STOPPED = 130  # as shells have it
 MOST_NAMED = 200  # characters of a name
+INCOMPLETE = 3  # what was asked for could not be found out
 BROKEN = 3  # a bug of ours must not look like an answer (1) or wrong usage (2)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from modelglass import api
-from modelglass.cli._exit import end_of_run
+from modelglass.cli._exit import INCOMPLETE, end_of_run, tell
 from modelglass.cli._options import (
     chosen_optimizer,
     color_option,
@@ -130,6 +130,9 @@ def memory(
         options |= {"width": width_of(width, output), "color": wants_color(color, output)}
     if report.run.failure is None or format_ != "csv":  # a table of what never happened would be empty
         emit(api.MEMORY_RENDERERS[format_](report, **options), output)
+    if report.run.failure is None and report.memory is None:  # in JSON, which has a place for that
+        tell(*(f"{note.severity}: {note.text}" for note in report.notes if note.severity != "info"))
+        raise SystemExit(INCOMPLETE)
     end_of_run(report, shown=output is None and format_ not in ("json", "csv"))
 
 

@@ -9,7 +9,7 @@ from modelglass.renderers._engine import listed_share
 from modelglass.renderers._file import file_rows, more_rows
 from modelglass.renderers._sources import run_text
 from modelglass.renderers._units import known, short, size, source_text, value_text
-from modelglass.renderers._what_if import SURE
+from modelglass.renderers._what_if import sure_text
 from modelglass.report.dtypes import bits_of
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _counts(counts: Counts, served: Share | None) -> Iterator[tuple[str, str]]:
     at_least = "≥ " if counts.unsized else ""
     yield "size", f"{at_least}{size(counts.nbytes)} ({parts})"
     if dtypes:
-        yield "types", dtypes
+        yield "types", dtypes if counts.shards is None else f"{dtypes}; 1 of {counts.shards:,} shards"
     plain = {bits_of(dtype) for dtype in counts.params_by_dtype}  # packed without changing that is no news
     if counts.bits_per_weight is not None and plain != {counts.bits_per_weight}:
         yield "bits", f"{counts.bits_per_weight:.2f} for each weight, scales and the like included"
@@ -82,9 +82,9 @@ def _cost(cost: Cost, run: Run) -> Iterator[tuple[str, str]]:
 
 
 def _memory(memory: Memory) -> Iterator[tuple[str, str]]:
-    yield "peak memory", f"{size(memory.peak_nbytes)}, {SURE[memory.method]}"
-    if (memory.later_peak_nbytes or 0) > memory.peak_nbytes:
-        yield "  later", f"{size(memory.needed_nbytes)} in every step after the first"
+    yield "peak memory", f"{size(memory.peak_nbytes)}, {sure_text(memory)}"
+    if memory.in_first_step is False:
+        yield "  first step", size(memory.first_peak_nbytes or 0)
 
 
 def _counted(number: int, unit: str) -> str:

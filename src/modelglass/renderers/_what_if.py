@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from modelglass.renderers._units import share
 
 if TYPE_CHECKING:
-    from modelglass.report.fit import WhatIf
-    from modelglass.report.memory import Coverage
+    from modelglass.report.fit import Fit, WhatIf
+    from modelglass.report.memory import Coverage, Memory
 
 _SHARDING = {
     "ddp": "data parallel",
@@ -17,6 +17,8 @@ _SHARDING = {
     "fsdp3": "FSDP stage 3",
     "tensor": "tensor parallel",
 }
+
+_DEVICES = {"cpu": "CPU", "cuda": "CUDA", "gpu": "GPU", "mps": "MPS", "xpu": "XPU"}
 
 # How sure a figure of memory is.
 SURE = {
@@ -39,6 +41,12 @@ def coverage_text(coverage: Coverage) -> str:
         return part
     left = f"{', '.join(names)} and {more:,} more" if more > 0 else " and ".join(names)
     return f"{part}; as they were: {left}"
+
+
+def sure_text(figure: Memory | Fit) -> str:
+    """How sure a peak is, and whose kernels it is of."""
+    device = "" if figure.device is None else f", {_DEVICES.get(figure.device, figure.device)} kernels"
+    return SURE[figure.method] + device
 
 
 def what_if_text(what_if: WhatIf) -> str:

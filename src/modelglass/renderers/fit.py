@@ -21,7 +21,7 @@ from modelglass.renderers._terminal import (
     wrapped,
 )
 from modelglass.renderers._units import exactly, size
-from modelglass.renderers._what_if import SURE, coverage_text, what_if_text
+from modelglass.renderers._what_if import coverage_text, sure_text, what_if_text
 from modelglass.renderers.scan import plain
 
 if TYPE_CHECKING:
@@ -86,8 +86,7 @@ def _answer(fit: Fit) -> str:
 
 
 def _facts(fit: Fit) -> Iterator[tuple[str, str]]:
-    sure = f"at least: {SURE[fit.method]}" if fit.is_lower_bound else SURE[fit.method]
-    yield "peak", f"{exactly(fit.peak_nbytes)}, {sure}"
+    yield "peak", f"{exactly(fit.peak_nbytes)}, {'at least: ' if fit.is_lower_bound else ''}{sure_text(fit)}"
     for coverage in fit.coverage:
         yield "  covers", coverage_text(coverage)
     if fit.excludes:

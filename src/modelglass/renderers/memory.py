@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from modelglass.errors import UsageError
+from modelglass.errors import InspectError, UsageError
 from modelglass.renderers import _sparkline
 from modelglass.renderers._escape import cell_width, csv_cell, fitted, markdown, printable
 from modelglass.renderers._markdown import head, line, note_items
@@ -26,7 +26,7 @@ from modelglass.renderers._terminal import (
 )
 from modelglass.renderers._totals import failure_lines
 from modelglass.renderers._units import exactly, shape_text, share, size
-from modelglass.renderers._what_if import SURE, coverage_text, what_if_text
+from modelglass.renderers._what_if import coverage_text, sure_text, what_if_text
 from modelglass.report.memory import CATEGORIES, UNKNOWN_MEMORY
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 CONTEXTS = (1_024, 8_192, 32_768, 131_072)  # tokens that a cache is shown for unless others are asked for
 SHOWN_MODULES = 8
 SHOWN_TENSORS = 10
+SHOWN_INPUTS = 4
 _PAGE = 100  # cells of the chart in Markdown
 _LONGEST_BAR, _SHORTEST_BAR = 40, 6
 _HEADS = {"times": "×", "what": "held as", "tensor": "tensor or module", "op": "made by", "bar": ""}
@@ -118,14 +119,19 @@ def known_memory(report: Report) -> Memory:
     if report.memory is None:
         reasons = [note.text for note in report.notes if note.code in UNKNOWN_MEMORY]
         if reasons:
-            raise UsageError(
-                f"the memory of this run is not known: {reasons[0]}",
-                hint="measure it: modelglass inspect --run real",
-            )
+            raise InspectError(f"the memory of this run is not known: {reasons[0]}", hint=_way_out(report))
         raise UsageError(
             "this report knows nothing of memory", hint="inspect the model with inputs that it can run with"
         )
     return report.memory
+
+
+def _way_out(report: Report) -> str:
+    if any(note.code == "optimizer-failed" for note in report.notes):
+        return "choose another optimizer, or none: forward and backward alone"
+    if any(note.code == "nothing-trains" for note in report.notes):
+        return "leave out the training step: nothing in it would change a weight"
+    return "measure it: modelglass inspect --run real"
 
 
 def shortened(text: str, width: int) -> str:
@@ -151,11 +157,6 @@ def where_text(moment: Moment) -> str:
     return ", ".join(filter(None, (moment.phase, moment.module, moment.op)))
 
 
-def sure_text(memory: Memory) -> str:
-    """How sure the peak is."""
-    return SURE[memory.method]
-
-
 def words(category: str) -> str:
     """The category as people write it."""
     return category.replace("_", " ")
@@ -175,15 +176,16 @@ def _notes(report: Report) -> list[Note]:
     return [note for note in report.notes if note.code != "forward-failed"]
 
 
-def _facts(memory: Memory, contexts: Sequence[int]) -> Iterator[tuple[str, str]]:
+def _facts(report: Report, memory: Memory, contexts: Sequence[int]) -> Iterator[tuple[str, str]]:
     """Label and text of each figure, in reading order."""
+    given = _inputs_text(report, memory)
+    if given:
+        yield "inputs", given
     what_if = memory.what_if
     if what_if is not None:
         yield "what if", what_if_text(what_if)
     for coverage in memory.coverage:
         yield "  covers", coverage_text(coverage)
-    if memory.batch_size is not None or memory.seq_len is not None:
-        yield "inputs", sizes_text(memory.batch_size, memory.seq_len)
     each = " on each device" if what_if is not None and what_if.sharding else ""
     yield "peak", f"{exactly(memory.peak_nbytes)}{each}, {sure_text(memory)}"
     if memory.peak is not None and memory.at is not None:
@@ -192,13 +194,39 @@ def _facts(memory: Memory, contexts: Sequence[int]) -> Iterator[tuple[str, str]]
         yield "  where", "rest: no kernel ran"
     if memory.excludes:
         yield "  excludes", ", ".join(memory.excludes)
-    if memory.later_peak_nbytes is not None:
-        yield "later steps", f"{exactly(memory.later_peak_nbytes)}, with optimizer state from the start"
+    yield from _step_facts(memory)
     yield "base", f"{exactly(memory.base_nbytes)} of parameters, buffers and inputs"
     if memory.saved_nbytes is not None:
         yield "saved", f"{exactly(memory.saved_nbytes)} for backward when forward ends"
     if memory.kv_cache is not None:
         yield from _cache_facts(memory.kv_cache, contexts)
+
+
+def _step_facts(memory: Memory) -> Iterator[tuple[str, str]]:
+    """Which step the figures are of, and what the others take."""
+    first, later = memory.first_peak_nbytes, memory.later_peak_nbytes
+    if first is None or later is None:
+        return
+    if not memory.in_first_step:
+        yield "  step", "a later one, with optimizer state from the start"
+        yield "first step", exactly(first)
+    elif later < first:
+        yield "  step", "the first"
+        yield "later steps", f"{exactly(later)}, with optimizer state from the start"
+    else:
+        yield "  step", "every one, the first included"
+
+
+def _inputs_text(report: Report, memory: Memory) -> str:
+    """The batch size, the sequence length and the inputs themselves."""
+    tensors = [value for value in report.run.inputs if value.shape is not None]
+    listed = [
+        f"{'' if value.name.isdecimal() else value.name} {shape_text(value.shape)}".strip()
+        for value in tensors[:SHOWN_INPUTS]
+    ]
+    if len(tensors) > SHOWN_INPUTS:
+        listed.append(f"and {len(tensors) - SHOWN_INPUTS} more")
+    return ": ".join(filter(None, (sizes_text(memory.batch_size, memory.seq_len), ", ".join(listed))))
 
 
 def _cache_facts(cache: KvCache, contexts: Sequence[int]) -> Iterator[tuple[str, str]]:
@@ -341,7 +369,7 @@ def _place(tensor: LiveTensor) -> str:
 def _sections(
     report: Report, memory: Memory, contexts: Sequence[int], width: int, paint: Paint
 ) -> Iterator[str]:
-    yield _fact_lines(_facts(memory, contexts), width, paint)
+    yield _fact_lines(_facts(report, memory, contexts), width, paint)
     held, *more = (_grid_text(grid, width, paint) for grid in _grids(report, memory))
     yield held
     if memory.timeline:
@@ -392,7 +420,7 @@ def _with_shorter_paths(grid: Grid, excess: int) -> Grid:
 
 def _markdown_sections(report: Report, memory: Memory, contexts: Sequence[int]) -> Iterator[str]:
     yield from (line(["figure", ""]), line(["---", "---"]))
-    for label, text in _facts(memory, contexts):
+    for label, text in _facts(report, memory, contexts):
         yield line([markdown(label.strip()), markdown(text.replace(_TIE, " "))])
     for grid in _grids(report, memory):
         yield from ("", f"**{markdown(grid.title)}**", "", *head(grid.columns, grid.heads, _NUMBERS))

@@ -21,8 +21,8 @@ from modelglass.errors import UsageError
 from modelglass.renderers._escape import told
 from modelglass.renderers._sparkline import Stretch, highest, phases, stretches
 from modelglass.renderers._units import share, size
-from modelglass.renderers._what_if import what_if_text
-from modelglass.renderers.memory import known_memory, shortened, sure_text, what_ran, where_text, words
+from modelglass.renderers._what_if import sure_text, what_if_text
+from modelglass.renderers.memory import known_memory, shortened, what_ran, where_text, words
 from modelglass.renderers.plots import known_format
 from modelglass.report import Report
 from modelglass.report.memory import CATEGORIES, Memory, Moment
@@ -97,9 +97,8 @@ def _headline(result: Report | Memory, memory: Memory) -> list[tuple[str, dict[s
         name, ran = result.model.name, what_ran(result, memory)
     changed = "" if memory.what_if is None else what_if_text(memory.what_if)
     peak = f"peak {size(memory.peak_nbytes)} ({memory.peak_nbytes:,} bytes), {sure_text(memory)}"
-    later = memory.later_peak_nbytes
-    if later is not None and later != memory.peak_nbytes:
-        peak += f"; later steps {size(later)}"
+    if memory.in_first_step is False:
+        peak += f"; the first step {size(memory.first_peak_nbytes or 0)}"
     what = "; ".join(filter(None, (ran, changed)))
     title = shortened(_plain(name or "Memory"), 90)
     return [

@@ -36,7 +36,15 @@ if TYPE_CHECKING:
     from modelglass.report.fit import AUTOCAST, WEIGHTS, Axes, Fit, Option, Sharding, WhatIf
     from modelglass.report.flow import Flow, FlowEdge, FlowNode, NodeKind, Stage
     from modelglass.report.inspection import AlikeTensors, Estimate, Inspection, TypeCount, WeightFigures
-    from modelglass.report.lifetimes import Category, Lifetimes, MemoryPhase, Step, Storage, Tail
+    from modelglass.report.lifetimes import (
+        VALUES_DECIDE,
+        Category,
+        Lifetimes,
+        MemoryPhase,
+        Step,
+        Storage,
+        Tail,
+    )
     from modelglass.report.matching import Difference, Matching, Side
     from modelglass.report.memory import CATEGORIES, Coverage, KvCache, LiveTensor, Memory, Method, Moment
     from modelglass.report.model import Json, Model, Module, Packing, Shape, Tensor, TensorKind
@@ -96,7 +104,7 @@ _HOMES = {
     "fit": ("Axes", "AUTOCAST", "WEIGHTS", "Fit", "Option", "Sharding", "WhatIf"),
     "flow": ("Flow", "FlowEdge", "FlowNode", "NodeKind", "Stage"),
     "inspection": ("AlikeTensors", "Estimate", "Inspection", "TypeCount", "WeightFigures"),
-    "lifetimes": ("Category", "Lifetimes", "MemoryPhase", "Step", "Storage", "Tail"),
+    "lifetimes": ("VALUES_DECIDE", "Category", "Lifetimes", "MemoryPhase", "Step", "Storage", "Tail"),
     "matching": ("Difference", "Matching", "Side"),
     "memory": ("CATEGORIES", "Coverage", "KvCache", "LiveTensor", "Memory", "Method", "Moment"),
     "model": ("Json", "Model", "Module", "Packing", "Shape", "Tensor", "TensorKind"),
@@ -124,6 +132,7 @@ __all__ = [
     "CATEGORIES",
     "FINDINGS",
     "LEVELS",
+    "VALUES_DECIDE",
     "WEIGHTS",
     "AlikeTensors",
     "Architecture",

@@ -105,6 +105,7 @@ class Fit:
     context_length: int | None = None  # positions that the model was made for, the most looked at
     options: tuple[Option, ...] = ()
     coverage: tuple[Coverage, ...] = ()  # of the change that all of it is about
+    device: str | None = None  # whose kernels ran; None: the framework does not say
     runs: int = 0  # fake runs that this took
     excludes: tuple[str, ...] = ()  # what a device takes beyond these figures, in a few words each
     notes: tuple[Note, ...] = ()

@@ -8,6 +8,8 @@ from typing import Literal, TypeAlias
 
 from modelglass.report.model import Shape
 
+VALUES_DECIDE = "what it takes depends on values"  # a reason why scratch that was measured is another one
+
 MemoryPhase: TypeAlias = Literal["forward", "loss", "backward", "recompute", "optimizer"]
 Category: TypeAlias = Literal[
     "parameters", "buffers", "inputs", "gradients", "optimizer_state", "activations", "temporaries"
@@ -67,6 +69,10 @@ class Lifetimes:
     that one run answers for several optimizers. `missing` are kernels whose scratch could not be measured,
     each with the reason. `estimated` says that the framework may take memory at other moments than these:
     one that evaluates later works ahead of its kernels, as far as there is room.
+
+    `later` are the training steps after the first, each kind once, where they are not the first one with the
+    optimizer's state in place: the model keeps what a step made, or the optimizer does something else.
+    `followed` are the steps that were taken, and `settled` says that every further one is like one of them.
     """
 
     steps: tuple[Step, ...]  # forward, loss and backward
@@ -77,6 +83,11 @@ class Lifetimes:
     calibrated: bool = False
     estimated: bool = False
     missing: Mapping[str, str] = field(default_factory=dict)
+    later: tuple[Lifetimes, ...] = ()
+    other_gradients: tuple[str, ...] = ()  # kernels whose backward pass is another one while it is watched
+    device: str | None = None  # whose kernels ran, "cpu" or "cuda"
+    followed: int = 1
+    settled: bool = True
 
     def with_optimizer(self, name: str) -> Lifetimes:
         """The whole step with that optimizer."""
@@ -87,3 +98,14 @@ class Lifetimes:
         return replace(
             self, steps=self.steps + tail.steps, storages=(*kept, *tail.storages), tails={name: tail}
         )
+
+    def later_steps(self, name: str) -> tuple[Lifetimes, ...]:
+        """Each kind of step after the first with that optimizer, from its beginning to its end."""
+        if self.later:
+            return tuple(each.with_optimizer(name) for each in self.later if name in each.tails)
+        whole = self.with_optimizer(name)
+        kept = (
+            replace(each, born=None) if each.category == "optimizer_state" and each.died is None else each
+            for each in whole.storages
+        )
+        return (replace(whole, storages=tuple(kept)),)

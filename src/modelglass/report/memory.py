@@ -24,7 +24,7 @@ CATEGORIES = (
 )
 
 # Notes on runs that came to their end and have no memory figures all the same.
-UNKNOWN_MEMORY = frozenset({"shapes-unknown", "real-run"})
+UNKNOWN_MEMORY = frozenset({"shapes-unknown", "real-run", "optimizer-failed", "nothing-trains"})
 
 Method: TypeAlias = Literal["exact", "measured", "estimate"]
 Change: TypeAlias = Literal["weights", "sharding"]
@@ -99,11 +99,12 @@ class Coverage:
 class Memory:
     """The memory of one pass or one training step, from the first kernel to the last.
 
-    The training step is a first one: gradients and optimizer state come into being in it. In each later step
-    the optimizer's state is there from the start, so that its peak, `later_peak_nbytes`, may be another one.
+    In the first training step gradients and optimizer state come into being; in each later one the state is
+    there from the start. All figures are of the step that takes the most: of a later one, unless the first
+    takes as much. The peaks of both are there besides.
     """
 
-    peak_nbytes: int
+    peak_nbytes: int  # of the step that takes the most
     method: Method  # of the peak
     at: int | None  # the moment of the peak in `timeline`; None: nothing ran
     by_category: Mapping[str, int]  # at the peak, which is their sum
@@ -112,14 +113,17 @@ class Memory:
     largest: tuple[LiveTensor, ...]  # of what is held at the peak, largest first
     calibrated: bool = False  # kernels' own scratch was measured and is included
     excludes: tuple[str, ...] = ()  # what a device takes beyond these figures, in a few words each
+    device: str | None = None  # whose kernels ran, "cpu" or "cuda"; None: the framework does not say
+    batch_size: int | None = None  # of the inputs; None: they do not show it
+    seq_len: int | None = None  # of the inputs; None: they have none, or do not show it
     optimizer: str | None = None
-    later_peak_nbytes: int | None = None  # None: there is no optimizer
+    in_first_step: bool | None = None  # whether it is the first step; None: there is no optimizer
+    first_peak_nbytes: int | None = None  # of the first step; None: there is no optimizer
+    later_peak_nbytes: int | None = None  # the most that any step after it takes; None: there is no optimizer
     saved_nbytes: int | None = None  # held for backward when forward ends; None: no backward, or not known
     saved_by_module: Mapping[str, int] | None = None  # of it, what each module itself saved
     kv_cache: KvCache | None = None
     what_if: WhatIf | None = None  # None: the model and inputs as they are
-    batch_size: int | None = None  # of the inputs; None: they show none
-    seq_len: int | None = None
     coverage: tuple[Coverage, ...] = ()  # of each change that was worked out by arithmetic, in order
 
     def __post_init__(self) -> None:
@@ -129,7 +133,7 @@ class Memory:
     @property
     def needed_nbytes(self) -> int:
         """The most that any step takes."""
-        return max(self.peak_nbytes, self.later_peak_nbytes or 0)
+        return self.peak_nbytes
 
     @property
     def peak(self) -> Moment | None:

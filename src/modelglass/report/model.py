@@ -38,6 +38,7 @@ class Packing:
     logical_shape: Shape
     nbytes: int
     side_nbytes: int = 0
+    shards: int | None = None  # plain elements, of which `nbytes` are one of so many shards
 
     def __post_init__(self) -> None:
         _require_shape(self.logical_shape)
@@ -48,6 +49,8 @@ class Packing:
 
     @property
     def bits_per_weight(self) -> float | None:
+        if self.shards is not None:
+            return None  # that is a matter of the element type
         numel = self.logical_numel
         return 8 * (self.nbytes + self.side_nbytes) / numel if numel else None
 
@@ -94,7 +97,9 @@ class Tensor:
 
     @property
     def bits_per_weight(self) -> float | None:
-        return bits_of(self.dtype) if self.packing is None else self.packing.bits_per_weight
+        if self.packing is None or self.packing.shards is not None:
+            return bits_of(self.dtype)
+        return self.packing.bits_per_weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

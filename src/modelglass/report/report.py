@@ -81,6 +81,7 @@ class Counts(Tally):
     by_module: Mapping[str, ModuleCounts]
     # Of all weights, with scales and the like of packed ones. None: nothing is packed.
     bits_per_weight: float | None = None
+    shards: int | None = None  # bytes are of one of so many shards; None: of the whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,8 @@ def observe(native: nn.Module, request: Request) -> Observation:
     model, notes = structure.read(native)
     if not request.runs:
         return Observation(model=model, run=Run(mode="none"), notes=notes)
-    outcome = _run(native, _inputs(native, request), request, model)
+    inputs = _inputs(native, request)
+    outcome = _run(native, inputs, request, model)
     return Observation(
         model=replace(model, calls=outcome.calls, ops=outcome.ops),
         run=outcome.run,

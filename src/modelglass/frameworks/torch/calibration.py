@@ -17,7 +17,8 @@ from typing import Any, TypeAlias
 
 import torch
 
-from modelglass.frameworks.torch.describe import tensors_among, unobserved
+from modelglass.frameworks.torch.describe import pieces_of, tensors_among, unobserved
+from modelglass.frameworks.torch.known import value_of
 from modelglass.frameworks.torch.process import one_at_a_time, untouched_process
 
 Question: TypeAlias = tuple[Any, ...]  # a kernel and all that its scratch depends on
@@ -49,6 +50,7 @@ class _Spec:
     device: str
     storage: int
     storage_nbytes: int
+    values: bytes | None = None  # of all its memory, where a kernel's size depends on them and they are known
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +80,22 @@ class Probe:
     def made(self, question: Question, result: Any) -> None:
         """Remember how much a kernel gave, and whether it is a workspace that no other kernel can make."""
         results = list(tensors_among(result))
-        self._questions[question] = sum(tensor.untyped_storage().nbytes() for tensor in results)
+        self._questions[question] = sum(
+            piece.untyped_storage().nbytes() for tensor in results for piece in pieces_of(tensor)
+        )
         for index, tensor in enumerate(results):
-            if tensor.dtype is torch.uint8:
+            if tensor.dtype is torch.uint8 and tensor.layout is torch.strided:
                 self._opaque[tensor.untyped_storage()._cdata] = question, index
 
     def question(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Question | None:
         """What a kernel is asked, before it runs; None for one that cannot be asked again."""
         storages: dict[int, int] = {}
-        workspaces = _workspace_places(func)
+        workspaces, by_mask = _workspace_places(func), _goes_by_mask(func)
         try:
             question = (
                 func,
                 tuple(
-                    self._workspace(arg) if place in workspaces else self._frozen(arg, storages)
+                    self._workspace(arg) if place in workspaces else self._frozen(arg, storages, by_mask)
                     for place, arg in enumerate(args)
                 ),
                 tuple((key, self._frozen(value, storages)) for key, value in kwargs.items()),
@@ -126,7 +130,7 @@ class Probe:
             raise TypeError("a workspace that no kernel of this run made")
         return _Made(*made)
 
-    def _frozen(self, value: Any, storages: dict[int, int]) -> Any:
+    def _frozen(self, value: Any, storages: dict[int, int], by_mask: bool = False) -> Any:
         """An argument in a form that can be compared and kept, without the memory behind it."""
         if isinstance(value, torch.Tensor):
             storage = value.untyped_storage()
@@ -139,9 +143,10 @@ class Probe:
                 value.device.type,
                 place,
                 storage.nbytes(),
+                _values_of(value) if by_mask and value.dtype in _MASKS else None,
             )
         if isinstance(value, (list, tuple)):
-            return _Items(type(value), tuple(self._frozen(item, storages) for item in value))
+            return _Items(type(value), tuple(self._frozen(item, storages, by_mask) for item in value))
         if isinstance(value, torch.Generator):
             return torch.Generator, None  # the user's own is not ours to draw from
         return type(value), value  # 1, 1.0 and True are equal, and are not the same
@@ -187,6 +192,39 @@ def _measured(questions: Mapping[Question, int]) -> dict[Question, Answer]:
     }
 
 
+def knows_values(func: Any, question: Question | None) -> bool:
+    """Whether all values that decide what a kernel takes are part of the question."""
+    masks = _specs((question[1], tuple(value for _, value in question[2]))) if question is not None else ()
+    return not _goes_by_mask(func) or all(spec.values is not None for spec in masks if spec.dtype in _MASKS)
+
+
+_MASKS = (torch.bool, torch.uint8)
+
+
+@cache
+def _goes_by_mask(func: Any) -> bool:
+    """Whether a kernel works on as many elements as a mask has set."""
+    return isinstance(func, torch._ops.OpOverload) and func._schema.name.removeprefix("aten::") in (
+        "index",
+        "index_put",
+        "index_put_",
+        "_index_put_impl_",
+        "masked_select",
+        "masked_scatter",
+        "masked_scatter_",
+        "nonzero",
+    )
+
+
+def _values_of(mask: torch.Tensor) -> bytes | None:
+    """The memory of a mask that fills it; None: its values are not known."""
+    known = value_of(mask)
+    if known is None or not known.is_contiguous() or known.nbytes != mask.untyped_storage().nbytes():
+        return None
+    with unobserved():
+        return bytes(known.flatten().view(torch.uint8).tolist())
+
+
 def _run(question: Question, nbytes: int, mark: str) -> tuple[int, ...] | str:
     """Run one kernel under the mark: the bytes behind its results, or a few words when it cannot be."""
     specs = list(_specs(question))
@@ -201,7 +239,11 @@ def _run(question: Question, nbytes: int, mark: str) -> tuple[int, ...] | str:
             call = _thawed_call(question, fill)
             with torch.profiler.record_function(mark):
                 result = call()
-            return tuple(tensor.untyped_storage().nbytes() for tensor in tensors_among(result))
+            return tuple(
+                piece.untyped_storage().nbytes()
+                for tensor in tensors_among(result)
+                for piece in pieces_of(tensor)
+            )
         except _REFUSALS as error:
             problem = f"it does not run on made-up values ({str(error).splitlines()[0][:100]})"
     return problem
@@ -240,7 +282,10 @@ def _thawed(value: Any, storages: dict[int, torch.UntypedStorage], fill: int) ->
     if isinstance(value, _Spec):
         if value.storage not in storages:
             count = value.storage_nbytes // value.dtype.itemsize
-            storages[value.storage] = torch.full((count,), fill, dtype=value.dtype).untyped_storage()
+            filled = torch.full((count,), fill, dtype=value.dtype)
+            if value.values is not None:
+                filled = torch.tensor(list(value.values), dtype=torch.uint8).view(value.dtype)
+            storages[value.storage] = filled.untyped_storage()
         return torch.empty(0, dtype=value.dtype).set_(
             storages[value.storage], value.offset, value.shape, value.stride
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -144,6 +145,26 @@ def tensors_among(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from tensors_among(item)
+
+
+def pieces_of(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The tensors with memory of their own that make up a tensor; a sparse or wrapped one has several."""
+    if _is_wrapper(type(tensor)):
+        names, _ = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
+        for part in (getattr(tensor, name) for name in names):
+            if isinstance(part, torch.Tensor):
+                yield from pieces_of(part)
+    elif tensor.layout is torch.strided:
+        yield tensor
+    elif tensor.layout is torch.sparse_coo:
+        yield tensor._indices()
+        yield tensor._values()
+
+
+@cache
+def _is_wrapper(kind: type) -> bool:
+    """Whether tensors of a kind are made of others, which alone have memory."""
+    return hasattr(kind, "__tensor_flatten__") and hasattr(kind, "__tensor_unflatten__")
 
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from modelglass.frameworks.torch.describe import memory_of, tensors_among
+from modelglass.frameworks.torch.guesses import guess
 from modelglass.frameworks.torch.known import NOTHING, Known
 
 REMEMBERED = 20_000  # answers, a few hundred bytes each; beyond that the memory starts afresh
@@ -56,9 +58,11 @@ class FakeMode(FakeTensorMode):
         told = self._known.asked(func, args)
         if told is not NOTHING:
             return told
-        result = self._result(func, types, args, kwargs)
-        self._known.follow(func, args, kwargs, result)
-        return result
+        if func is torch.ops.aten._local_scalar_dense.default:
+            guessed = guess(args[0])
+            if guessed is not None:
+                return guessed
+        return self._known.follow(func, args, kwargs, partial(self._result, func, types, args, kwargs))
 
     def _result(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         question = self._question(func, args, kwargs)

@@ -36,6 +36,24 @@ _SPREADS = frozenset(
 )
 
 
+# Kernels that give vectors besides values, and the place of the argument that says so.
+_VECTORS = {_aten._linalg_svd.default: 2, _aten._linalg_eigh.default: 2}
+# Operators that give no vectors.
+_VALUES_ALONE = frozenset(
+    getattr(packet, name)
+    for packet in (
+        _aten.linalg_svdvals,
+        _aten.linalg_eigvalsh,
+        _aten.linalg_matrix_norm,
+        _aten.linalg_norm,
+        _aten.linalg_cond,
+        _aten.linalg_matrix_rank,
+        _aten.nuclear_norm,
+    )
+    for name in packet.overloads()
+)
+
+
 def written(func: Any, args: tuple[Any, ...], place: Place) -> Iterable[torch.Tensor]:
     """The tensors one of which a real run would write the result to, provided that nobody else holds it."""
     if func is _aten.add.Tensor:
@@ -54,6 +72,18 @@ def is_sum_of_gradients(func: Any, args: tuple[Any, ...], place: Place) -> bool:
         and place.operator is func
         and all(isinstance(arg, torch.Tensor) for arg in args[:2])
     )
+
+
+def as_for_real(func: Any, args: tuple[Any, ...], place: Place) -> tuple[Any, ...]:
+    """The arguments as a real run has them: vectors are worked out for gradients, and for who watches."""
+    at = _VECTORS.get(func)
+    if at is None or place.operator not in _VALUES_ALONE:
+        return args
+    trains = torch.is_grad_enabled() and any(arg.requires_grad for arg in tensors_among(args))
+    if trains or place.phase != "forward":
+        return args
+    usual = [arg.default_value for arg in func._schema.arguments[len(args) : at]]
+    return (*args[:at], *usual, False, *args[at + 1 :])
 
 
 def results(func: Any, result: Any, place: Place) -> Iterable[torch.Tensor]:

@@ -8,16 +8,18 @@ kernels, and a question about them gets the answer that a real run would get.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from modelglass.frameworks.torch.describe import memory_of, tensors_among, unobserved
+from modelglass.frameworks.torch.process import during
 
 LARGEST = 2**23  # bytes of memory; what decides is small
 _WHOLE = frozenset({torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
@@ -36,18 +38,27 @@ _FILLED: Mapping[Any, Any] = {
     torch.ops.aten.ones_like.default: lambda args: 1,
     torch.ops.aten.full_like.default: lambda args: args[1],
 }
-_KEY = "_modelglass_values"
+_OVERWRITING = frozenset(
+    {
+        torch.ops.aten.copy_.default,
+        torch.ops.aten.fill_.Scalar,
+        torch.ops.aten.fill_.Tensor,
+        torch.ops.aten.zero_.default,
+    }
+)
+_KEY = "_modelglass_values"  # of a memory
 NOTHING = object()  # no answer, where None could be one
 
 
 @dataclass(frozen=True, slots=True)
 class _Everywhere:
-    """One number in all places of a tensor, which takes no memory until somebody looks at it.
+    """One number in all places of a memory, which takes none until somebody looks at it.
 
     An optimizer makes two such tensors for each weight, and no model asks what is in them.
     """
 
     number: Any
+    dtype: torch.dtype
 
 
 def is_knowable(tensor: torch.Tensor) -> bool:
@@ -61,15 +72,23 @@ def _is_followed(tensor: torch.Tensor) -> bool:
     return small or is_knowable(tensor)
 
 
-def tell(tensor: torch.Tensor, values: torch.Tensor | _Everywhere) -> None:
-    """Say what the values of a fake tensor are."""
-    tensor.__dict__[_KEY] = values
+def tell(tensor: torch.Tensor, values: torch.Tensor) -> None:
+    """Say what the values of a fake tensor are.
+
+    They are kept with its memory, in memory of the same layout: whatever comes to look at the one finds the
+    other, whichever way it took, and finds there what was written through any other tensor.
+    """
+    storage = tensor.untyped_storage()
+    with unobserved():
+        if not _is_laid_out_like(tensor, values):
+            values = _look_at(torch.UntypedStorage(storage.nbytes()), tensor).copy_(values)
+        storage.__dict__[_KEY] = values.untyped_storage()
 
 
 def is_known(tensor: torch.Tensor) -> bool:
     """Whether there is an answer to what the values of a tensor are."""
-    if isinstance(tensor, FakeTensor) or _KEY in tensor.__dict__:
-        return _KEY in tensor.__dict__
+    if isinstance(tensor, FakeTensor):
+        return _kept(tensor) is not None
     is_number = tensor.dtype in _REAL and tensor.dim() == 0  # as Python's own become when they meet tensors
     return (
         tensor.device.type == "cpu" and tensor.layout is torch.strided and (is_number or is_knowable(tensor))
@@ -77,71 +96,104 @@ def is_known(tensor: torch.Tensor) -> bool:
 
 
 def value_of(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The values of a tensor, or None when they are not known."""
+    """The values of a tensor, or None when they are not known; what is written to them is written for all."""
     if not is_known(tensor):
         return None
-    known = tensor.__dict__.get(_KEY)
-    if known is None:
-        with unobserved():
-            return tensor.clone()  # somebody else's: what the run writes goes elsewhere
-    if isinstance(known, _Everywhere):
-        known = _full_of(known.number, tensor)
-        tell(tensor, known)
-    return known
+    if not isinstance(tensor, FakeTensor):
+        return tensor
+    storage = tensor.untyped_storage()
+    with unobserved():
+        if isinstance(storage.__dict__[_KEY], _Everywhere):
+            storage.__dict__[_KEY] = _full_of(storage.__dict__[_KEY], storage.nbytes())
+        return _look_at(storage.__dict__[_KEY], tensor)
 
 
 class Known:
     """Follows values through the kernels of one run."""
 
     def __init__(self) -> None:
-        self._changed: set[int | None] = set()  # memory that something unknown was written to
+        # By the memory of somebody else's tensor, the copy that the run writes to; None: nobody knows it now.
+        self._copies: dict[int | None, tuple[Any, torch.UntypedStorage | None]] = {}
+        self._is_written = False  # the kernel that runs is followed as a whole, what it is made of is not
 
     def asked(self, func: Any, args: tuple[Any, ...]) -> Any:
-        """The number that a kernel reads off a tensor whose value is known; else `NOTHING`."""
-        if func is torch.ops.aten._local_scalar_dense.default:
-            values = self._value(args[0])
-            if values is not None:
-                return values.item()
+        """The number that a kernel reads off tensors whose values are known; else `NOTHING`."""
+        if _manner(func).asks and self._knows_all(args, {}):
+            return self._computed(func, args, {})
         return NOTHING
 
-    def follow(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
-        """Tell the values of a kernel's results when all that it was given is known."""
+    def follow(
+        self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: Callable[[], Any]
+    ) -> Any:
+        """What `run` gives as the kernel's result, its values told where those of its arguments are known."""
+        manner = _manner(func)
+        if manner.written and not self._is_written:
+            real = self._write(manner, func, args, kwargs)
+            with during(self, _is_written=real is not NOTHING):
+                result = run()
+            if real is not NOTHING:
+                self._tell_all(result, real, args, kwargs)
+            return result
+        result = run()
+        if not (manner.is_view and type(args[0]) is FakeTensor):  # which is in memory that is known or not
+            self._follow_new(manner, func, args, kwargs, result)
+        return result
+
+    def _follow_new(
+        self, manner: _Manner, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
+    ) -> None:
+        """Tell the values of what a kernel has made."""
         results = result if isinstance(result, (list, tuple)) else (result,)
-        if self._changed:
-            self._forget_old_memory(results, args, kwargs)
         if not results or not all(type(each) is FakeTensor and _is_followed(each) for each in results):
             return
-        if func in _UNFILLED and results[0].device.type == "cpu" and is_knowable(results[0]):
+        if results[0].device.type != "cpu":
+            return
+        if func in _UNFILLED and is_knowable(results[0]):
             # Sizes and positions are often written one by one into a tensor that holds nothing yet.
-            tell(results[0], _Everywhere(0))
-            return
-        if func in _FILLED and results[0].device.type == "cpu":
-            tell(results[0], _Everywhere(_FILLED[func](args)))
-            return
-        drawn = func is torch.ops.aten.rand.default and results[0].numel() == 1  # luck decides in any run
-        determined = drawn or _is_determined(func)
-        if not determined or results[0].device.type != "cpu" or not self._knows_all(args, kwargs):
-            if func._schema.is_mutable:
-                self._changed.add(memory_of(results[0]))
-                results[0].__dict__.pop(_KEY, None)  # what nobody can ask for any more takes no memory
-            return
-        real = _computed(func, args, kwargs)
-        for fake, values in zip(results, real if isinstance(real, (list, tuple)) else (real,), strict=True):
-            tell(fake, values)
+            _fill(results[0], 0)
+        elif func in _FILLED:
+            _fill(results[0], _FILLED[func](args))
+        else:
+            drawn = func is torch.ops.aten.rand.default and results[0].numel() == 1  # luck, in any run
+            if (drawn or manner.is_determined) and self._knows_all(args, kwargs):
+                self._tell_all(result, self._computed(func, args, kwargs), args, kwargs)
 
-    def _forget_old_memory(
-        self, results: Sequence[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> None:
-        """New memory may be where some was that is gone, and is not what was written to that."""
-        made = {memory_of(each) for each in results if type(each) is FakeTensor} & self._changed
-        if made:
-            self._changed -= made - {memory_of(each) for each in tensors_among((*args, *kwargs.values()))}
+    def _write(self, manner: _Manner, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Write the values that a kernel will write, and give what it gives; or forget what was there."""
+        if manner.moves:
+            return NOTHING  # a tensor looks elsewhere, no memory changes
+        written = list(_at(manner.written, args, kwargs))
+        overwritten = set(map(id, written)) if manner.overwrites else set()
+        given = tensors_among((*args, *kwargs.values()))
+        known = manner.is_determined and all(id(each) in overwritten or self._knows(each) for each in given)
+        small = known and sum(each.nbytes for each in written) <= LARGEST
+        if small and all(self._knows(each) or _make_room(each) for each in written):
+            return self._computed(func, args, kwargs)
+        for each in written:
+            self._forget(each)
+        return NOTHING
+
+    def _forget(self, tensor: torch.Tensor) -> None:
+        storage = _storage(tensor)
+        if storage is None:
+            return
+        if isinstance(tensor, FakeTensor):
+            storage.__dict__.pop(_KEY, None)
+        else:
+            self._keep(storage, None)
+
+    def _tell_all(self, result: Any, real: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Tell the values of results in memory of their own; the others' are where they were."""
+        given = {memory_of(each) for each in tensors_among((*args, *kwargs.values()))}
+        for fake, values in zip(tensors_among(result), tensors_among(real), strict=True):
+            if isinstance(fake, FakeTensor) and memory_of(fake) not in given:
+                tell(fake, values)
 
     def computed(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What a kernel gives for real, when all that it is given is known; else `NOTHING`."""
-        if not _is_determined(func) or not self._knows_all(args, kwargs):
+        if not _manner(func).is_determined or not self._knows_all(args, kwargs):
             return NOTHING
-        return _computed(func, args, kwargs)
+        return self._computed(func, args, kwargs)
 
     def places(self, mask: torch.Tensor) -> tuple[torch.Tensor, ...] | None:
         """Where a mask is set, as indices for each of its dimensions; None when that is not known."""
@@ -152,13 +204,38 @@ class Known:
             return values.nonzero(as_tuple=True)
 
     def _knows(self, tensor: torch.Tensor) -> bool:
-        return is_known(tensor) and memory_of(tensor) not in self._changed
+        if self._copies and memory_of(tensor) in self._copies:
+            return self._copies[memory_of(tensor)][1] is not None
+        return is_known(tensor)
 
     def _knows_all(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         return all(map(self._knows, tensors_among((*args, *kwargs.values()))))
 
     def _value(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        return value_of(tensor) if self._knows(tensor) else None
+        if not self._knows(tensor):
+            return None
+        return value_of(tensor) if isinstance(tensor, FakeTensor) else self._copy(tensor)
+
+    def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor of somebody else's in memory of ours, shared as its memory is."""
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self._copies:
+            with unobserved():
+                self._keep(storage, storage.clone())
+        kept = self._copies[storage._cdata][1]
+        assert kept is not None
+        with unobserved():
+            return _look_at(kept, tensor)
+
+    def _keep(self, storage: torch.UntypedStorage, copy: torch.UntypedStorage | None) -> None:
+        key = storage._cdata
+        self._copies[key] = weakref.ref(storage, lambda _: self._copies.pop(key, None)), copy
+
+    def _computed(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """What a kernel gives for real, of arguments that are all known."""
+        known = {id(tensor): self._value(tensor) for tensor in tensors_among((*args, *kwargs.values()))}
+        with unobserved():
+            return func(*_real(args, known), **_real(dict(kwargs), known))
 
 
 @contextmanager
@@ -205,17 +282,54 @@ def _numbers(data: Any) -> Any:
     return data if known is None or known.dim() else known.item()
 
 
-def _full_of(number: Any, fake: torch.Tensor) -> torch.Tensor:
-    """Memory laid out as that of a fake tensor: what can be viewed of the one can be viewed of the other."""
-    with unobserved():
-        return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device="cpu").fill_(number)
+def _kept(tensor: FakeTensor) -> torch.UntypedStorage | _Everywhere | None:
+    """What is kept with a fake tensor's memory; nothing of one that is to be negated or conjugated yet."""
+    storage = None if tensor.dtype.is_complex or tensor.is_neg() else _storage(tensor)
+    return None if storage is None else storage.__dict__.get(_KEY)
 
 
-def _computed(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """What a kernel gives for real, of arguments that are all known."""
-    known = {id(tensor): value_of(tensor) for tensor in tensors_among((*args, *kwargs.values()))}
-    with unobserved():
-        return func(*_real(args, known), **_real(dict(kwargs), known))
+def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    try:
+        return tensor.untyped_storage()
+    except (RuntimeError, NotImplementedError):  # sparse ones have several, others none to show
+        return None
+
+
+def _look_at(memory: torch.UntypedStorage, tensor: torch.Tensor) -> torch.Tensor:
+    """Memory as a tensor looks at its own."""
+    empty = torch.empty(0, dtype=tensor.dtype, device="cpu")
+    place = tensor.storage_offset(), tensor.shape, tensor.stride()
+    return empty.set_(memory, *place)  # type: ignore[call-overload, no-any-return]
+
+
+def _full_of(what: _Everywhere, nbytes: int) -> torch.UntypedStorage:
+    """Memory with one number in all places."""
+    numel = nbytes // what.dtype.itemsize
+    return torch.full((numel,), what.number, dtype=what.dtype, device="cpu").untyped_storage()
+
+
+def _is_laid_out_like(fake: torch.Tensor, real: torch.Tensor) -> bool:
+    return (
+        real.stride() == fake.stride()
+        and real.storage_offset() == fake.storage_offset()
+        and real.untyped_storage().nbytes() == fake.untyped_storage().nbytes()
+    )
+
+
+def _fill(tensor: torch.Tensor, number: Any) -> None:
+    """Say that a fake tensor in memory of its own holds one number."""
+    tensor.untyped_storage().__dict__[_KEY] = _Everywhere(number, tensor.dtype)
+
+
+def _make_room(tensor: torch.Tensor) -> bool:
+    """Have memory for values that are about to be written to all of a fake tensor's memory."""
+    if not isinstance(tensor, FakeTensor) or not _is_followed(tensor) or tensor.device.type != "cpu":
+        return False
+    storage = tensor.untyped_storage()
+    if not tensor.is_contiguous() or tensor.numel() * tensor.dtype.itemsize != storage.nbytes():
+        return False
+    storage.__dict__[_KEY] = torch.UntypedStorage(storage.nbytes())
+    return True
 
 
 def _real(value: Any, known: Mapping[int, Any]) -> Any:
@@ -229,11 +343,42 @@ def _real(value: Any, known: Mapping[int, Any]) -> Any:
     return value
 
 
+def _at(
+    places: tuple[tuple[int, str], ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Iterator[torch.Tensor]:
+    """The tensors among the arguments at some places."""
+    for index, name in places:
+        yield from tensors_among(args[index] if index < len(args) else kwargs.get(name))
+
+
+class _Manner(NamedTuple):
+    """What a kernel does with values."""
+
+    asks: bool = False  # it gives a number that is read off them
+    is_determined: bool = False  # nothing random in it, nothing left as it was in memory
+    is_view: bool = False
+    written: tuple[tuple[int, str], ...] = ()  # arguments that it writes to, by position and name
+    overwrites: bool = False  # without a look at what was there
+    moves: bool = False  # it only has a tensor look at other memory, or in another way
+
+
 @cache
-def _is_determined(func: Any) -> bool:
-    """Whether the same arguments give the same values: nothing random, nothing left as it was in memory."""
-    if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten":
-        return False
-    return torch.Tag.nondeterministic_seeded not in func.tags and not func._schema.name.startswith(
-        ("aten::empty", "aten::new_empty", "aten::rand")
+def _manner(func: Any) -> _Manner:
+    if not isinstance(func, torch._ops.OpOverload):
+        return _Manner()
+    arguments = [
+        (index, each)
+        for index, each in enumerate(func._schema.arguments)
+        if each.alias_info is not None and each.alias_info.is_write
+    ]
+    is_out = bool(arguments) and all(each.is_out for _, each in arguments)
+    unclear = ("aten::empty", "aten::new_empty", "aten::rand")
+    determined = func.namespace == "aten" and torch.Tag.nondeterministic_seeded not in func.tags
+    return _Manner(
+        asks=torch.Tag.data_dependent_output in func.tags and func.namespace == "aten",
+        is_determined=determined and not func._schema.name.startswith(unclear),
+        is_view=func.is_view,
+        written=tuple((index, each.name) for index, each in arguments),
+        overwrites=is_out or func in _OVERWRITING,
+        moves=torch.Tag.inplace_view in func.tags,
     )

@@ -19,14 +19,14 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from modelglass.frameworks.describing import joined
-from modelglass.frameworks.torch import in_place, structure
+from modelglass.frameworks.torch import in_place, structure, unlike_real
 from modelglass.frameworks.torch.calibration import Answer, Probe, Question, Taken
-from modelglass.frameworks.torch.describe import dtype_name, memory_of, shape_of, tensors_among
+from modelglass.frameworks.torch.describe import dtype_name, memory_of, pieces_of, shape_of, tensors_among
 from modelglass.frameworks.torch.digest import is_work
 from modelglass.frameworks.torch.naming import kernel_name, overload_name
 from modelglass.frameworks.torch.process import during
 from modelglass.frameworks.torch.recorder import Place
-from modelglass.report import Category, Lifetimes, MemoryPhase, Step, Storage, Tail
+from modelglass.report import VALUES_DECIDE, Category, Lifetimes, MemoryPhase, Step, Storage, Tail
 
 Owner: TypeAlias = Callable[[], Place]  # of the kernel that is about to run
 Run: TypeAlias = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
@@ -48,7 +48,7 @@ class _Record:
     died: int | None = None
     saved_by: str | None = None
     reference: Any = None  # a weak one, whose end is the storage's end
-    in_tail: bool = False
+    part: _Part | None = None  # that it was made in
     node: int | None = None  # of autograd, at work when it was made
 
     def storage(self) -> Storage:
@@ -74,6 +74,7 @@ class _Ran:
     question: Question | None
     made: list[_Record | None] = field(default_factory=list)  # by result; None: in memory that was there
     numbers_nbytes: int = 0
+    dropped_nbytes: int = 0  # of results that a real run does not have
     reuses: Sequence[_Record | None] = ()  # in whose memory a real run would put the result
 
     @property
@@ -90,23 +91,54 @@ class _Part:
     storages: tuple[Storage, ...] = ()  # as they are when the part ends
     freed: dict[int, int] = field(default_factory=dict)
 
+    def inherit(self, record: _Record) -> _Record:
+        """What an earlier part left, as memory that is there before this one begins."""
+        kept = replace(record, index=len(self.records), born=None, saved_by=None, part=self, node=None)
+        record.reference = None  # it is watched for this part from here on
+        self.records.append(kept)
+        return kept
+
+
+@dataclass(slots=True, eq=False)
+class _Round:
+    """One training step, or the one pass: the run, and what each optimizer did after it."""
+
+    run: _Part = field(default_factory=_Part)
+    tails: dict[str, _Part] = field(default_factory=dict)
+    forward_steps: int | None = None
+
+    def parts(self) -> Iterator[_Part]:
+        yield self.run
+        yield from self.tails.values()
+
 
 class Ledger:
     """Follows the memory of one run."""
 
-    def __init__(self, owner: Owner, probe: Probe | None = None, *, saving: bool = False) -> None:
+    def __init__(
+        self,
+        owner: Owner,
+        probe: Probe | None = None,
+        *,
+        saving: bool = False,
+        device: str | None = None,
+    ) -> None:
         self._owner = owner
         self._probe = probe
         self._saving = saving
-        self._run = self._part = _Part()
-        self._tails: dict[str, _Part] = {}
+        self._device = device
+        self._round = _Round()
+        self._earlier: list[_Round] = []
+        self._part = self._round.run
+        self._next_tails: dict[str, _Part] = {}  # with the state that optimizers made in earlier steps
         self._live: dict[int | None, _Record] = {}
         self._phase: MemoryPhase | None = None
-        self._forward_steps: int | None = None
         self._node: int | None = None  # the autograd node at work
         self._numbers: dict[int, list[_Record]] = {}  # by the node that keeps them
         self._paused = False
+        self._other_gradients: set[str] = set()  # kernels whose gradient is another one while it is watched
         self._before = False  # what is made now is there before the first step
+        self.settles = True  # whether all further steps are like those that were followed
 
     def paused(self) -> AbstractContextManager[None]:
         """What runs inside is ours, not the model's."""
@@ -115,7 +147,7 @@ class Ledger:
     def base(self, category: Category, named: Named) -> None:
         """Tensors that are there before the run; memory that is already known stays what it is."""
         for name, tensor in named:
-            for piece in _pieces(tensor):
+            for piece in pieces_of(tensor):
                 if piece.untyped_storage()._cdata not in self._live:
                     self._open(piece, None, category, name)
 
@@ -129,14 +161,23 @@ class Ledger:
         if place.node != self._node:
             self._release(self._node)
             self._node = place.node
+        args = in_place.as_for_real(func, args, place)
         question = None if self._probe is None else self._probe.question(func, args, kwargs)
         step = _Ran(func, place.module, place.phase, question)
+        if unlike_real.has_another_gradient(func) and torch.is_grad_enabled() and _trains(args):
+            self._other_gradients.add(kernel_name(func))
         step.reuses = self._reused(func, args, place)
         at = self._now()
         self._part.steps.append(step)
         result = run(func, args, kwargs)
-        for tensor in in_place.results(func, result, place):
+        kept = list(in_place.results(func, result, place))
+        for tensor in kept:
             self._meet(tensor, at, step)
+        step.dropped_nbytes = sum(
+            each.untyped_storage().nbytes()
+            for each in tensors_among(result)
+            if each.layout is torch.strided and not any(each is other for other in kept)
+        )
         self._count_numbers(func, args, result, step, place)
         if self._probe is not None and question is not None:
             self._probe.made(question, result)
@@ -145,6 +186,27 @@ class Ledger:
     def appeared(self, tensor: torch.Tensor) -> None:
         """A tensor that torch made without any kernel, such as the state of a random generator."""
         self._meet(tensor, self._now(), None)
+
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        """A storage has another size from now on, in memory of its own."""
+        record = self._live.get(storage._cdata)
+        if record is None or record.nbytes == storage.nbytes() or self._paused:
+            return
+        reference, record.reference = record.reference, None
+        self._close(storage._cdata, None)
+        records = self._part.records
+        grown = replace(
+            record,
+            index=len(records),
+            nbytes=storage.nbytes(),
+            born=self._now(),
+            died=None,
+            saved_by=None,
+            reference=reference,
+            part=self._part,
+        )
+        records.append(grown)
+        self._live[storage._cdata] = grown
 
     def phase(self, phase: MemoryPhase) -> AbstractContextManager[None]:
         """What runs inside belongs to no module."""
@@ -158,31 +220,74 @@ class Ledger:
 
     def forward_ended(self) -> None:
         """The loss and the backward pass come next."""
-        self._forward_steps = self._now()
+        self._round.forward_steps = self._now()
 
     def declare(self, category: Category, named: Named) -> None:
         """Say what memory is for that kernels made."""
         for name, tensor in named:
-            for piece in _pieces(tensor):
+            for piece in pieces_of(tensor):
                 record = self._live.get(piece.untyped_storage()._cdata)
                 if record is not None and record.category not in _GIVEN:
                     record.category, record.name = category, name
 
     def run_ended(self) -> None:
         """What is let go of from here on was held to the end."""
-        self._end(self._run)
+        self._end(self._round.run)
 
     @contextmanager
     def tail(self, name: str) -> Iterator[None]:
         """What one optimizer does; each of several starts where the run ended."""
-        self._part = part = _Part()
+        self._part = part = self._next_tails.pop(name, None) or _Part()
         try:
             with self.phase("optimizer"):
                 yield
             self._end(part)
-            self._tails[name] = part
+            self._round.tails[name] = part
         finally:
-            self._part = self._run
+            self._part = self._round.run
+
+    def unphased(self) -> AbstractContextManager[None]:
+        """What runs inside belongs where the recorder says, also in an optimizer's step."""
+        return during(self, _phase=None)
+
+    def keeps(self) -> bool:
+        """Whether anything that the run made is still there."""
+        run = self._round.run
+        return any(record.part is run and record.born is not None for record in self._live.values())
+
+    def tail_parts(self, name: str) -> tuple[tuple[Storage, ...], int]:
+        """What lived during an optimizer's step, and of how many kernels it was."""
+        part = self._round.tails[name]
+        return part.storages, len(part.steps)
+
+    def forget_tail(self, name: str) -> None:
+        """An optimizer's step that was followed is not what a real one would be."""
+        self._round.tails.pop(name, None)
+
+    def tail_profile(self, name: str) -> tuple[Any, ...]:
+        """All that the memory of an optimizer's step follows from, to be compared with another one's."""
+        part = self._round.tails[name]
+        return tuple(ran.func for ran in part.steps), part.storages
+
+    def is_settled(self) -> bool:
+        """Whether the last step was like the one before it, the optimizers' parts included."""
+        return bool(self._earlier) and _is_alike(self._earlier[-1], self._round)
+
+    def next_step(self) -> None:
+        """Begin another training step with all that the one before it left."""
+        before, self._round = self._round, _Round()
+        self._earlier.append(before)
+        self._part, self._node = self._round.run, None
+        self._numbers.clear()
+        owners = {id(part): name for name, part in before.tails.items()}
+        self._next_tails = {name: _Part() for name in before.tails}
+        for key, record in self._live.items():
+            name = owners.get(id(record.part))
+            part = self._part if name is None else self._next_tails[name]
+            kept = part.inherit(record)
+            if kept.category not in (*_GIVEN, "optimizer_state"):
+                kept.category = "optimizer_state" if name is not None else "buffers"
+            self._live[key] = kept
 
     @contextmanager
     def before(self) -> Iterator[None]:
@@ -196,30 +301,44 @@ class Ledger:
     def lifetimes(self) -> Lifetimes:
         """All that was observed; scratch is measured now where that is wanted."""
         answers = {} if self._probe is None else self._probe.answers()
-        parts = [self._run, *self._tails.values()]
+        rounds = (*self._earlier, self._round)
+        parts = [part for each in rounds for part in each.parts()]
         for part in parts:
             _resize_results(part, answers)
-        forward = self._forward_steps
+        first, *later = (self._lifetimes_of(each, answers) for each in rounds)
+        return replace(
+            first,
+            later=tuple(_distinct(later)),
+            other_gradients=tuple(sorted(self._other_gradients)),
+            followed=len(rounds),
+            settled=self.settles,
+            missing=_missing(parts, answers),
+        )
+
+    def _lifetimes_of(self, one: _Round, answers: Mapping[Question, Answer]) -> Lifetimes:
+        forward = one.forward_steps
         return Lifetimes(
-            steps=_steps(self._run, answers),
-            storages=self._run.storages,
-            forward_steps=len(self._run.steps) if forward is None else forward,
+            steps=_steps(one.run, answers),
+            storages=one.run.storages,
+            forward_steps=len(one.run.steps) if forward is None else forward,
             tells_saved=self._saving,
             tails={
                 name: Tail(steps=_steps(part, answers), storages=part.storages, freed=part.freed)
-                for name, part in self._tails.items()
+                for name, part in one.tails.items()
             },
             calibrated=self._probe is not None,
-            missing=_missing(parts, answers),
+            device=self._device,
         )
 
     def _now(self) -> int:
         """The number of the next step."""
-        before = 0 if self._part is self._run else len(self._run.steps)
+        run = self._round.run
+        before = 0 if self._part is run else len(run.steps)
         return before + len(self._part.steps)
 
     def _end(self, part: _Part) -> None:
-        before = 0 if part is self._run else len(self._run.steps)
+        run = self._round.run
+        before = 0 if part is run else len(run.steps)
         for at, step in enumerate(part.steps, before):
             _reuse(step, at)
         part.storages = tuple(record.storage() for record in part.records)
@@ -231,7 +350,7 @@ class Ledger:
 
     def _meet(self, tensor: torch.Tensor, at: int | None, step: _Ran | None) -> None:
         """Enter a tensor's memory where it is new or has another size."""
-        for piece in _pieces(tensor):
+        for piece in pieces_of(tensor):
             storage = piece.untyped_storage()
             record = self._live.get(storage._cdata)
             if record is None:
@@ -260,6 +379,8 @@ class Ledger:
 
         The first of the two lives on where the gradient needs it; hooks do not show that.
         """
+        if _wraps_scalars(func):
+            self._count_scalar_of_list(args, step)
         for position in _tensor_places(func):
             if position >= len(args) or type(args[position]) not in _WIDE:
                 continue
@@ -276,12 +397,20 @@ class Ledger:
                 newest = torch._C._autograd._get_sequence_nr() - 1
                 self._numbers.setdefault(newest, []).append(number)
 
+    def _count_scalar_of_list(self, args: tuple[Any, ...], step: _Ran) -> None:
+        """Lists are worked on tensor by tensor, each with the number made a tensor, and that in its type."""
+        numbers = args[1] if isinstance(args[1], (list, tuple)) else [args[1]]
+        tensor = next(iter(args[0]), None)
+        if tensor is not None and numbers and type(numbers[0]) in _WIDE:
+            wide = _WIDE[type(numbers[0])]
+            self._entered(wide.itemsize + (tensor.dtype is not wide) * tensor.dtype.itemsize, wide, step)
+
     def _entered(self, nbytes: int, dtype: torch.dtype, step: _Ran) -> _Record:
         """A record of memory that no tensor of ours shows, gone with the kernel."""
         step.numbers_nbytes += nbytes
         at, records = self._now() - 1, self._part.records
         record = _Record(len(records), nbytes, "temporaries", at, (), dtype, None, at)
-        record.in_tail = self._part is not self._run
+        record.part = self._part
         records.append(record)
         return record
 
@@ -297,7 +426,7 @@ class Ledger:
         key = storage._cdata
         records = self._part.records
         record = _Record(len(records), storage.nbytes(), category, born, shape_of(tensor), tensor.dtype, name)
-        record.in_tail = self._part is not self._run
+        record.part = self._part
         record.node = self._node
         record.reference = weakref.ref(storage, partial(self._close, key))
         records.append(record)
@@ -307,13 +436,14 @@ class Ledger:
     def _close(self, key: int, reference: object) -> None:
         record = self._live.pop(key)
         last = self._now() - 1
-        if self._part is self._run or record.in_tail:
-            record.died = last
-        else:
+        run = self._round.run
+        if self._part is not run and record.part is run:
             self._part.freed[record.index] = last
+        else:
+            record.died = last
 
     def _saved(self, tensor: torch.Tensor) -> torch.Tensor:
-        for piece in _pieces(tensor):
+        for piece in pieces_of(tensor):
             record = self._live.get(piece.untyped_storage()._cdata)
             if record is not None and record.saved_by is None:
                 record.saved_by = self._owner().module
@@ -334,6 +464,22 @@ def _reuse(step: _Ran, at: int) -> None:
         if record is not None and record.died == at and record.nbytes == made.nbytes:
             record.died = at - 1
             return
+
+
+def _is_alike(one: _Round, other: _Round) -> bool:
+    parts = zip(one.parts(), other.parts(), strict=False)
+    return one.tails.keys() == other.tails.keys() and all(
+        mine.storages == others.storages and len(mine.steps) == len(others.steps) for mine, others in parts
+    )
+
+
+def _distinct(found: Iterable[Lifetimes]) -> Iterator[Lifetimes]:
+    """Each that is not equal to one before it."""
+    seen: list[Lifetimes] = []
+    for each in found:
+        if each not in seen:
+            seen.append(each)
+            yield each
 
 
 def _steps(part: _Part, answers: Mapping[Question, Answer]) -> tuple[Step, ...]:
@@ -367,7 +513,7 @@ def _scratch(ran: _Ran, answers: Mapping[Question, Answer]) -> int | None:
     answer = None if ran.question is None else answers.get(ran.question)
     if not isinstance(answer, Taken):
         return None
-    return max(0, answer.peak_nbytes - ran.made_nbytes)
+    return max(0, answer.peak_nbytes - ran.made_nbytes - ran.dropped_nbytes)
 
 
 def _missing(parts: Iterable[_Part], answers: Mapping[Question, Answer]) -> dict[str, str]:
@@ -377,18 +523,15 @@ def _missing(parts: Iterable[_Part], answers: Mapping[Question, Answer]) -> dict
         for ran in part.steps:
             unknown = "its arguments cannot be rebuilt" if answers else None
             answer = unknown if ran.question is None else answers.get(ran.question)
+            if (
+                answers
+                and not isinstance(answer, str)
+                and unlike_real.depends_on_values(ran.func, ran.question)
+            ):
+                answer = VALUES_DECIDE
             if isinstance(answer, str):
                 found.setdefault(kernel_name(ran.func), answer)
     return found
-
-
-def _pieces(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """The tensors with memory of their own that make up a tensor; a sparse one has several."""
-    if tensor.layout is torch.strided:
-        yield tensor
-    elif tensor.layout is torch.sparse_coo:
-        yield tensor._indices()
-        yield tensor._values()
 
 
 # Numbers of Python's as the tensors that torch makes of them.
@@ -401,6 +544,14 @@ def _tensor_places(func: Any) -> tuple[int, ...]:
     if not isinstance(func, torch._ops.OpOverload):
         return ()
     return tuple(at for at, arg in enumerate(func._schema.arguments) if str(arg.type) == "Tensor")
+
+
+@cache
+def _wraps_scalars(func: Any) -> bool:
+    """Whether a kernel combines each tensor of a list with a number, by arithmetic that is for tensors."""
+    return overload_name(func).endswith((".Scalar", ".ScalarList")) and kernel_name(func).removeprefix(
+        "aten._foreach_"
+    ).rstrip("_") in ("add", "sub", "mul", "div")
 
 
 @cache

@@ -98,6 +98,11 @@ class MasterWeights:
             ]
         self.optimizer = make(self.masters)
 
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The weights that it changes in the end."""
+        return [{"params": list(self._params)}]
+
     def take_gradients(self) -> None:
         """Turn the weights' gradients into those of the copies."""
         for param, master in self._copied():

@@ -6,6 +6,7 @@ Each layout is read by its documented shape rules, from the tensors themselves w
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import prod
 from typing import Any
 
 import torch
@@ -67,7 +68,15 @@ def _wrapped(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:
     if not is_traceable_wrapper_subclass(tensor) or tensor.is_nested:
         return None
     scheme = type(tensor).__name__
-    return Packing(scheme=scheme, logical_shape=tuple(tensor.shape), nbytes=_stored(tensor))
+    shards = _shards(tensor)
+    return Packing(scheme=scheme, logical_shape=tuple(tensor.shape), nbytes=_stored(tensor), shards=shards)
+
+
+def _shards(tensor: torch.Tensor) -> int | None:
+    """In how many parts a mesh of devices shares a tensor; None: a device has all of it."""
+    mesh, placements = getattr(tensor, "device_mesh", None), getattr(tensor, "placements", ())
+    divided = [at for at, placement in enumerate(placements) if placement.is_shard()]
+    return prod(mesh.size(at) for at in divided) if mesh is not None and divided else None
 
 
 def _bitsandbytes(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:

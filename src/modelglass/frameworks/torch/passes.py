@@ -5,8 +5,10 @@ The output and the loss are held until the step ends, as the variables of a trai
 
 from __future__ import annotations
 
+import gc
+import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
@@ -19,10 +21,12 @@ from modelglass.errors import UsageError
 from modelglass.frameworks.request import Request
 from modelglass.frameworks.torch import structure
 from modelglass.frameworks.torch.describe import tensors_in
+from modelglass.frameworks.torch.guesses import GUESSES, guessing
 from modelglass.frameworks.torch.inputs import device_of, dtype_named
 from modelglass.frameworks.torch.ledger import Ledger
 from modelglass.frameworks.torch.optimizers import Factory, MasterWeights, factory, state_of
-from modelglass.frameworks.torch.recorder import Recorder
+from modelglass.frameworks.torch.recorder import CANNOT_FAKE, Recorder
+from modelglass.frameworks.torch.rehearsal import STEPS, last_new_step
 
 ROUNDS = 2  # of gradient accumulation that are run: every later one is like the second
 
@@ -35,33 +39,45 @@ class Pass:
         self._request = request
         self._recorder = recorder
         self._ledger = ledger
+        self._optimizers: dict[str, _Stepping] = {}
         self.trained = True  # False: nothing in the model trains
-        self.optimizer_problems: list[str] = []
+        self.optimizer_problems: dict[str, str] = {}  # by the optimizer's name
 
     def take(self, args: tuple[Any, ...], kwargs: dict[str, Any], on_output: Callable[[Any], None]) -> None:
         """Call the model and show its output; go backward and take the optimizers' steps when asked."""
         call = partial(self._model, *args, **kwargs)
+        held = self._run(call, on_output)
+        if self._request.train and self.trained and self._request.optimizer is not None:
+            last = self._first_steps(call, held)
+            del held
+            self._later_steps(call, last)
+
+    def _run(self, call: Callable[[], Any], on_output: Callable[[Any], None] | None = None) -> list[Any]:
+        """Forward and backward; what a training loop has in its variables afterwards."""
         with ExitStack() as stack:
             stack.enter_context(_random_states_seen(self._ledger))
+            stack.enter_context(_resizing_seen(self._ledger))
             if self._request.train:
                 stack.enter_context(self._ledger.saving())
+            if on_output is None:
+                stack.enter_context(self._recorder.paused())  # the same again is no more of the model's work
             with self._autocast():
                 output = call()
-                with self._recorder.paused(), self._ledger.paused():
-                    on_output(output)
+                if on_output is not None:
+                    with self._recorder.paused(), self._ledger.paused():
+                        on_output(output)
                 self._ledger.forward_ended()
                 loss = self._loss(output)
             self._backward(loss)
             for _ in range(1, min(self._request.what_if.accumulate, ROUNDS)):
-                with self._recorder.paused():  # the same again is no more of the model's work
+                with self._recorder.paused():
                     with self._autocast():
                         output = call()
                         loss = self._loss(output)
                     self._backward(loss)
         self._ledger.declare("gradients", _gradients(self._model))
         self._ledger.run_ended()
-        if self._request.train and self.trained:
-            self._optimize()
+        return [output, loss]
 
     def _loss(self, output: Any) -> torch.Tensor | None:
         """What is minimised: what the user says, the model's own loss, or the sum of every output."""
@@ -80,41 +96,148 @@ class Pass:
             with self._recorder.backward():
                 loss.backward()
 
-    def _optimize(self) -> None:
-        """Take a step with each optimizer, all from the same point."""
-        given = self._request.optimizer
-        if given is None:
-            return
+    def _first_steps(self, call: Callable[[], Any], held: list[Any]) -> int | None:
+        """Take a step with each optimizer, all from the same point; the last step that may be another one.
+
+        None: nobody knows which that is.
+        """
         on_copies = self._request.what_if.master_weights
         others = () if on_copies else self._request.other_optimizers  # a step on copies takes the gradients
-        wanted = dict(map(factory, (*others, given)))
+        wanted = dict(map(factory, (*others, self._request.optimizer)))
         named = {name: param for name, param in self._model.named_parameters() if param.requires_grad}
+        last: int | None = 1
         for name, make in wanted.items():
-            if on_copies:
-                make = partial(MasterWeights, make=make)
             try:
-                with self._recorder.paused(), self._ledger.tail(name):
-                    optimizer = self._step(make, named)  # held until the tail ends
-                    self._ledger.declare("optimizer_state", state_of(optimizer, named))
+                with self._recorder.paused():
+                    stepping, new = self._first_step(name, make, named, call, held)
             except (Exception, SystemExit) as error:  # an optimizer of the user's own may raise anything
-                self.optimizer_problems.append(f"{name} cannot take a step: {type(error).__name__}: {error}")
+                text = f"{name} cannot take a step: {type(error).__name__}: {error}"
+                self.optimizer_problems[name] = text
+                continue
+            self._optimizers[name] = stepping
+            last = None if last is None or new is None else max(last, new)
+        return last
 
-    def _step(self, make: Factory, named: Mapping[str, nn.Parameter]) -> Any:
-        with self._ledger.before():
-            optimizer = make(list(named.values()))
+    def _first_step(
+        self,
+        name: str,
+        make: Factory,
+        named: Mapping[str, nn.Parameter],
+        call: Callable[[], Any],
+        held: list[Any],
+    ) -> tuple[_Stepping, int | None]:
+        """The optimizer after its first step, and the last step that may be another one."""
+        make = partial(MasterWeights, make=make) if self._request.what_if.master_weights else make
+        try:
+            stepping = self._try_first_step(name, make, named, call, held, None)
+        except CANNOT_FAKE:
+            found = []
+            for number in GUESSES:
+                with suppress(ArithmeticError):  # no number for this optimizer
+                    stepping = self._try_first_step(name, make, named, call, held, number)
+                    found.append(self._ledger.tail_profile(name))
+            if len(found) < 2 or any(each != found[0] for each in found):
+                self._ledger.forget_tail(name)
+                raise
+        if stepping.wants_closure:
+            return stepping, None
+        try:
+            with self._ledger.paused(), guessing(stepping.guess):
+                return stepping, last_new_step(make, named)
+        except Exception:  # it does not work on a few of the parameters alone
+            return stepping, None
+
+    def _try_first_step(
+        self,
+        name: str,
+        make: Factory,
+        named: Mapping[str, nn.Parameter],
+        call: Callable[[], Any],
+        held: list[Any],
+        guess: float | None,
+    ) -> _Stepping:
+        with guessing(guess), self._ledger.tail(name):
+            with self._ledger.before():
+                optimizer = make(list(named.values()))
+            stepping = _Stepping(optimizer, named, guess)
+            self._step(stepping, call, held)  # held until the tail ends
+        return stepping
+
+    def _step(self, stepping: _Stepping, call: Callable[[], Any], held: list[Any]) -> None:
+        optimizer, named = stepping.optimizer, stepping.named
         if isinstance(optimizer, MasterWeights):
             optimizer.take_gradients()
             names = list(named)
             grads = ((names[index], gradient) for index, gradient in optimizer.gradients())
             self._ledger.declare("gradients", grads)
-        optimizer.step()
-        return optimizer
+        if stepping.wants_closure:
+            held.clear()  # those of a closure are its own
+            optimizer.step(partial(self._evaluate, call))
+        else:
+            optimizer.step()
+        self._ledger.declare("optimizer_state", state_of(optimizer, named))
+
+    def _evaluate(self, call: Callable[[], Any]) -> torch.Tensor | None:
+        """What an optimizer calls that looks at the model more than once in a step."""
+        self._model.zero_grad()
+        with self._ledger.unphased(), self._recorder.paused():
+            with self._autocast():
+                loss = self._loss(call())
+            self._backward(loss)
+        self._ledger.declare("gradients", _gradients(self._model))
+        return loss
+
+    def _later_steps(self, call: Callable[[], Any], last: int | None) -> None:
+        """Take more steps where they are not the first one with what the optimizer made in it."""
+        if not self._optimizers:
+            return
+        self._model.zero_grad()
+        settles = last is not None and not self._keeps()
+        number = 1
+        while not settles or number < (last or 0):
+            if number == STEPS:
+                self._ledger.settles = settles
+                return
+            number += 1
+            self._ledger.next_step()
+            held = self._run(call)
+            for name, stepping in self._optimizers.items():
+                with self._recorder.paused(), guessing(stepping.guess), self._ledger.tail(name):
+                    self._step(stepping, call, held)
+            del held
+            self._model.zero_grad()
+            settles = settles or self._ledger.is_settled()
+
+    def _keeps(self) -> bool:
+        """Whether the model holds something that its pass made."""
+        if self._ledger.keeps():
+            gc.collect()  # what only refers to itself may be gone at any moment
+        return self._ledger.keeps()
 
     def _autocast(self) -> AbstractContextManager[Any]:
         dtype = self._request.what_if.autocast
         if dtype is None:
             return nullcontext()
         return torch.autocast(device_of(self._model).type, dtype=dtype_named(dtype))
+
+
+class _Stepping:
+    """An optimizer that takes steps with the model's parameters."""
+
+    def __init__(self, optimizer: Any, named: Mapping[str, nn.Parameter], guess: float | None) -> None:
+        self.optimizer = optimizer
+        self.named = named
+        self.guess = guess  # for numbers that it reads; None: it reads none that is not known
+
+    @property
+    def wants_closure(self) -> bool:
+        """Whether it evaluates the model itself, as often as it likes."""
+        step = self.optimizer.step
+        try:
+            parameters = inspect.signature(step).parameters
+        except (TypeError, ValueError):
+            return False
+        return "closure" in parameters and parameters["closure"].default is inspect.Parameter.empty
 
 
 def checkpoint_modules(model: nn.Module, patterns: tuple[str, ...]) -> None:
@@ -180,3 +303,24 @@ def _random_states_seen(ledger: Ledger) -> Iterator[None]:
         yield
     finally:
         torch.get_rng_state = original
+
+
+@contextmanager
+def _resizing_seen(ledger: Ledger) -> Iterator[None]:
+    """Have the ledger told of storages that change their size without a kernel, as sharded weights do."""
+    original = torch.UntypedStorage.resize_
+
+    def resize(storage: torch.UntypedStorage, size: int) -> Any:
+        result = original(storage, size)
+        ledger.resized(storage)
+        return result
+
+    had_own = "resize_" in vars(torch.UntypedStorage)
+    torch.UntypedStorage.resize_ = resize  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        if had_own:
+            torch.UntypedStorage.resize_ = original  # type: ignore[method-assign]
+        else:
+            del torch.UntypedStorage.resize_

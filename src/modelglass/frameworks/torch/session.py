@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -28,7 +28,7 @@ from modelglass.frameworks.torch.conversions import converted_by_replacing
 from modelglass.frameworks.torch.describe import Describer, memory_of, tensors_in, unobserved
 from modelglass.frameworks.torch.fake_mode import FakeMode
 from modelglass.frameworks.torch.folding import Place, repeated
-from modelglass.frameworks.torch.inputs import dtype_named, make
+from modelglass.frameworks.torch.inputs import device_of, dtype_named, make
 from modelglass.frameworks.torch.known import shown
 from modelglass.frameworks.torch.ledger import Ledger, held_tensors, named_tensors
 from modelglass.frameworks.torch.levels import refuses_operator_level, watching, watching_kernels
@@ -134,7 +134,7 @@ class _Outcome:
     trained: bool = True
     lifetimes: Lifetimes | None = None
     dataflow: Dataflow | None = None
-    optimizer_problems: tuple[str, ...] = ()
+    optimizer_problems: Mapping[str, str] = field(default_factory=dict)  # by the optimizer's name
     kv_cache: KvCache | None = None
 
 
@@ -163,14 +163,25 @@ def _attempt(native: nn.Module, request: Request) -> tuple[_Outcome, tuple[Note,
         reason = _reason(outcome)
         outcome = _run(native, request, fake=False)
         if outcome.error is None:
-            notes.append(
-                Note(
-                    code="real-run",
-                    text=f"{reason}, so the model ran for real, on copies of its tensors",
-                )
-            )
+            notes.append(_ran_for_real(reason))
+    elif fake and not valueless and _unstepped(outcome, request) is not None:
+        real = _run(native, request, fake=False)
+        if real.error is None and _unstepped(real, request) is None:
+            notes.append(_ran_for_real(str(_unstepped(outcome, request))))
+            outcome = real
     notes.extend(_notes(native, outcome, request))
     return outcome, tuple(notes)
+
+
+def _unstepped(outcome: _Outcome, request: Request) -> str | None:
+    """Why the optimizer that is asked for took no step; None: it did, or there is none."""
+    if request.optimizer is None:
+        return None
+    return outcome.optimizer_problems.get(factory(request.optimizer)[0])
+
+
+def _ran_for_real(reason: str) -> Note:
+    return Note(code="real-run", text=f"{reason}, so the model ran for real, on copies of its tensors")
 
 
 def _reason(outcome: _Outcome) -> str:
@@ -254,6 +265,7 @@ class _Session:
             self._recorder.place,
             Probe(request.progress) if request.calibrate else None,
             saving=request.train and self._how.saving,
+            device=device_of(model).type,
         )
         self._ledger.base("parameters", named_tensors(model, "_parameters"))
         self._ledger.base("buffers", named_tensors(model, "_buffers"))
@@ -310,7 +322,7 @@ class _Session:
             dataflow=recorder.dataflow() if followed and not self._request.memory_only else None,
             trained=self._pass is None or self._pass.trained,
             kv_cache=self._kv_cache,
-            optimizer_problems=() if self._pass is None else tuple(self._pass.optimizer_problems),
+            optimizer_problems={} if self._pass is None else self._pass.optimizer_problems,
         )
 
 
@@ -381,7 +393,7 @@ def _notes(native: nn.Module, outcome: _Outcome, request: Request) -> Iterator[N
     yield from training_notes(
         request,
         trained=outcome.trained,
-        problems=outcome.optimizer_problems,
+        problems=outcome.optimizer_problems.values(),
         in_training=native.training,
     )
 

@@ -1,0 +1,207 @@
+"""Every step of training: optimizers that change their arithmetic, models that keep something, kernels that
+are other ones when nobody watches. The truth is what torch's profiler says of real steps."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import modelglass as mg
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+import memory_truth as truth
+
+from models import Apply
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 32)).train()
+
+
+def real_steps(model: nn.Module, x: torch.Tensor, make: Callable[[Any], Any], count: int) -> list[int]:
+    """The peak of each of several real steps."""
+    optimizer = make(list(model.parameters()))
+    peaks = []
+
+    def step() -> Any:
+        output = model(x)
+        loss = output.sum()
+        loss.backward()
+        optimizer.step()
+        return output, loss
+
+    for _ in range(count):
+        state = torch.utils._pytree.tree_leaves(list(optimizer.state.values()))
+        tensors = [*model.parameters(), *model.buffers(), x, *state]
+        held = [each.untyped_storage() for each in tensors if isinstance(each, torch.Tensor)]
+        peaks.append(truth.measured_peak(step, {each.data_ptr(): each.nbytes() for each in held}))
+        optimizer.zero_grad(set_to_none=True)
+    return peaks
+
+
+class EveryFourth(torch.optim.SGD):
+    """Averages its weights in each fourth step."""
+
+    times = 0
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        super().step()
+        self.times += 1
+        if self.times % 4 == 0:
+            with torch.no_grad():
+                copies = [param * 0.5 for group in self.param_groups for param in group["params"]]
+            del copies
+
+
+OPTIMIZERS: list[tuple[str, Callable[[Any], Any]]] = [
+    ("Adam, foreach", lambda params: torch.optim.Adam(params, foreach=True)),
+    ("AdamW, foreach", lambda params: torch.optim.AdamW(params, foreach=True)),
+    ("AdamW, fused", lambda params: torch.optim.AdamW(params, fused=True)),
+    ("NAdam, foreach", lambda params: torch.optim.NAdam(params, foreach=True)),
+    ("Adamax, foreach", lambda params: torch.optim.Adamax(params, foreach=True)),
+    ("RMSprop, foreach", lambda params: torch.optim.RMSprop(params, foreach=True)),
+    ("RAdam", torch.optim.RAdam),
+    ("RAdam, foreach", lambda params: torch.optim.RAdam(params, foreach=True)),
+    ("ASGD that averages from its third step", lambda params: torch.optim.ASGD(params, t0=1)),
+    ("Adafactor", torch.optim.Adafactor),
+    ("Adafactor, foreach", lambda params: torch.optim.Adafactor(params, foreach=True)),
+    ("one of the user's own", EveryFourth),
+]
+
+
+@pytest.mark.parametrize("make", [make for _, make in OPTIMIZERS], ids=[name for name, _ in OPTIMIZERS])
+def test_steps_are_what_torch_measures(make: Callable[[Any], Any]) -> None:
+    first, *later = real_steps(mlp(), torch.ones(16, 64), make, 8)
+    memory = mg.inspect(mlp(), torch.ones(16, 64), train=True, optimizer=make, calibrate=True).memory
+    assert memory is not None
+    assert (memory.first_peak_nbytes, memory.later_peak_nbytes) == (first, max(later))
+    assert memory.peak_nbytes == max(first, *later)
+    assert sum(memory.by_category.values()) == max(moment.nbytes for moment in memory.timeline)
+
+
+def test_an_optimizer_that_evaluates_the_model_itself_runs_for_real() -> None:
+    report = mg.inspect(mlp(), torch.ones(16, 64), train=True, optimizer="lbfgs")
+    assert report.run.mode == "real"
+    assert report.memory is not None
+    assert report.memory.optimizer == "lbfgs"
+
+
+def test_without_values_its_step_is_unknown() -> None:
+    report = mg.inspect(mlp().to("meta"), torch.empty(16, 64, device="meta"), train=True, optimizer="lbfgs")
+    assert report.memory is None
+    assert "optimizer-failed" in [note.code for note in report.notes]
+
+
+class Average(nn.Module):
+    """Keeps a running average that its first pass makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+        self.register_buffer("mean", None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.layer(x)
+        new = y.detach()
+        self.mean = new.clone() if self.mean is None else self.mean * 0.9 + new * 0.1
+        return y
+
+
+def test_what_a_model_keeps_is_there_in_the_next_step() -> None:
+    x = torch.ones(512, 64)
+    first, *later = real_steps(Average(), x, torch.optim.SGD, 3)
+    memory = mg.inspect(Average(), x, train=True, optimizer="sgd", calibrate=True).memory
+    assert memory is not None
+    assert (memory.first_peak_nbytes, memory.later_peak_nbytes) == (first, max(later))
+    assert memory.in_first_step is False
+
+
+def peak_of(model: nn.Module, *args: torch.Tensor, train: bool) -> int:
+    def run() -> Any:
+        if not train:
+            with torch.no_grad():
+                return model(*args)
+        output = model(*args)
+        loss = output.sum()
+        loss.backward()
+        return output, loss
+
+    held = [each.untyped_storage() for each in (*model.parameters(), *args)]
+    return truth.measured_peak(run, {each.data_ptr(): each.nbytes() for each in held})
+
+
+def given_back(self: Any, x: torch.Tensor) -> torch.Tensor:
+    y = self.layer(x)
+    room = torch.empty(512, 64)
+    room.copy_(y.detach())
+    room.untyped_storage().resize_(0)
+    return y * 2  # type: ignore[no-any-return]
+
+
+def weighted(run: Callable[..., Any], *shape: int) -> nn.Module:
+    """A layer of one weight, and a function of it."""
+    layer = nn.Linear(shape[-1], shape[0], bias=False)
+    return Apply(lambda self, *args: run(self.layer.weight, *args), layer=layer)
+
+
+@pytest.mark.parametrize(
+    ("build", "args", "train"),
+    [
+        pytest.param(
+            lambda: weighted(lambda w: torch.linalg.matrix_norm(w, "nuc"), 64, 32), (), False, id="nuclear"
+        ),
+        pytest.param(lambda: weighted(torch.linalg.svdvals, 64, 32), (), False, id="singular values"),
+        pytest.param(
+            lambda: weighted(lambda w: torch.linalg.eigvalsh(w @ w.T), 32, 32), (), False, id="eigenvalues"
+        ),
+        pytest.param(
+            lambda: weighted(lambda w, mask: w[mask], 64, 128),
+            (torch.arange(64 * 128).reshape(64, 128) % 3 == 0,),
+            True,
+            id="mask",
+        ),
+        pytest.param(lambda: nn.MaxPool1d(2), (torch.ones(4, 8, 128),), False, id="pooling"),
+        pytest.param(
+            lambda: Apply(given_back, layer=nn.Linear(64, 64)), (torch.ones(512, 64),), True, id="resized"
+        ),
+        pytest.param(
+            lambda: nn.Embedding(1000, 64, sparse=True), (torch.arange(500) % 100,), True, id="sparse"
+        ),
+    ],
+)
+def test_kernels_take_what_they_take_unwatched(
+    build: Callable[[], nn.Module], args: tuple[torch.Tensor, ...], train: bool
+) -> None:
+    memory = mg.inspect(build(), mg.Inputs(args=args), train=train, calibrate=True).memory
+    assert memory is not None
+    assert memory.peak_nbytes == peak_of(build(), *args, train=train)
+
+
+@pytest.mark.parametrize("run", [lambda w: w.prod(-1), lambda w: w.cumprod(-1)], ids=["prod", "cumprod"])
+def test_a_gradient_that_is_another_one_when_watched_makes_an_estimate(run: Callable[..., Any]) -> None:
+    report = mg.inspect(weighted(run, 16, 32), mg.Inputs(), train=True)
+    assert report.memory is not None
+    assert report.memory.method == "estimate"
+    assert "gradient-differs" in [note.code for note in report.notes]
+    unwatched = mg.inspect(weighted(run, 16, 32), mg.Inputs())
+    assert unwatched.memory is not None
+    assert unwatched.memory.method == "exact"
+
+
+def test_scratch_that_values_decide_is_not_called_measured() -> None:
+    memory = mg.inspect(weighted(torch.linalg.matrix_exp, 32, 32), mg.Inputs(), calibrate=True).memory
+    assert memory is not None
+    assert memory.method == "estimate"
+    assert any("matrix_exp" in each for each in memory.excludes)
+
+
+def test_figures_name_device_batch_and_sequence() -> None:
+    memory = mg.inspect(nn.Embedding(10, 8), torch.zeros(3, 7, dtype=torch.long)).memory
+    assert memory is not None
+    assert (memory.device, memory.batch_size, memory.seq_len) == ("cpu", 3, 7)
