@@ -38,7 +38,7 @@ from modelglass.frameworks.torch.passes import Pass, checkpoint_modules
 from modelglass.frameworks.torch.process import one_at_a_time, untouched_process
 from modelglass.frameworks.torch.recorder import CANNOT_FAKE, Recorder
 from modelglass.frameworks.torch.resize import dimensions, resized, resized_at
-from modelglass.frameworks.torch.twins import CannotFakeError, Cast, FakeTwins, real_twin
+from modelglass.frameworks.torch.twins import CannotFakeError, Cast, FakeTwins, RealTwins
 from modelglass.frameworks.torch.values import values as read_values
 from modelglass.frameworks.training_notes import training_notes
 from modelglass.report import Call, Dataflow, KvCache, Lifetimes, Model, Note, Op, Run, Value
@@ -223,7 +223,7 @@ def _run_once(native: nn.Module, inputs: Inputs, request: Request, how: _How) ->
                 stack.enter_context(torch.inference_mode(False))
             roots = native, inputs.args, dict(inputs.kwargs)
             cast = _cast(native, inputs, request)
-            substitute = partial(real_twin, cast=cast) if mode is None else FakeTwins(mode, cast)
+            substitute = RealTwins(cast) if mode is None else FakeTwins(mode, cast)
             lent = stack.enter_context(borrowed(loan(substitute), *roots))
             stack.enter_context(_conditions(mode, gradients=how.gradients))
             session.watch(*lent)
