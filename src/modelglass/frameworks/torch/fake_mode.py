@@ -22,7 +22,8 @@ from torch._subclasses.fake_tensor import (
 )
 
 from modelglass.frameworks.torch.describe import memory_of, tensors_among
-from modelglass.frameworks.torch.known import NOTHING, Known
+from modelglass.frameworks.torch.known import NOTHING, Known, written_by
+from modelglass.frameworks.torch.overlaps import refuse_overlaps
 
 REMEMBERED = 20_000  # answers, a few hundred bytes each; beyond that the memory starts afresh
 
@@ -57,6 +58,9 @@ class FakeMode(FakeTensorMode):
         told = self._known.asked(func, args)
         if told is not NOTHING:
             return told
+        written = written_by(func, args, kwargs)
+        if written:
+            refuse_overlaps(func, written, args, kwargs)
         return self._known.follow(func, args, kwargs, partial(self._result, func, types, args, kwargs))
 
     def _result(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

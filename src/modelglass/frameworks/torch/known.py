@@ -108,6 +108,13 @@ def value_of(tensor: torch.Tensor) -> torch.Tensor | None:
         return _look_at(storage.__dict__[_KEY], tensor)
 
 
+def written_by(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """The tensors among its arguments whose values a kernel writes, by its schema."""
+    places = _manner(func).written
+    given = (args[index] if index < len(args) else kwargs.get(name) for index, name in places)
+    return list(tensors_among(tuple(given)))
+
+
 class Known:
     """Follows values through the kernels of one run."""
 
@@ -160,9 +167,7 @@ class Known:
 
     def _write(self, manner: _Manner, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Write the values that a kernel will write, and give what it gives; or forget what was there."""
-        if manner.moves:
-            return NOTHING  # a tensor looks elsewhere, no memory changes
-        written = list(_at(manner.written, args, kwargs))
+        written = written_by(func, args, kwargs)
         overwritten = set(map(id, written)) if manner.overwrites else set()
         given = tensors_among((*args, *kwargs.values()))
         known = manner.is_determined and all(id(each) in overwritten or self._knows(each) for each in given)
@@ -343,23 +348,14 @@ def _real(value: Any, known: Mapping[int, Any]) -> Any:
     return value
 
 
-def _at(
-    places: tuple[tuple[int, str], ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> Iterator[torch.Tensor]:
-    """The tensors among the arguments at some places."""
-    for index, name in places:
-        yield from tensors_among(args[index] if index < len(args) else kwargs.get(name))
-
-
 class _Manner(NamedTuple):
     """What a kernel does with values."""
 
     asks: bool = False  # it gives a number that is read off them
     is_determined: bool = False  # nothing random in it, nothing left as it was in memory
-    is_view: bool = False
+    is_view: bool = False  # it only has a tensor look at memory, or in another way
     written: tuple[tuple[int, str], ...] = ()  # arguments that it writes to, by position and name
     overwrites: bool = False  # without a look at what was there
-    moves: bool = False  # it only has a tensor look at other memory, or in another way
 
 
 @cache
@@ -372,13 +368,13 @@ def _manner(func: Any) -> _Manner:
         if each.alias_info is not None and each.alias_info.is_write
     ]
     is_out = bool(arguments) and all(each.is_out for _, each in arguments)
+    moves = torch.Tag.inplace_view in func.tags
     unclear = ("aten::empty", "aten::new_empty", "aten::rand")
     determined = func.namespace == "aten" and torch.Tag.nondeterministic_seeded not in func.tags
     return _Manner(
         asks=torch.Tag.data_dependent_output in func.tags and func.namespace == "aten",
         is_determined=determined and not func._schema.name.startswith(unclear),
-        is_view=func.is_view,
-        written=tuple((index, each.name) for index, each in arguments),
+        is_view=func.is_view or moves,
+        written=() if moves else tuple((index, each.name) for index, each in arguments),
         overwrites=is_out or func in _OVERWRITING,
-        moves=torch.Tag.inplace_view in func.tags,
     )
