@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
+from torch import nn
 
 import modelglass as mg
 from models import Apply
@@ -107,3 +108,83 @@ def test_a_fake_run_refuses_what_torch_refuses(act: Act) -> None:
     else:
         assert fake.failure is not None
         assert fake.failure.message == refusal
+
+
+def twice(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return self.layer(self.layer(x))  # type: ignore[no-any-return]
+
+
+def act_after(make: Act, act: Act) -> Callable[[Any, torch.Tensor], torch.Tensor]:
+    """Make something of the layer's output, then do something to it or to that; give it back."""
+
+    def run(self: Any, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.layer(x)
+        made = make(hidden)
+        act(made)
+        return made  # type: ignore[no-any-return]
+
+    return run
+
+
+def act_before(make: Act, act: Act) -> Callable[[Any, torch.Tensor], torch.Tensor]:
+    def run(self: Any, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.layer(x)
+        made = make(hidden)
+        act(hidden)
+        return made  # type: ignore[no-any-return]
+
+    return run
+
+
+def act_on_weight(act: Act) -> Callable[[Any, torch.Tensor], torch.Tensor]:
+    def run(self: Any, x: torch.Tensor) -> torch.Tensor:
+        made = twice(self, x)
+        with torch.no_grad():
+            act(self.layer.weight)
+        return made
+
+    return run
+
+
+TRAINED: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
+    "sigmoid, add_": act_after(torch.sigmoid, lambda y: y.add_(1)),
+    "tanh, dropout": act_after(torch.tanh, lambda y: nn.functional.dropout(y, 0.5, True, inplace=True)),
+    "exp, mul_": act_after(torch.exp, lambda y: y.mul_(2)),
+    "softmax, a part": act_after(lambda h: h.softmax(-1), lambda y: y[0].zero_()),
+    "tanh, an element": act_after(torch.tanh, lambda y: y.__setitem__((0, 0), 1.0)),
+    "tanh, detached": act_after(torch.tanh, lambda y: y.detach().add_(1)),
+    "tanh, a list": act_after(torch.tanh, lambda y: torch._foreach_add_([y], 1)),
+    "tanh, data": act_after(torch.tanh, lambda y: y.data.add_(1)),
+    "add, add_": act_after(lambda h: h + 1, lambda y: y.add_(1)),
+    "relu_ of the layer's output": act_after(lambda h: h, lambda y: y.relu_()),
+    "square, before": act_before(lambda h: h**2, lambda h: h.zero_()),
+    "square, a list before": act_before(lambda h: h**2, lambda h: torch._foreach_zero_([h])),
+    "product, before": act_before(lambda h: h * h, lambda h: h.add_(1)),
+    "sum, before": act_before(lambda h: h + h, lambda h: h.add_(1)),
+    "weight": act_on_weight(lambda w: w.add_(1)),
+    "weight's data": act_on_weight(lambda w: w.data.add_(1)),
+    "relu_ twice": lambda self, x: self.layer(x).relu_().relu_(),
+    "relu_ and dropout": lambda self, x: nn.functional.dropout(self.layer(x).relu_(), inplace=True),
+}
+
+
+@pytest.mark.parametrize("mode", ["fake", "real"])
+@pytest.mark.parametrize("run", TRAINED.values(), ids=list(TRAINED))
+def test_a_training_step_refuses_what_torch_refuses(run: Any, mode: Literal["fake", "real"]) -> None:
+    model = Apply(run, layer=nn.Linear(4, 4))
+    x = torch.ones(2, 4)
+    refusal = ""
+    try:
+        model(x).sum().backward()
+    except RuntimeError as error:
+        refusal = str(error)
+    model.zero_grad()
+    report = mg.inspect(model, x, train=True, run=mode)
+    assert report.run is not None
+    if refusal:
+        assert "modified by an inplace operation" in refusal
+        assert report.run.failure is not None
+        assert "modified by an inplace operation" in report.run.failure.message
+    else:
+        assert report.run.failure is None
+        assert report.run.mode == mode

@@ -22,8 +22,9 @@ from torch._subclasses.fake_tensor import (
 )
 
 from modelglass.frameworks.torch.describe import memory_of, tensors_among
-from modelglass.frameworks.torch.known import NOTHING, Known, written_by
+from modelglass.frameworks.torch.known import NOTHING, Known, value_of, written_by
 from modelglass.frameworks.torch.overlaps import refuse_overlaps
+from modelglass.frameworks.torch.reads import Reads
 
 REMEMBERED = 20_000  # answers, a few hundred bytes each; beyond that the memory starts afresh
 
@@ -48,6 +49,7 @@ class FakeMode(FakeTensorMode):
         with _torch_functions_kept():
             super().__init__(allow_non_fake_inputs=True)
         self._known = Known()
+        self.reads = Reads(self, value_of)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -227,6 +227,8 @@ def _run_once(native: nn.Module, inputs: Inputs, request: Request, how: _How) ->
             lent = stack.enter_context(borrowed(loan(substitute), *roots))
             stack.enter_context(_conditions(mode, gradients=how.gradients))
             session.watch(*lent)
+            if mode is not None:  # the model may have caught it, and gone another way
+                session.error = session.error or mode.reads.unanswered
     except CannotFakeError as error:
         session.error = error
     return session.outcome()
@@ -327,7 +329,7 @@ def _quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _conditions(mode: FakeTensorMode | None, *, gradients: bool) -> Iterator[None]:
+def _conditions(mode: FakeMode | None, *, gradients: bool) -> Iterator[None]:
     """The surroundings of a run: gradients where wanted, compiled parts run as written."""
     with ExitStack() as stack:
         if "torch._dynamo" in sys.modules:  # else nothing is compiled, and loading it changes torch
@@ -337,6 +339,7 @@ def _conditions(mode: FakeTensorMode | None, *, gradients: bool) -> Iterator[Non
             stack.enter_context(torch.device("cpu"))
         if mode is not None:
             stack.enter_context(shown())
+            stack.enter_context(mode.reads.noticed())
             stack.enter_context(converted_by_replacing())
             stack.enter_context(mode)
         yield
