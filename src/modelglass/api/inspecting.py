@@ -235,7 +235,7 @@ def _report(observation: Observation, what_if: WhatIf) -> Report:
     lifetimes = observation.lifetimes
     model = priced(observation.model)
     counts = count(model)
-    costs = None if observation.untold else cost(model)
+    costs = None if observation.untold else cost(model, observation.run)
     return Report(
         model=model,
         run=observation.run,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -63,7 +63,11 @@ class FakeMode(FakeTensorMode):
         written = written_by(func, args, kwargs)
         if written:
             refuse_overlaps(func, written, args, kwargs)
-        return self._known.follow(func, args, kwargs, partial(self._result, func, types, args, kwargs))
+            run = partial(self._result, func, types, args, kwargs)
+            return self._known.follow_writing(func, written, args, kwargs, run)
+        result = self._result(func, types, args, kwargs)
+        self._known.follow(func, args, kwargs, result)
+        return result
 
     def _result(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         question = self._question(func, args, kwargs)
@@ -73,8 +77,7 @@ class FakeMode(FakeTensorMode):
         if answer is not None:
             return answer.given_again(self, args)
         result = self._ask(func, types, args, kwargs)
-        self._remember(question, result, (*args, *kwargs.values()))
-        return result
+        return self._remembered(question, result, (*args, *kwargs.values()))
 
     def _ask(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if isinstance(func, torch._ops.HigherOrderOperator):
@@ -83,6 +86,9 @@ class FakeMode(FakeTensorMode):
         ours = _SHAPES.get(func)
         if ours is not None and isinstance(args[0], FakeTensor):
             return ours(*args, **kwargs)
+        # torch's own memory is for the whole process: what ran first would decide which results are new.
+        # Where a kernel writes, nothing is.
+        self.cache_enabled = _writes(func)
         try:
             return _ask_torch(self, func, types, args, kwargs)
         except DynamicOutputShapeException:
@@ -143,19 +149,24 @@ class FakeMode(FakeTensorMode):
                 return False
         return True
 
-    def _remember(self, question: Any, result: Any, given: tuple[Any, ...]) -> None:
+    def _remembered(self, question: Any, result: Any, given: tuple[Any, ...]) -> Any:
+        """The result, kept as an answer where it can be; several tensors in one memory are given apart.
+
+        Shape functions may give one tensor twice where the kernel makes two, as its schema says.
+        """
         tensors = result if isinstance(result, (tuple, list)) else (result,)
         if not all(item is None or _is_plain(item) for item in tensors):
-            return
+            return result
         memories = [memory_of(item) for item in tensors if item is not None]
         taken = [memory_of(item) for item in tensors_among(given)]
         is_view = memories == taken[:1] and isinstance(given[0], FakeTensor)
-        is_new = len(set(memories)) == len(memories) and set(taken).isdisjoint(memories)
+        is_new = set(taken).isdisjoint(memories)
         if not is_view and not (is_new and all(t is None or t.storage_offset() == 0 for t in tensors)):
-            return
+            return result
         if len(_answers) >= REMEMBERED:
             _answers.clear()
-        _answers[question] = _Answer(result, is_view=is_view)
+        answer = _answers[question] = _Answer(result, is_view=is_view)
+        return result if len(set(memories)) == len(memories) else answer.given_again(self, given)
 
 
 class _Answer:
@@ -199,6 +210,11 @@ def _is_plain(item: Any) -> bool:
         and item.constant is None
         and not item.is_quantized
     )
+
+
+@cache
+def _writes(func: Any) -> bool:
+    return isinstance(func, torch._ops.OpOverload) and func._schema.is_mutable
 
 
 def _is_repeatable(func: Any) -> bool:

@@ -51,11 +51,11 @@ def _most_to_ask_with(written: Sequence[torch.Tensor], given: Sequence[torch.Ten
 def _overlapping(written: Sequence[torch.Tensor], given: Sequence[torch.Tensor]) -> Iterator[bool]:
     """For each pair that overlaps, of which one is written to, whether it is the same elements."""
     for one in written:
-        itself = False
+        memory, itself = memory_of(one), False
         for other in given:
             if other is one and not itself:
                 itself = True
-            elif memory_of(one) == memory_of(other) and _meet(one, other):
+            elif memory == memory_of(other) and _meet(one, other):
                 yield _extent(one) == _extent(other) and one.stride() == other.stride()
 
 

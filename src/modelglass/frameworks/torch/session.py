@@ -50,6 +50,15 @@ def accepts(native: object) -> bool:
     return isinstance(native, (nn.Module, torch.export.ExportedProgram))
 
 
+@contextmanager
+def _values_possible() -> Iterator[None]:
+    """What is made inside without a word about its device has values, also where the user's would not."""
+    meta = torch.get_default_device().type == "meta"
+    with torch.device("cpu") if meta else nullcontext():
+        yield
+
+
+@_values_possible()
 def observe(native: Any, request: Request) -> Observation:
     """Read the structure; run the model once when there are inputs and the request wants a run."""
     native = _module(native)
@@ -72,6 +81,7 @@ def observe(native: Any, request: Request) -> Observation:
     )
 
 
+@_values_possible()
 def folded(native: Any, request: Request, place: Place) -> Lifetimes | None:
     """What `observe` would find of memory, from short runs with few of the model's equal blocks.
 
@@ -86,6 +96,7 @@ def folded(native: Any, request: Request, place: Place) -> Lifetimes | None:
     return folding.folded(lists, lambda: _run(native, request, fake=True).lifetimes, place)
 
 
+@_values_possible()
 def varied(native: Any, request: Request, sizes: Mapping[tuple[int, int], int]) -> Observation:
     """What a fake forward pass shows with other sizes of the inputs; a failure of it is an answer, too.
 
@@ -114,6 +125,7 @@ def unsaved(native: Any) -> frozenset[str]:
     return structure.unsaved(_module(native))
 
 
+@_values_possible()
 def sizes(native: Any, request: Request) -> tuple[int | None, int | None]:
     """The batch size and the sequence length that the inputs show, None for what they do not."""
     return dimensions(_sized_inputs(_module(native), request, fake=True))
@@ -335,8 +347,6 @@ def _conditions(mode: FakeMode | None, *, gradients: bool) -> Iterator[None]:
         if "torch._dynamo" in sys.modules:  # else nothing is compiled, and loading it changes torch
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(torch.set_grad_enabled(gradients))
-        if torch.get_default_device().type == "meta":  # where twins are not
-            stack.enter_context(torch.device("cpu"))
         if mode is not None:
             stack.enter_context(shown())
             stack.enter_context(mode.reads.noticed())
