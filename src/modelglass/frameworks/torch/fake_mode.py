@@ -77,7 +77,8 @@ class FakeMode(FakeTensorMode):
         if answer is not None:
             return answer.given_again(self, args)
         result = self._ask(func, types, args, kwargs)
-        return self._remembered(question, result, (*args, *kwargs.values()))
+        self._remember(question, result, (*args, *kwargs.values()))
+        return result
 
     def _ask(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if isinstance(func, torch._ops.HigherOrderOperator):
@@ -90,12 +91,24 @@ class FakeMode(FakeTensorMode):
         # Where a kernel writes, nothing is.
         self.cache_enabled = _writes(func)
         try:
-            return _ask_torch(self, func, types, args, kwargs)
+            return self._apart(func, _ask_torch(self, func, types, args, kwargs))
         except DynamicOutputShapeException:
             found = self._sized_by_values(func, types, args, kwargs)
             if found is NOTHING:
                 raise
             return found
+
+    def _apart(self, func: Any, result: Any) -> Any:
+        """The results, each in memory of its own where the schema says so: shape functions may repeat one."""
+        if type(result) is not tuple or not _makes_new(func):
+            return result
+        made: dict[int | None, Any] = {}
+        found = []
+        for each in result:
+            repeated = each is not None and _is_plain(each) and memory_of(each) in made
+            found.append(self._like(each) if repeated else each)
+            made[None if each is None else memory_of(each)] = each
+        return tuple(found)
 
     def _sized_by_values(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a kernel whose size values decide, where they are known; else `NOTHING`."""
@@ -149,24 +162,19 @@ class FakeMode(FakeTensorMode):
                 return False
         return True
 
-    def _remembered(self, question: Any, result: Any, given: tuple[Any, ...]) -> Any:
-        """The result, kept as an answer where it can be; several tensors in one memory are given apart.
-
-        Shape functions may give one tensor twice where the kernel makes two, as its schema says.
-        """
+    def _remember(self, question: Any, result: Any, given: tuple[Any, ...]) -> None:
         tensors = result if isinstance(result, (tuple, list)) else (result,)
         if not all(item is None or _is_plain(item) for item in tensors):
-            return result
+            return
         memories = [memory_of(item) for item in tensors if item is not None]
         taken = [memory_of(item) for item in tensors_among(given)]
         is_view = memories == taken[:1] and isinstance(given[0], FakeTensor)
-        is_new = set(taken).isdisjoint(memories)
+        is_new = len(set(memories)) == len(memories) and set(taken).isdisjoint(memories)
         if not is_view and not (is_new and all(t is None or t.storage_offset() == 0 for t in tensors)):
-            return result
+            return
         if len(_answers) >= REMEMBERED:
             _answers.clear()
-        answer = _answers[question] = _Answer(result, is_view=is_view)
-        return result if len(set(memories)) == len(memories) else answer.given_again(self, given)
+        _answers[question] = _Answer(result, is_view=is_view)
 
 
 class _Answer:
@@ -210,6 +218,13 @@ def _is_plain(item: Any) -> bool:
         and item.constant is None
         and not item.is_quantized
     )
+
+
+@cache
+def _makes_new(func: Any) -> bool:
+    """Whether a kernel gives several tensors, all of them in new memory."""
+    returns = func._schema.returns if isinstance(func, torch._ops.OpOverload) else ()
+    return len(returns) > 1 and all(each.alias_info is None for each in returns)
 
 
 @cache
