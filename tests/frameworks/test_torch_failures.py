@@ -101,3 +101,17 @@ def test_interruption_is_not_swallowed() -> None:
     with pytest.raises(KeyboardInterrupt):
         mg.inspect(Apply(stop), inputs=torch.zeros(1))
     assert torch.zeros(1).item() == 0
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_what_a_failed_run_did_not_reach_is_unknown(train: bool) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(5, 4), nn.Linear(4, 4))
+    report = mg.inspect(model, torch.ones(2, 4), train=train)
+    cost = report.cost
+    assert cost is not None
+    assert (cost.macs, cost.coverage, cost.complete, report.memory) == (32, None, False, None)
+    by_path = {path: (each.total_macs, each.complete) for path, each in cost.by_module.items()}
+    assert by_path == {"": (32, False), "0": (32, not train), "1": (0, False), "2": (None, False)}
+    text = mg.render(report, "text")
+    assert "≥ 32" in text
+    assert "100 % of contractions" not in text
