@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pytest
@@ -238,3 +238,23 @@ def test_optimizers_that_write_to_lists_take_their_step(optimizer: str) -> None:
     assert fake.memory is not None
     assert real.memory is not None
     assert fake.memory.peak_nbytes == real.memory.peak_nbytes
+
+
+class Marked(NamedTuple("Marked", [("one", torch.Tensor)])):
+    """A named tuple with an attribute."""
+
+
+@pytest.mark.parametrize("mode", ["fake", "real"])
+def test_a_tuple_is_one_object_however_often_it_is_held(mode: Literal["fake", "real"]) -> None:
+    def run(self: Any, x: torch.Tensor) -> torch.Tensor:
+        same = self.first is self.second[0] and self.marked.twice
+        return self.layer(self.layer(x)) if same else x  # type: ignore[no-any-return]
+
+    model = Apply(run, layer=nn.Linear(4, 4))
+    model.first = (torch.ones(2), 1)
+    model.second = [model.first]
+    model.marked = Marked(torch.ones(2))
+    model.marked.twice = True
+    report = mg.inspect(model, torch.ones(2, 4), run=mode)
+    assert report.cost is not None
+    assert report.cost.macs == 2 * 2 * 16
