@@ -180,3 +180,17 @@ def test_a_report_of_a_failure_reads_back_equal(tmp_path: Path) -> None:
 def test_what_to_do_on_failure_is_one_of_two() -> None:
     with pytest.raises(mg.InspectError, match="on_failure='ignore' is not known"):
         mg.inspect(Narrow(), torch.randn(2, 3), on_failure="ignore")
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_what_a_failed_run_did_not_reach_is_unknown(train: bool) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(5, 4), nn.Linear(4, 4))
+    report = mg.inspect(model, torch.ones(2, 4), train=train, on_failure="report")
+    cost = report.cost
+    assert cost is not None
+    assert (cost.macs, cost.coverage, cost.complete, report.memory) == (32, None, False, None)
+    by_path = {path: (each.total_macs, each.complete) for path, each in cost.by_module.items()}
+    assert by_path == {"": (32, False), "0": (32, not train), "1": (0, False), "2": (None, False)}
+    text = mg.render(report, "text")
+    assert "≥ 32" in text
+    assert "100 % of contractions" not in text

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 import modelglass as mg
@@ -99,3 +100,40 @@ def test_memory_for_answers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         for size in range(1, 50):
             torch.empty(size) + 1
     assert len(fake_mode._answers) <= 10
+
+
+def figures(report: Any) -> tuple[Any, ...]:
+    ops = [(op.overload, op.phase) for op in report.model.ops]
+    return report.run.mode, report.memory.peak_nbytes, report.cost.macs, report.notes, ops
+
+
+def quantized(*layers: nn.Module) -> nn.Module:
+    return torch.ao.quantization.quantize_dynamic(nn.Sequential(*layers), {type(each) for each in layers})  # type: ignore[no-any-return]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
+@pytest.mark.parametrize(
+    ("make", "train"),
+    [(lambda: nn.LSTM(6, 4), True), (lambda: quantized(nn.Linear(6, 4)), False)],
+    ids=["recurrent in training", "quantized"],
+)
+def test_the_first_report_of_a_model_is_like_the_second(make: Any, train: bool) -> None:
+    """What torch itself remembers of one run does not decide in the next."""
+    model, x = make(), torch.ones(3, 2, 6)
+    assert figures(mg.inspect(model, x, train=train)) == figures(mg.inspect(model, x, train=train))
+
+
+def test_gradients_of_biases_are_stolen_as_in_a_real_run() -> None:
+    model, x = nn.LSTM(7, 5), torch.ones(3, 2, 7)
+    fake, real = mg.inspect(model, x, train=True), mg.inspect(model, x, train=True, run="real")
+    assert [op.overload for op in fake.model.ops] == [op.overload for op in real.model.ops]
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_meta_as_the_default_device_is_the_user_s_own(train: bool) -> None:
+    model, inputs = nn.Embedding(4, 4), torch.zeros(2, dtype=torch.int64)
+    with torch.device("meta"):
+        within = mg.inspect(model, inputs, train=train)
+        assert torch.empty(1).is_meta
+    assert figures(within) == figures(mg.inspect(model, inputs, train=train))

@@ -9,7 +9,7 @@ from math import prod
 
 from modelglass.analyses.formulas import has_formula, macs_of
 from modelglass.analyses.free_kernels import is_other
-from modelglass.report import Cost, Kernel, Model, ModuleCost, Op, Phase, Tensor
+from modelglass.report import Cost, Kernel, Model, ModuleCost, Op, Phase, Run, Tensor
 
 
 def priced(model: Model) -> Model:
@@ -18,8 +18,12 @@ def priced(model: Model) -> Model:
     return replace(model, ops=tuple(ops))
 
 
-def cost(model: Model) -> Cost:
-    """The cost of a priced model's run. Every total is a sum of operators."""
+def cost(model: Model, run: Run | None = None) -> Cost:
+    """The cost of a priced model's run. Every total is a sum of operators.
+
+    Of a run that failed the totals are lower bounds, and what it did not reach is unknown.
+    """
+    failed = run is not None and run.failure is not None
     by_phase: Counter[Phase] = Counter()
     own: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
@@ -39,16 +43,18 @@ def cost(model: Model) -> Cost:
             elif is_other(kernel.name):
                 other[_operator(kernel.name)] += 1
     missing = sum(unknown.values())
+    by_module = _by_module(model, own, holes)
     return Cost(
         macs=sum(own.values()),
         forward_macs=by_phase["forward"],
         backward_macs=by_phase["backward"],
         recompute_macs=by_phase["recompute"],
         effective_macs=_effective(model),
-        coverage=known / (known + missing) if missing else 1.0,
+        coverage=None if failed else known / (known + missing) if missing else 1.0,
         unknown_ops=dict(sorted(unknown.items())),
         other_ops=dict(sorted(other.items())),
-        by_module=_by_module(model, own, holes),
+        by_module=_cut_short(model, run, by_module) if failed else by_module,
+        stopped=failed,
     )
 
 
@@ -95,6 +101,20 @@ def _by_module(model: Model, own: Mapping[str, int], holes: set[str]) -> dict[st
         )
         for module in model.modules
     }
+
+
+def _cut_short(model: Model, run: Run | None, by_module: Mapping[str, ModuleCost]) -> dict[str, ModuleCost]:
+    """What is left of the modules' costs when the run failed: nothing of those that it did not come to."""
+    called = {call.module for call in model.calls}
+    ended = {call.module for call in model.calls if not call.completed}
+    goes_back = run is not None and run.train  # nobody knows what the gradients would have cost
+    found: dict[str, ModuleCost] = {}
+    for path, each in by_module.items():
+        reached = path in called or bool(each.total_macs)
+        own, total = (each.own_macs, each.total_macs) if reached else (None, None)
+        complete = each.complete and path in called - ended and not goes_back
+        found[path] = ModuleCost(own_macs=own, total_macs=total, complete=complete)
+    return found
 
 
 def _effective(model: Model) -> int | None:

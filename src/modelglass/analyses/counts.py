@@ -75,7 +75,7 @@ def count(model: Model) -> Counts:
 
 
 def _bits_per_weight(counted: Iterable[Tensor], nbytes: int, weights: int) -> float | None:
-    packings = [tensor.packing for tensor in counted if tensor.packing is not None]
+    packings = [tensor.packing for tensor in counted if tensor.packing and tensor.kind != "buffer"]
     if not packings or not weights or any(packing.shards is not None for packing in packings):
         return None
     return 8 * (nbytes + sum(packing.side_nbytes for packing in packings)) / weights

@@ -243,7 +243,7 @@ def report_of(observation: Observation, what_if: WhatIf, axes: Axes | None = Non
     lifetimes = observation.lifetimes
     model = priced(observation.model)
     counts = count(model)
-    costs = None if observation.untold else cost(model)
+    costs = None if observation.untold else cost(model, observation.run)
     memory = _memory(replace(observation, model=model), what_if, axes)
     return Report(
         model=model,

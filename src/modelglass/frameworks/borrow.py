@@ -138,14 +138,14 @@ class _Journal:
         items = [self._stand_in(item) for item in value]
         if all(new is old for new, old in zip(items, value, strict=True)):
             return value
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+        rebuilt: tuple[Any, ...] = self._once(value, partial(_rebuilt, items=items))
+        return rebuilt
 
     def _partial(self, value: partial[Any]) -> Any:
         parts = (value.func, value.args, tuple(value.keywords.items()))
-        exchanged = self._tuple(parts)
-        if exchanged is parts:
+        func, args, keywords = map(self._stand_in, parts)
+        if func is value.func and args is value.args and keywords is parts[2]:
             return value
-        func, args, keywords = exchanged
         return self._once(value, lambda original: type(original)(func, *args, **dict(keywords)))
 
     def _enter(self, holder: Any) -> None:
@@ -234,6 +234,14 @@ class _Journal:
 
     def _generator_state(self, holder: Any) -> Undo | None:
         return self._terms.generator(holder) or _generator_state(holder)
+
+
+def _rebuilt(original: tuple[Any, ...], items: list[Any]) -> tuple[Any, ...]:
+    """A tuple of the same class with other items and the same attributes; one held twice stays one."""
+    rebuilt = tuple.__new__(type(original), items)
+    if hasattr(original, "__dict__"):
+        vars(rebuilt).update(vars(original))
+    return rebuilt
 
 
 def _slots(cls: type) -> list[str]:

@@ -327,7 +327,10 @@ class Cells:
         if cost is None:
             return ""
         found = [cost.by_module[member.path] for member in row.members]
-        text = _range([each.total_macs for each in found], short)
+        known = [each.total_macs for each in found if each.total_macs is not None]
+        if not known:
+            return _times(row, "?")  # the run failed before
+        text = _range(known, short)
         if all(each.complete for each in found):
             return _times(row, text)
         return _times(row, f"≥ {text}" if text != "–" else "?")

@@ -77,8 +77,10 @@ def _cost(cost: Cost, run: Run) -> Iterator[tuple[str, str]]:
     if cost.effective_macs is not None:
         yield "  effective", f"{cost.effective_macs:,} (without pruned weights)"
     yield "FLOPs", at_least + _counted(cost.flops, "FLOP")
-    until = "" if run.failure is None else ", up to the failure"
-    yield "coverage", f"{100 * cost.coverage:.0f} % of contractions have a formula{until}"
+    if cost.coverage is None:
+        yield "coverage", "unknown, because the run failed"
+    else:
+        yield "coverage", f"{100 * cost.coverage:.0f} % of contractions have a formula"
 
 
 def _memory(memory: Memory) -> Iterator[tuple[str, str]]:

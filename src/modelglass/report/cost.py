@@ -8,11 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleCost:
-    """Multiply-accumulates of a module's own operators, and with everything it called."""
+    """Multiply-accumulates of a module's own operators, and with everything it called.
 
-    own_macs: int
-    total_macs: int
-    complete: bool  # False: an operator without a formula ran here or below
+    None: the run ended before the module was called.
+    """
+
+    own_macs: int | None
+    total_macs: int | None
+    complete: bool  # False: an operator without a formula ran here or below, or the run ended here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,15 +27,16 @@ class Cost:
     backward_macs: int
     recompute_macs: int
     effective_macs: int | None  # without those that pruning masks make useless; None: nothing is pruned
-    coverage: float
+    coverage: float | None  # None: the run ended before the model did
     unknown_ops: Mapping[str, int]  # operator -> executions without a formula
     other_ops: Mapping[str, int]  # arithmetic the convention does not count as contraction
     by_module: Mapping[str, ModuleCost]
+    stopped: bool = False  # an error ended the run, so that every total is of what ran until then
 
     def __post_init__(self) -> None:
         if self.macs != self.forward_macs + self.backward_macs + self.recompute_macs:
             raise ValueError("the phases do not add up to the total")
-        if not 0 <= self.coverage <= 1:
+        if self.coverage is not None and not 0 <= self.coverage <= 1:
             raise ValueError(f"not a share: {self.coverage}")
 
     @property
@@ -41,4 +45,4 @@ class Cost:
 
     @property
     def complete(self) -> bool:
-        return not self.unknown_ops
+        return not self.unknown_ops and not self.stopped

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -23,7 +23,9 @@ from torch._subclasses.fake_tensor import (
 
 from modelglass.frameworks.torch.describe import memory_of, tensors_among
 from modelglass.frameworks.torch.guesses import guess
-from modelglass.frameworks.torch.known import NOTHING, Known
+from modelglass.frameworks.torch.known import NOTHING, Known, value_of, written_by
+from modelglass.frameworks.torch.overlaps import refuse_overlaps
+from modelglass.frameworks.torch.reads import Reads
 
 REMEMBERED = 20_000  # answers, a few hundred bytes each; beyond that the memory starts afresh
 
@@ -48,6 +50,7 @@ class FakeMode(FakeTensorMode):
         with _torch_functions_kept():
             super().__init__(allow_non_fake_inputs=True)
         self._known = Known()
+        self.reads = Reads(self, value_of)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -62,7 +65,14 @@ class FakeMode(FakeTensorMode):
             guessed = guess(args[0])
             if guessed is not None:
                 return guessed
-        return self._known.follow(func, args, kwargs, partial(self._result, func, types, args, kwargs))
+        written = written_by(func, args, kwargs)
+        if written:
+            refuse_overlaps(func, written, args, kwargs)
+            run = partial(self._result, func, types, args, kwargs)
+            return self._known.follow_writing(func, written, args, kwargs, run)
+        result = self._result(func, types, args, kwargs)
+        self._known.follow(func, args, kwargs, result)
+        return result
 
     def _result(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         question = self._question(func, args, kwargs)
@@ -82,13 +92,28 @@ class FakeMode(FakeTensorMode):
         ours = _SHAPES.get(func)
         if ours is not None and isinstance(args[0], FakeTensor):
             return ours(*args, **kwargs)
+        # torch's own memory is for the whole process: what ran first would decide which results are new.
+        # Where a kernel writes, nothing is.
+        self.cache_enabled = _writes(func)
         try:
-            return _ask_torch(self, func, types, args, kwargs)
+            return self._apart(func, _ask_torch(self, func, types, args, kwargs))
         except DynamicOutputShapeException:
             found = self._sized_by_values(func, types, args, kwargs)
             if found is NOTHING:
                 raise
             return found
+
+    def _apart(self, func: Any, result: Any) -> Any:
+        """The results, each in memory of its own where the schema says so: shape functions may repeat one."""
+        if type(result) is not tuple or not _makes_new(func):
+            return result
+        made: dict[int | None, Any] = {}
+        found = []
+        for each in result:
+            repeated = each is not None and _is_plain(each) and memory_of(each) in made
+            found.append(self._like(each) if repeated else each)
+            made[None if each is None else memory_of(each)] = each
+        return tuple(found)
 
     def _sized_by_values(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a kernel whose size values decide, where they are known; else `NOTHING`."""
@@ -198,6 +223,18 @@ def _is_plain(item: Any) -> bool:
         and item.constant is None
         and not item.is_quantized
     )
+
+
+@cache
+def _makes_new(func: Any) -> bool:
+    """Whether a kernel gives several tensors, all of them in new memory."""
+    returns = func._schema.returns if isinstance(func, torch._ops.OpOverload) else ()
+    return len(returns) > 1 and all(each.alias_info is None for each in returns)
+
+
+@cache
+def _writes(func: Any) -> bool:
+    return isinstance(func, torch._ops.OpOverload) and func._schema.is_mutable
 
 
 def _is_repeatable(func: Any) -> bool:

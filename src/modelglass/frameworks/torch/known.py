@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -108,6 +108,13 @@ def value_of(tensor: torch.Tensor) -> torch.Tensor | None:
         return _look_at(storage.__dict__[_KEY], tensor)
 
 
+def written_by(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """The tensors among its arguments whose values a kernel writes, by its schema."""
+    places = _manner(func).written
+    given = (args[index] if index < len(args) else kwargs.get(name) for index, name in places)
+    return list(tensors_among(tuple(given)))
+
+
 class Known:
     """Follows values through the kernels of one run."""
 
@@ -122,27 +129,11 @@ class Known:
             return self._computed(func, args, {})
         return NOTHING
 
-    def follow(
-        self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: Callable[[], Any]
-    ) -> Any:
-        """What `run` gives as the kernel's result, its values told where those of its arguments are known."""
+    def follow(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
+        """Tell the values of what a kernel has made when all that it was given is known."""
         manner = _manner(func)
-        if manner.written and not self._is_written:
-            real = self._write(manner, func, args, kwargs)
-            with during(self, _is_written=real is not NOTHING):
-                result = run()
-            if real is not NOTHING:
-                self._tell_all(result, real, args, kwargs)
-            return result
-        result = run()
-        if not (manner.is_view and type(args[0]) is FakeTensor):  # which is in memory that is known or not
-            self._follow_new(manner, func, args, kwargs, result)
-        return result
-
-    def _follow_new(
-        self, manner: _Manner, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
-    ) -> None:
-        """Tell the values of what a kernel has made."""
+        if manner.is_view and type(args[0]) is FakeTensor:
+            return  # it is in memory that is known or not
         results = result if isinstance(result, (list, tuple)) else (result,)
         if not results or not all(type(each) is FakeTensor and _is_followed(each) for each in results):
             return
@@ -158,20 +149,44 @@ class Known:
             if (drawn or manner.is_determined) and self._knows_all(args, kwargs):
                 self._tell_all(result, self._computed(func, args, kwargs), args, kwargs)
 
-    def _write(self, manner: _Manner, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Write the values that a kernel will write, and give what it gives; or forget what was there."""
-        if manner.moves:
-            return NOTHING  # a tensor looks elsewhere, no memory changes
-        written = list(_at(manner.written, args, kwargs))
-        overwritten = set(map(id, written)) if manner.overwrites else set()
-        given = tensors_among((*args, *kwargs.values()))
-        known = manner.is_determined and all(id(each) in overwritten or self._knows(each) for each in given)
-        small = known and sum(each.nbytes for each in written) <= LARGEST
-        if small and all(self._knows(each) or _make_room(each) for each in written):
-            return self._computed(func, args, kwargs)
-        for each in written:
-            self._forget(each)
-        return NOTHING
+    def follow_writing(
+        self,
+        func: Any,
+        written: Sequence[torch.Tensor],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        run: Callable[[], Any],
+    ) -> Any:
+        """What `run` gives as the result of a kernel that writes to some of its arguments.
+
+        The values are written as the kernel writes them; where it may write what is not known, none are left.
+        """
+        if self._is_written:
+            return run()
+        if not self._can_write(func, written, args, kwargs):
+            for each in written:
+                self._forget(each)
+            return run()
+        real = self._computed(func, args, kwargs)
+        with during(self, _is_written=True):
+            result = run()
+        self._tell_all(result, real, args, kwargs)
+        return result
+
+    def _can_write(
+        self, func: Any, written: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> bool:
+        """Whether all is known that decides on what a kernel writes; then there is memory to write it to."""
+        manner = _manner(func)
+        if not manner.is_determined or sum(each.nbytes for each in written) > LARGEST:
+            return False
+        if not manner.overwrites:
+            return all(map(self._knows, written)) and self._knows_all(args, kwargs)
+        places = set(map(id, written))
+        others = (each for each in tensors_among((*args, *kwargs.values())) if id(each) not in places)
+        return all(map(self._knows, others)) and all(
+            self._knows(each) or _make_room(each) for each in written
+        )
 
     def _forget(self, tensor: torch.Tensor) -> None:
         storage = _storage(tensor)
@@ -343,23 +358,14 @@ def _real(value: Any, known: Mapping[int, Any]) -> Any:
     return value
 
 
-def _at(
-    places: tuple[tuple[int, str], ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> Iterator[torch.Tensor]:
-    """The tensors among the arguments at some places."""
-    for index, name in places:
-        yield from tensors_among(args[index] if index < len(args) else kwargs.get(name))
-
-
 class _Manner(NamedTuple):
     """What a kernel does with values."""
 
     asks: bool = False  # it gives a number that is read off them
     is_determined: bool = False  # nothing random in it, nothing left as it was in memory
-    is_view: bool = False
+    is_view: bool = False  # it only has a tensor look at memory, or in another way
     written: tuple[tuple[int, str], ...] = ()  # arguments that it writes to, by position and name
     overwrites: bool = False  # without a look at what was there
-    moves: bool = False  # it only has a tensor look at other memory, or in another way
 
 
 @cache
@@ -372,13 +378,13 @@ def _manner(func: Any) -> _Manner:
         if each.alias_info is not None and each.alias_info.is_write
     ]
     is_out = bool(arguments) and all(each.is_out for _, each in arguments)
+    moves = torch.Tag.inplace_view in func.tags
     unclear = ("aten::empty", "aten::new_empty", "aten::rand")
     determined = func.namespace == "aten" and torch.Tag.nondeterministic_seeded not in func.tags
     return _Manner(
         asks=torch.Tag.data_dependent_output in func.tags and func.namespace == "aten",
         is_determined=determined and not func._schema.name.startswith(unclear),
-        is_view=func.is_view,
-        written=tuple((index, each.name) for index, each in arguments),
+        is_view=func.is_view or moves,
+        written=() if moves else tuple((index, each.name) for index, each in arguments),
         overwrites=is_out or func in _OVERWRITING,
-        moves=torch.Tag.inplace_view in func.tags,
     )

@@ -26,6 +26,7 @@ from modelglass.frameworks.torch.digest import is_work
 from modelglass.frameworks.torch.naming import kernel_name, overload_name
 from modelglass.frameworks.torch.process import during
 from modelglass.frameworks.torch.recorder import Place
+from modelglass.frameworks.torch.saved import Saved
 from modelglass.report import VALUES_DECIDE, Category, Lifetimes, MemoryPhase, Step, Storage, Tail
 
 Owner: TypeAlias = Callable[[], Place]  # of the kernel that is about to run
@@ -216,7 +217,7 @@ class Ledger:
         """Have autograd tell what it saves for the backward pass, where that is wanted."""
         if not self._saving:
             return nullcontext()
-        return torch.autograd.graph.saved_tensors_hooks(self._saved, lambda tensor: tensor)
+        return torch.autograd.graph.saved_tensors_hooks(self._saved, Saved.given_back)
 
     def forward_ended(self) -> None:
         """The loss and the backward pass come next."""
@@ -442,17 +443,15 @@ class Ledger:
         else:
             record.died = last
 
-    def _saved(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _saved(self, tensor: torch.Tensor) -> Saved:
         for piece in pieces_of(tensor):
             record = self._live.get(piece.untyped_storage()._cdata)
             if record is not None and record.saved_by is None:
                 record.saved_by = self._owner().module
                 if record.category == "temporaries":
                     record.category = "activations"
-        if tensor.grad_fn is None:
-            return tensor
-        with self.paused(), torch.no_grad():  # what its own node kept would keep the node, and so itself
-            return tensor.detach()
+        with self.paused():
+            return Saved(tensor)
 
 
 def _reuse(step: _Ran, at: int) -> None:

@@ -111,7 +111,19 @@ class _KernelLevel(_Level):
                 result = func.decompose(*args, **(kwargs or {}))
             if result is not NotImplemented:
                 return result
-        return self._on_kernel(func, args, kwargs or {})
+        result = self._on_kernel(func, args, kwargs or {})
+        for place in _lists_written(func):
+            torch.autograd.graph.increment_version([each for each in args[place] if not each.is_inference()])
+        return result
+
+
+@cache
+def _lists_written(func: Any) -> tuple[int, ...]:
+    """Where a kernel is given lists to write to: such a one counts no versions where a mode takes it."""
+    if not isinstance(func, torch._ops.OpOverload) or not func._schema.name.startswith("aten::_foreach"):
+        return ()
+    arguments = enumerate(func._schema.arguments)
+    return tuple(at for at, each in arguments if each.alias_info is not None and each.alias_info.is_write)
 
 
 def _is_nested(value: Any) -> bool:

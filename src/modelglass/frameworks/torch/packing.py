@@ -13,8 +13,10 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from modelglass.frameworks.torch.regions import Region
 from modelglass.report import Packing
 
+EXPANDED = "expanded"  # the scheme of a tensor of which elements lie in the same place
 Own = Mapping[str, torch.Tensor]  # a module's own tensors by local name
 
 
@@ -128,4 +130,15 @@ def _mxfp4(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:
     )
 
 
-_LAYOUTS = (_wrapped, _bitsandbytes, _gptq_or_awq, _mxfp4)
+def _expanded(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:
+    """One element in many places, of a buffer as of a weight."""
+    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_contiguous():
+        return None
+    region = Region.of(tensor)
+    nbytes = min(region.length, prod(count for _, count in region.steps))
+    if nbytes >= tensor.numel() * tensor.itemsize:
+        return None
+    return Packing(scheme=EXPANDED, logical_shape=tuple(tensor.shape), nbytes=nbytes)
+
+
+_LAYOUTS = (_wrapped, _bitsandbytes, _gptq_or_awq, _mxfp4, _expanded)

@@ -38,7 +38,7 @@ from modelglass.frameworks.torch.passes import Pass, checkpoint_modules
 from modelglass.frameworks.torch.process import one_at_a_time, untouched_process
 from modelglass.frameworks.torch.recorder import CANNOT_FAKE, Recorder
 from modelglass.frameworks.torch.resize import dimensions, resized, resized_at
-from modelglass.frameworks.torch.twins import CannotFakeError, Cast, FakeTwins, real_twin
+from modelglass.frameworks.torch.twins import CannotFakeError, Cast, FakeTwins, RealTwins
 from modelglass.frameworks.torch.values import values as read_values
 from modelglass.frameworks.training_notes import training_notes
 from modelglass.report import Call, Dataflow, KvCache, Lifetimes, Model, Note, Op, Run, Value
@@ -50,6 +50,15 @@ def accepts(native: object) -> bool:
     return isinstance(native, (nn.Module, torch.export.ExportedProgram))
 
 
+@contextmanager
+def _values_possible() -> Iterator[None]:
+    """What is made inside without a word about its device has values, also where the user's would not."""
+    meta = torch.get_default_device().type == "meta"
+    with torch.device("cpu") if meta else nullcontext():
+        yield
+
+
+@_values_possible()
 def observe(native: Any, request: Request) -> Observation:
     """Read the structure; run the model once when there are inputs and the request wants a run."""
     native = _module(native)
@@ -72,6 +81,7 @@ def observe(native: Any, request: Request) -> Observation:
     )
 
 
+@_values_possible()
 def folded(native: Any, request: Request, place: Place) -> Lifetimes | None:
     """What `observe` would find of memory, from short runs with few of the model's equal blocks.
 
@@ -86,6 +96,7 @@ def folded(native: Any, request: Request, place: Place) -> Lifetimes | None:
     return folding.folded(lists, lambda: _run(native, request, fake=True).lifetimes, place)
 
 
+@_values_possible()
 def varied(native: Any, request: Request, sizes: Mapping[tuple[int, int], int]) -> Observation:
     """What a fake forward pass shows with other sizes of the inputs; a failure of it is an answer, too.
 
@@ -114,6 +125,7 @@ def unsaved(native: Any) -> frozenset[str]:
     return structure.unsaved(_module(native))
 
 
+@_values_possible()
 def sizes(native: Any, request: Request) -> tuple[int | None, int | None]:
     """The batch size and the sequence length that the inputs show, None for what they do not."""
     return dimensions(_sized_inputs(_module(native), request, fake=True), request.axes)
@@ -234,10 +246,12 @@ def _run_once(native: nn.Module, inputs: Inputs, request: Request, how: _How) ->
                 stack.enter_context(torch.inference_mode(False))
             roots = native, inputs.args, dict(inputs.kwargs)
             cast = _cast(native, inputs, request)
-            substitute = partial(real_twin, cast=cast) if mode is None else FakeTwins(mode, cast)
+            substitute = RealTwins(cast) if mode is None else FakeTwins(mode, cast)
             lent = stack.enter_context(borrowed(loan(substitute), *roots))
             stack.enter_context(_conditions(mode, gradients=how.gradients))
             session.watch(*lent)
+            if mode is not None:  # the model may have caught it, and gone another way
+                session.error = session.error or mode.reads.unanswered
     except CannotFakeError as error:
         session.error = error
     return session.outcome()
@@ -339,16 +353,15 @@ def _quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _conditions(mode: FakeTensorMode | None, *, gradients: bool) -> Iterator[None]:
+def _conditions(mode: FakeMode | None, *, gradients: bool) -> Iterator[None]:
     """The surroundings of a run: gradients where wanted, compiled parts run as written."""
     with ExitStack() as stack:
         if "torch._dynamo" in sys.modules:  # else nothing is compiled, and loading it changes torch
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(torch.set_grad_enabled(gradients))
-        if torch.get_default_device().type == "meta":  # where twins are not
-            stack.enter_context(torch.device("cpu"))
         if mode is not None:
             stack.enter_context(shown())
+            stack.enter_context(mode.reads.noticed())
             stack.enter_context(converted_by_replacing())
             stack.enter_context(mode)
         yield

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from modelglass.frameworks.describing import constructor_names, joined, settings_of, type_name
 from modelglass.frameworks.torch.describe import dtype_name, json_safe, shape_of, told
-from modelglass.frameworks.torch.packing import hidden_weights, packing_of
+from modelglass.frameworks.torch.packing import EXPANDED, hidden_weights, packing_of
+from modelglass.frameworks.torch.sharing import owners
 from modelglass.report import Json, Model, Module, Note, Tensor, TensorKind
 
 _PLAIN = (torch.dtype, torch.device)
@@ -28,11 +27,12 @@ def read(native: nn.Module) -> tuple[Model, tuple[Note, ...]]:
     with torch._C.DisableTorchFunctionSubclass():  # parameters may have ideas of their own
         for path, module in walk(native, tree.aliases):
             tree.add(path, module)
+        tensors = tuple(tree.tied())
     model = Model(
         name=_class_name(native),
         source="torch",
         modules=tuple(tree.modules()),
-        tensors=tuple(tree.tensors),
+        tensors=tensors,
     )
     return model, tuple(tree.notes())
 
@@ -87,16 +87,6 @@ def _own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
     return {key: tensor for key, tensor in held if tensor is not None}
 
 
-def storage_key(tensor: torch.Tensor) -> Any:
-    """Equal for two tensors exactly when they are the same elements in memory."""
-    plain = tensor.layout is torch.strided and not is_traceable_wrapper_subclass(tensor)
-    if is_lazy(tensor) or tensor.is_nested or not plain or tensor.numel() == 0:
-        return id(tensor)
-    place = tensor.untyped_storage()._cdata, tensor.storage_offset()
-    lazily = tensor.is_conj(), tensor.is_neg()  # what is yet to be done to the elements
-    return (*place, tensor.dtype, tuple(tensor.shape), tensor.stride(), lazily)
-
-
 @dataclass
 class _Tree:
     """What has been read so far."""
@@ -106,11 +96,10 @@ class _Tree:
     own_tensors: dict[str, tuple[str, ...]] = field(default_factory=dict)
     tensors: list[Tensor] = field(default_factory=list)
     aliases: dict[str, list[str]] = field(default_factory=dict)
-    first_name: dict[Any, tuple[str, int]] = field(default_factory=dict)
     shared_memory: list[str] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)
     unregistered: list[str] = field(default_factory=list)
-    keep_alive: list[torch.Tensor] = field(default_factory=list)  # so that no key is used twice
+    originals: list[torch.Tensor] = field(default_factory=list)  # of the tensors, in the same order
 
     def add(self, path: str, module: nn.Module) -> None:
         first = len(self.tensors)
@@ -156,12 +145,9 @@ class _Tree:
     ) -> None:
         lazy = is_lazy(tensor)
         packing = None if lazy else packing_of(key, tensor, own)
-        if packing is not None and kind == "buffer":
+        if packing is not None and packing.scheme != EXPANDED and kind == "buffer":
             kind = "packed"
-        self.keep_alive.append(tensor)
-        first, identity = self.first_name.setdefault(storage_key(tensor), (name, id(tensor)))
-        if kind == "parameter" and isinstance(tensor, nn.Parameter) and identity != id(tensor):
-            self.shared_memory.append(name)
+        self.originals.append(tensor)
         self.tensors.append(
             Tensor(
                 name=name,
@@ -169,13 +155,28 @@ class _Tree:
                 # A nested tensor has no one shape; what it stores has.
                 shape=None if lazy else shape_of(tensor.values() if tensor.is_nested else tensor),
                 dtype=dtype_name(tensor.dtype),
-                storage=first,
+                storage=name,
                 trainable=tensor.requires_grad,
                 device=str(tensor.device),
                 packing=packing,
                 nonzero=_unpruned(key, own),
             )
         )
+
+    def tied(self) -> Iterator[Tensor]:
+        """The tensors, those that share memory with the storage of the one that counts it."""
+        for at, owner in enumerate(owners(self.originals)):
+            tensor, original = self.tensors[at], self.originals[at]
+            if owner == at:
+                yield tensor
+                continue
+            if (
+                tensor.kind == "parameter"
+                and isinstance(original, nn.Parameter)
+                and original is not self.originals[owner]
+            ):
+                self.shared_memory.append(tensor.name)
+            yield replace(tensor, storage=self.tensors[owner].name)
 
     def notes(self) -> Iterator[Note]:
         if self.hidden:

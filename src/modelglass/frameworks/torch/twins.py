@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import deepcopy
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.parameter import is_lazy
 
 from modelglass.frameworks.torch.known import is_knowable, tell
+from modelglass.frameworks.torch.sharing import Copies
 
 PLAIN = (torch.Tensor, nn.Parameter, nn.Buffer)
 
@@ -44,8 +45,8 @@ class FakeTwins:
     def __init__(self, mode: FakeTensorMode, cast: Cast | None = None) -> None:
         self._mode = mode
         self._cast = cast or Cast()
-        self._storages: dict[int, torch.UntypedStorage] = {}
-        self._copies: dict[int, torch.UntypedStorage] = {}
+        self._storages: dict[_Memory, torch.UntypedStorage] = {}
+        self._copies: dict[_Memory, torch.UntypedStorage] = {}
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         if isinstance(tensor, FakeTensor):
@@ -74,7 +75,7 @@ class FakeTwins:
     def _values(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor's values in memory of our own, shared as theirs is: the run may write to it."""
         original = tensor.untyped_storage()
-        key = original._cdata
+        key = _memory(original)
         if key not in self._copies:
             self._copies[key] = original.clone()
         place = tensor.storage_offset(), tensor.shape, tensor.stride()
@@ -89,7 +90,7 @@ class FakeTwins:
 
     def _storage(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.UntypedStorage:
         original = tensor.untyped_storage()
-        key = original._cdata
+        key = _memory(original)
         if key not in self._storages:
             nbytes = original.nbytes() // tensor.dtype.itemsize * dtype.itemsize
             self._storages[key] = torch.UntypedStorage(nbytes, device="meta")
@@ -104,13 +105,22 @@ class FakeTwins:
         return _like(tensor, bare)
 
 
-def real_twin(tensor: torch.Tensor, cast: Cast) -> torch.Tensor:
-    """A copy in memory of its own, so that nothing a run writes reaches the user's tensor."""
-    if is_lazy(tensor):
-        return _lazy_twin(tensor)
-    if type(tensor) not in PLAIN and tensor.is_leaf:
-        return deepcopy(tensor)
-    return _like(tensor, tensor.detach().clone().to(cast.dtype_of(tensor)))
+class RealTwins:
+    """Copies in memory of our own, shared as theirs is: what a run writes reaches no tensor of the user's."""
+
+    def __init__(self, cast: Cast | None = None) -> None:
+        self._cast = cast or Cast()
+        self._copies = Copies()
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        if is_lazy(tensor):
+            return _lazy_twin(tensor)
+        if type(tensor) not in PLAIN and tensor.is_leaf:
+            return deepcopy(tensor)
+        twin = _like(tensor, tensor.detach().clone().to(self._cast.dtype_of(tensor)))
+        if type(tensor) in PLAIN and _is_dense(tensor):
+            self._copies.add(tensor, twin)
+        return twin
 
 
 def _lazy_twin(tensor: Any) -> torch.Tensor:
@@ -138,6 +148,15 @@ def _with_extras(original: torch.Tensor, twin: torch.Tensor) -> torch.Tensor:
     if extras:
         twin.__dict__.update({k: v for k, v in extras.items() if k not in twin.__dict__})
     return twin
+
+
+_Memory: TypeAlias = tuple[int, int]
+
+
+def _memory(storage: torch.UntypedStorage) -> _Memory:
+    """A key of the same bytes: two objects may stand for them, as for an array made a tensor twice."""
+    address = 0 if storage.device.type == "meta" else storage.data_ptr()
+    return (address, storage.nbytes()) if address else (storage._cdata, -1)
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
