@@ -20,8 +20,10 @@ from torch._subclasses.fake_tensor import (
     in_kernel_invocation_manager,
 )
 
+from modelglass.frameworks.torch.accepted_types import check_types
 from modelglass.frameworks.torch.describe import memory_of, tensors_among
 from modelglass.frameworks.torch.known import NOTHING, Known
+from modelglass.frameworks.torch.process import during
 
 REMEMBERED = 20_000  # answers, a few hundred bytes each; beyond that the memory starts afresh
 
@@ -46,6 +48,7 @@ class FakeMode(FakeTensorMode):
         with _torch_functions_kept():
             super().__init__(allow_non_fake_inputs=True)
         self._known = Known()
+        self._is_asking = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -62,12 +65,15 @@ class FakeMode(FakeTensorMode):
 
     def _result(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         question = self._question(func, args, kwargs)
-        if question is None:
-            return self._ask(func, types, args, kwargs)
-        answer = _answers.get(question)
+        answer = None if question is None else _answers.get(question)
         if answer is not None:
             return answer.given_again(self, args)
-        result = self._ask(func, types, args, kwargs)
+        if not self._is_asking:  # what torch asks in turn while it works out a shape is not what runs
+            check_types(func, args, kwargs)
+        with during(self, _is_asking=True):
+            result = self._ask(func, types, args, kwargs)
+        if question is None:
+            return result
         self._remember(question, result, (*args, *kwargs.values()))
         return result
 
