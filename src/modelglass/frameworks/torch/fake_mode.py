@@ -22,6 +22,7 @@ from torch._subclasses.fake_tensor import (
 
 from modelglass.frameworks.torch.accepted_types import check_types
 from modelglass.frameworks.torch.describe import memory_of, tensors_among
+from modelglass.frameworks.torch.index_values import check_values
 from modelglass.frameworks.torch.known import NOTHING, Known
 from modelglass.frameworks.torch.process import during
 
@@ -47,7 +48,7 @@ class FakeMode(FakeTensorMode):
     def __init__(self) -> None:
         with _torch_functions_kept():
             super().__init__(allow_non_fake_inputs=True)
-        self._known = Known()
+        self.known = Known()
         self._is_asking = False
 
     @classmethod
@@ -56,20 +57,22 @@ class FakeMode(FakeTensorMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        told = self._known.asked(func, args)
+        told = self.known.asked(func, args)
         if told is not NOTHING:
             return told
         result = self._result(func, types, args, kwargs)
-        self._known.follow(func, args, kwargs, result)
+        self.known.follow(func, args, kwargs, result)
         return result
 
     def _result(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         question = self._question(func, args, kwargs)
         answer = None if question is None else _answers.get(question)
         if answer is not None:
+            check_values(func, args, kwargs, self.known.value)
             return answer.given_again(self, args)
         if not self._is_asking:  # what torch asks in turn while it works out a shape is not what runs
             check_types(func, args, kwargs)
+            check_values(func, args, kwargs, self.known.value)
         with during(self, _is_asking=True):
             result = self._ask(func, types, args, kwargs)
         if question is None:
@@ -100,7 +103,7 @@ class FakeMode(FakeTensorMode):
                 return NOTHING
             spread = [each for index in indices for each in index]
             return _ask_torch(self, func, types, (args[0], spread), kwargs)
-        real = self._known.computed(func, args, kwargs)
+        real = self.known.computed(func, args, kwargs)
         if real is NOTHING:
             return NOTHING
         return tuple(map(self._like, real)) if isinstance(real, (tuple, list)) else self._like(real)
@@ -109,7 +112,7 @@ class FakeMode(FakeTensorMode):
         """An index as it is, or the indices that a mask stands for; `NOTHING` when these are not known."""
         if index is None or index.dtype not in (torch.bool, torch.uint8):
             return (index,)
-        places = self._known.places(index)
+        places = self.known.places(index)
         return NOTHING if places is None else tuple(map(self._like, places))
 
     def _like(self, real: torch.Tensor) -> FakeTensor:

@@ -99,7 +99,7 @@ class Known:
     def asked(self, func: Any, args: tuple[Any, ...]) -> Any:
         """The number that a kernel reads off a tensor whose value is known; else `NOTHING`."""
         if func is torch.ops.aten._local_scalar_dense.default:
-            values = self._value(args[0])
+            values = self.value(args[0])
             if values is not None:
                 return values.item()
         return NOTHING
@@ -145,7 +145,7 @@ class Known:
 
     def places(self, mask: torch.Tensor) -> tuple[torch.Tensor, ...] | None:
         """Where a mask is set, as indices for each of its dimensions; None when that is not known."""
-        values = self._value(mask)
+        values = self.value(mask)
         if values is None:
             return None
         with unobserved():
@@ -157,7 +157,8 @@ class Known:
     def _knows_all(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         return all(map(self._knows, tensors_among((*args, *kwargs.values()))))
 
-    def _value(self, tensor: torch.Tensor) -> torch.Tensor | None:
+    def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The values of a tensor, or None when they are not known."""
         return value_of(tensor) if self._knows(tensor) else None
 
 
