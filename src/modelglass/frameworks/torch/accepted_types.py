@@ -27,9 +27,9 @@ from modelglass.frameworks.torch.describe import unobserved
 
 REMEMBERED = 20_000  # answers, beyond which they are forgotten
 SMALL = 4096  # elements of a call that is asked about in its own sizes
-LARGEST_SIZE = 8  # of a dimension in a call that is made smaller
+UNCUT = 8  # a size that a call made smaller keeps: that of a filter, or a number of groups
 LARGEST_CALL = 2**20  # elements of its tensors
-TRIALS = 64  # of other element types, before a failure is taken for one of the made-up call itself
+TRIALS = 150  # of other element types, before a failure is taken for one of the made-up call itself
 
 Resize: TypeAlias = Callable[[int], int]
 
@@ -87,11 +87,8 @@ def _can_be_asked(func: Any) -> bool:
     """Kernels of torch that compute; views accept every type, and packed arguments cannot be made smaller."""
     if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten" or func.is_view:
         return False
-    arguments = func._schema.arguments
-    kinds = [str(argument.type) for argument in arguments]
-    if any("torch.classes" in kind for kind in kinds) or any("pivots" in each.name for each in arguments):
-        return False
-    return any("Tensor" in kind for kind in kinds)
+    kinds = [str(argument.type) for argument in func._schema.arguments]
+    return any("Tensor" in kind for kind in kinds) and not any("torch.classes" in kind for kind in kinds)
 
 
 def _describe(values: Iterable[Any], parts: list[Any]) -> bool:
@@ -132,22 +129,25 @@ def _asking(func: Any) -> Iterator[None]:
 def _ask(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Refusal | None:
     """What the kernel raises for these types; None if it accepts them, or if no made-up call has an answer."""
     call = _Call(func, args, kwargs)
-    refusal = None
-    for resize, fill in product(call.resizings(), call.fillings()):
-        error = call.error(call.types, resize, fill)
-        if error is None:
-            return None
-        if refusal is None and _NAMES_A_TYPE.search(str(error)):
-            others = islice(_other_types(call.types), TRIALS)
-            if any(call.error(types, resize, fill) is None for types in others):
-                refusal = Refusal(type(error), str(error))
-    return refusal
+    for resize in call.resizings():
+        refusal = None
+        for fill in call.fillings():
+            error = call.error(call.types, resize, fill)
+            if error is None:
+                return None
+            if refusal is None and _NAMES_A_TYPE.search(str(error)):
+                others = islice(_other_types(call.types), TRIALS)
+                if any(call.error(types, resize, fill) is None for types in others):
+                    refusal = Refusal(type(error), str(error))
+        if refusal is not None:
+            return refusal
+    return None
 
 
 def _other_types(types: Sequence[torch.dtype]) -> Iterator[tuple[torch.dtype, ...]]:
-    """Ordinary types for the arguments: first those that are alike stay alike, then any for each."""
+    """Ordinary types for some of the arguments: first those that are alike stay alike, then any for each."""
     distinct = list(dict.fromkeys(types))
-    for chosen in product(_STAND_INS, repeat=len(distinct)):
+    for chosen in product(*((each, *_STAND_INS) for each in distinct)):
         other = dict(zip(distinct, chosen, strict=True))
         yield tuple(other[each] for each in types)
     if len(distinct) < len(types):
@@ -173,7 +173,9 @@ class _Call:
             yield _divide
 
     def fillings(self) -> tuple[int, ...]:
-        """The whole numbers in its tensors: zeros are valid indices, but nothing can be divided by them."""
+        """The whole numbers in its tensors: zeros index everything, but they divide nothing."""
+        if any("pivots" in argument.name for argument in self._func._schema.arguments):
+            return (1,)  # rows are counted from 1 there
         return (0, 1) if torch.Tag.pointwise in self._func.tags else (0,)
 
     def error(self, types: Sequence[torch.dtype], resize: Resize, fill: int) -> Exception | None:
@@ -232,8 +234,8 @@ def _resize_for(name: str, resize: Resize) -> Resize:
 
 
 def _cut(size: int) -> int:
-    """Equal sizes stay equal."""
-    return min(size, LARGEST_SIZE)
+    """Equal sizes stay equal; most others stay different, since a resampling to the same size does nothing."""
+    return size if size <= UNCUT else UNCUT + size % 5
 
 
 @cache
