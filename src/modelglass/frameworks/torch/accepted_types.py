@@ -39,7 +39,9 @@ _NAMES_A_TYPE = re.compile(
 )
 _ERRORS = (RuntimeError, TypeError, ValueError, IndexError)  # NotImplementedError is a RuntimeError
 _STAND_INS = (torch.float32, torch.int64, torch.bool, torch.complex64)
-_PLAIN = frozenset({int, float, bool, str, complex, type(None), torch.dtype, torch.layout, torch.memory_format})
+_PLAIN = frozenset(
+    {int, float, bool, str, complex, type(None), torch.dtype, torch.layout, torch.memory_format}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ def _asking(func: Any) -> Iterator[None]:
 
 
 def _ask(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Refusal | None:
-    """What the kernel raises for these types; None if it accepts them, or if no made-up call has an answer."""
+    """What the kernel raises for these types; None if it accepts them, or if no made-up call shows it."""
     call = _Call(func, args, kwargs)
     for resize in call.resizings():
         refusal = None
@@ -234,7 +236,7 @@ def _resize_for(name: str, resize: Resize) -> Resize:
 
 
 def _cut(size: int) -> int:
-    """Equal sizes stay equal; most others stay different, since a resampling to the same size does nothing."""
+    """Equal sizes stay equal, and most others stay different: resampling to the same size does nothing."""
     return size if size <= UNCUT else UNCUT + size % 5
 
 

@@ -29,7 +29,7 @@ Rule: TypeAlias = Callable[[Any, Given, ValueOf], Iterator[Witness]]
 class Indexing(NamedTuple):
     """Which argument indexes which other one, along which dimension: its number, or the argument with it."""
 
-    index: str
+    numbers: str
     into: str
     dim: int | str | None  # None: all elements, as if they lay in one row
 
@@ -65,7 +65,7 @@ def _rule(func: Any) -> Rule | None:
 
 
 def _one_index(indexing: Indexing, func: Any, given: Given, value_of: ValueOf) -> Iterator[Witness]:
-    values, into = value_of(given[indexing.index]), given[indexing.into]
+    values, into = value_of(given[indexing.numbers]), given[indexing.into]
     if values is None:
         return
     dim = given[indexing.dim] if isinstance(indexing.dim, str) else indexing.dim
@@ -80,7 +80,7 @@ def _one_index(indexing: Indexing, func: Any, given: Given, value_of: ValueOf) -
     for number in _out_of_bounds(values, size):
         index = torch.full([1] * values.dim(), number, dtype=values.dtype)
         yield {name: _tiny(func, name, value) for name, value in given.items()} | {
-            indexing.index: index,
+            indexing.numbers: index,
             indexing.into: torch.zeros(shape, dtype=into.dtype),
         }
 
@@ -137,7 +137,9 @@ def _optional(func: Any) -> frozenset[str]:
 def _repeat(func: Any, given: Given, value_of: ValueOf) -> Iterator[Witness]:
     """The call itself, if it is small: whole numbers as they are known, ones for all the others."""
     tensors = list(tensors_among(list(given.values())))
-    if sum(tensor.numel() for tensor in tensors) > SMALL or any(each.device.type != "cpu" for each in tensors):
+    if sum(tensor.numel() for tensor in tensors) > SMALL or any(
+        each.device.type != "cpu" for each in tensors
+    ):
         return
     whole = [tensor for tensor in tensors if not (tensor.is_floating_point() or tensor.is_complex())]
     if whole and all(value_of(tensor) is not None for tensor in whole):
@@ -220,5 +222,6 @@ _OTHERS: Mapping[str, Rule] = {
 }
 # Arguments of other kernels whose numbers count or index.
 _COUNTS = frozenset(
-    "batch_sizes index indices input_lengths lengths offs offsets repeats sorter target target_lengths targets".split()
+    {"batch_sizes", "index", "indices", "input_lengths", "lengths", "offs", "offsets", "repeats", "sorter"}
+    | {"target", "target_lengths", "targets"}
 )
