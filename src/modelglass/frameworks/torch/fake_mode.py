@@ -24,7 +24,6 @@ from modelglass.frameworks.torch.accepted_types import check_types
 from modelglass.frameworks.torch.describe import memory_of, tensors_among
 from modelglass.frameworks.torch.index_values import check_values
 from modelglass.frameworks.torch.known import NOTHING, Known
-from modelglass.frameworks.torch.process import during
 
 REMEMBERED = 20_000  # answers, a few hundred bytes each; beyond that the memory starts afresh
 
@@ -73,8 +72,11 @@ class FakeMode(FakeTensorMode):
         if not self._is_asking:  # what torch asks in turn while it works out a shape is not what runs
             check_types(func, args, kwargs)
             check_values(func, args, kwargs, self.known.value)
-        with during(self, _is_asking=True):
+        before, self._is_asking = self._is_asking, isinstance(func, torch._ops.OpOverload)
+        try:
             result = self._ask(func, types, args, kwargs)
+        finally:
+            self._is_asking = before
         if question is None:
             return result
         self._remember(question, result, (*args, *kwargs.values()))

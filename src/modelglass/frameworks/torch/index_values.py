@@ -60,8 +60,10 @@ def _rule(func: Any) -> Rule | None:
     indexing = _INDEXING.get(kernel.rstrip("_"))
     if indexing is not None:
         return partial(_index_and_others if "offsets" in _names(func) else _one_index, indexing)
-    rule = _OTHERS.get(kernel.rstrip("_"))
-    return rule if rule is not None or _COUNTS.isdisjoint(_names(func)) else _repeat
+    if kernel.rstrip("_") in _OTHERS:
+        return _OTHERS[kernel.rstrip("_")]
+    tensors = {each.name for each in func._schema.arguments if "Tensor" in str(each.type)}
+    return None if _COUNTS.isdisjoint(tensors) else _repeat
 
 
 def _one_index(indexing: Indexing, func: Any, given: Given, value_of: ValueOf) -> Iterator[Witness]:
@@ -211,12 +213,12 @@ _INDEXING = {
     "scatter_reduce": Indexing("index", "self", "dim"),
     "take": Indexing("index", "self", None),
 }
-_OTHERS: Mapping[str, Rule] = {
+_OTHERS: Mapping[str, Rule | None] = {
     "index": _several_indices,
     "index_put": _several_indices,
     "_index_put_impl": _several_indices,
-    "_unsafe_index": lambda func, given, value_of: iter(()),
-    "_unsafe_index_put": lambda func, given, value_of: iter(()),
+    "_unsafe_index": None,  # trusts its indices
+    "_unsafe_index_put": None,
     "masked_scatter": _selected,
     "multinomial": _drawn,
 }
