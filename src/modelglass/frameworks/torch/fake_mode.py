@@ -21,8 +21,10 @@ from torch._subclasses.fake_tensor import (
     in_kernel_invocation_manager,
 )
 
+from modelglass.frameworks.torch.accepted_types import check_types
 from modelglass.frameworks.torch.describe import memory_of, tensors_among
 from modelglass.frameworks.torch.guesses import guess
+from modelglass.frameworks.torch.index_values import check_values
 from modelglass.frameworks.torch.known import NOTHING, Known, value_of, written_by
 from modelglass.frameworks.torch.overlaps import refuse_overlaps
 from modelglass.frameworks.torch.reads import Reads
@@ -49,8 +51,9 @@ class FakeMode(FakeTensorMode):
     def __init__(self) -> None:
         with _torch_functions_kept():
             super().__init__(allow_non_fake_inputs=True)
-        self._known = Known()
+        self.known = Known()
         self.reads = Reads(self, value_of)
+        self._is_asking = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -58,7 +61,7 @@ class FakeMode(FakeTensorMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        told = self._known.asked(func, args)
+        told = self.known.asked(func, args)
         if told is not NOTHING:
             return told
         if func is torch.ops.aten._local_scalar_dense.default:
@@ -69,19 +72,27 @@ class FakeMode(FakeTensorMode):
         if written:
             refuse_overlaps(func, written, args, kwargs)
             run = partial(self._result, func, types, args, kwargs)
-            return self._known.follow_writing(func, written, args, kwargs, run)
+            return self.known.follow_writing(func, written, args, kwargs, run)
         result = self._result(func, types, args, kwargs)
-        self._known.follow(func, args, kwargs, result)
+        self.known.follow(func, args, kwargs, result)
         return result
 
     def _result(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         question = self._question(func, args, kwargs)
-        if question is None:
-            return self._ask(func, types, args, kwargs)
-        answer = _answers.get(question)
+        answer = None if question is None else _answers.get(question)
         if answer is not None:
+            check_values(func, args, kwargs, self.known.value)
             return answer.given_again(self, args)
-        result = self._ask(func, types, args, kwargs)
+        if not self._is_asking:  # what torch asks in turn while it works out a shape is not what runs
+            check_types(func, args, kwargs)
+            check_values(func, args, kwargs, self.known.value)
+        before, self._is_asking = self._is_asking, isinstance(func, torch._ops.OpOverload)
+        try:
+            result = self._ask(func, types, args, kwargs)
+        finally:
+            self._is_asking = before
+        if question is None:
+            return result
         self._remember(question, result, (*args, *kwargs.values()))
         return result
 
@@ -123,7 +134,7 @@ class FakeMode(FakeTensorMode):
                 return NOTHING
             spread = [each for index in indices for each in index]
             return _ask_torch(self, func, types, (args[0], spread), kwargs)
-        real = self._known.computed(func, args, kwargs)
+        real = self.known.computed(func, args, kwargs)
         if real is NOTHING:
             return NOTHING
         return tuple(map(self._like, real)) if isinstance(real, (tuple, list)) else self._like(real)
@@ -132,7 +143,7 @@ class FakeMode(FakeTensorMode):
         """An index as it is, or the indices that a mask stands for; `NOTHING` when these are not known."""
         if index is None or index.dtype not in (torch.bool, torch.uint8):
             return (index,)
-        places = self._known.places(index)
+        places = self.known.places(index)
         return NOTHING if places is None else tuple(map(self._like, places))
 
     def _like(self, real: torch.Tensor) -> FakeTensor:

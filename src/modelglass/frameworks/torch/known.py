@@ -212,7 +212,7 @@ class Known:
 
     def places(self, mask: torch.Tensor) -> tuple[torch.Tensor, ...] | None:
         """Where a mask is set, as indices for each of its dimensions; None when that is not known."""
-        values = self._value(mask)
+        values = self.value(mask)
         if values is None:
             return None
         with unobserved():
@@ -226,7 +226,8 @@ class Known:
     def _knows_all(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         return all(map(self._knows, tensors_among((*args, *kwargs.values()))))
 
-    def _value(self, tensor: torch.Tensor) -> torch.Tensor | None:
+    def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The values of a tensor, or None when they are not known."""
         if not self._knows(tensor):
             return None
         return value_of(tensor) if isinstance(tensor, FakeTensor) else self._copy(tensor)
@@ -248,7 +249,7 @@ class Known:
 
     def _computed(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What a kernel gives for real, of arguments that are all known."""
-        known = {id(tensor): self._value(tensor) for tensor in tensors_among((*args, *kwargs.values()))}
+        known = {id(tensor): self.value(tensor) for tensor in tensors_among((*args, *kwargs.values()))}
         with unobserved():
             return func(*_real(args, known), **_real(dict(kwargs), known))
 

@@ -23,6 +23,7 @@ from modelglass.frameworks.request import Request
 from modelglass.frameworks.torch.arguments import arguments
 from modelglass.frameworks.torch.describe import Describer
 from modelglass.frameworks.torch.digest import Ran, digest, is_work, ran
+from modelglass.frameworks.torch.index_values import check_operator
 from modelglass.frameworks.torch.naming import kernel_name, overload_name, public_name
 from modelglass.frameworks.torch.process import during
 from modelglass.frameworks.torch.trail import Trail
@@ -217,6 +218,7 @@ class Recorder:
             return func(*args, **kwargs)
         self._current = _Pending(func, None, "forward", {}, ())
         try:
+            check_operator(func, args, kwargs)
             return func(*args, **kwargs)
         finally:
             self._current = None
@@ -378,6 +380,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 def _result(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """What the operator or kernel gives, unless that would be a guess."""
+    check_operator(func, args, kwargs)
     result = func(*args, **kwargs)
     if _counts_zeros(func) and isinstance(result, FakeTensor):
         raise DynamicOutputShapeException(func)

@@ -22,6 +22,7 @@ from modelglass.frameworks.borrow import borrowed
 from modelglass.frameworks.describing import joined
 from modelglass.frameworks.request import Inputs, Observation, Request
 from modelglass.frameworks.torch import folding, structure
+from modelglass.frameworks.torch.accepted_types import is_refusal
 from modelglass.frameworks.torch.cache import cache_dtype, config_of, observed_cache
 from modelglass.frameworks.torch.calibration import Probe
 from modelglass.frameworks.torch.conversions import converted_by_replacing
@@ -402,6 +403,11 @@ def _notes(native: nn.Module, outcome: _Outcome, request: Request) -> Iterator[N
             severity="error",
             text=f"{failure.error} in {where}: {_first_line(outcome.error)}",
             where=(failure.module,),
+        )
+    if is_refusal(outcome.error):
+        yield Note(
+            code="asked-of-cpu",
+            text="the kernel of the CPU does not accept these element types; another device may accept them",
         )
     yield from training_notes(
         request,
