@@ -6,7 +6,7 @@ The output and the loss are held until the step ends, as the variables of a trai
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
@@ -22,7 +22,9 @@ from modelglass.frameworks.torch.describe import tensors_in
 from modelglass.frameworks.torch.inputs import device_of, dtype_named
 from modelglass.frameworks.torch.ledger import Ledger
 from modelglass.frameworks.torch.optimizers import Factory, MasterWeights, factory, state_of
+from modelglass.frameworks.torch.process import replace_here
 from modelglass.frameworks.torch.recorder import Recorder
+from modelglass.undo import UndoLog
 
 ROUNDS = 2  # of gradient accumulation that are run: every later one is like the second
 
@@ -41,10 +43,7 @@ class Pass:
     def take(self, args: tuple[Any, ...], kwargs: dict[str, Any], on_output: Callable[[Any], None]) -> None:
         """Call the model and show its output; go backward and take the optimizers' steps when asked."""
         call = partial(self._model, *args, **kwargs)
-        with ExitStack() as stack:
-            stack.enter_context(_random_states_seen(self._ledger))
-            if self._request.train:
-                stack.enter_context(self._ledger.saving())
+        with self._ledger.saving() if self._request.train else nullcontext():
             with self._autocast():
                 output = call()
                 with self._recorder.paused(), self._ledger.paused():
@@ -162,21 +161,18 @@ def _gradients(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
             yield name, param.grad
 
 
-@contextmanager
-def _random_states_seen(ledger: Ledger) -> Iterator[None]:
+def show_random_states(log: UndoLog, ledger: Ledger) -> None:
     """Have the ledger told of states of the random generator, which no kernel makes.
 
     Activation checkpointing keeps one for each part that it will run again.
     """
-    original = torch.get_rng_state
 
-    def seen() -> torch.Tensor:
-        state = original()
-        ledger.appeared(state)
-        return state
+    def seen(read: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+        def get_rng_state() -> torch.Tensor:
+            state = read()
+            ledger.appeared(state)
+            return state
 
-    torch.get_rng_state = seen
-    try:
-        yield
-    finally:
-        torch.get_rng_state = original
+        return get_rng_state
+
+    replace_here(log, torch, "get_rng_state", seen)
