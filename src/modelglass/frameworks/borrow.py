@@ -28,10 +28,57 @@ _LOOKED_INTO = 10_000  # items of a container that the code reaches, and the mod
 
 # Packages of the standard library whose objects are alive by themselves, or describe the process.
 _ALIVE = frozenset(
-    "_thread threading multiprocessing concurrent asyncio _asyncio logging socket ssl subprocess selectors signal "
-    "importlib _frozen_importlib _frozen_importlib_external zipimport io _io codecs tempfile sqlite3 _sqlite3 "
-    "builtins abc typing inspect re functools operator decimal datetime ctypes mmap array ast dis tokenize "
-    "traceback warnings weakref _weakref _collections_abc os posix nt sys gc contextvars _contextvars".split()
+    [
+        "_thread",
+        "threading",
+        "multiprocessing",
+        "concurrent",
+        "asyncio",
+        "_asyncio",
+        "logging",
+        "socket",
+        "ssl",
+        "subprocess",
+        "selectors",
+        "signal",
+        "importlib",
+        "_frozen_importlib",
+        "_frozen_importlib_external",
+        "zipimport",
+        "io",
+        "_io",
+        "codecs",
+        "tempfile",
+        "sqlite3",
+        "_sqlite3",
+        "builtins",
+        "abc",
+        "typing",
+        "inspect",
+        "re",
+        "functools",
+        "operator",
+        "decimal",
+        "datetime",
+        "ctypes",
+        "mmap",
+        "array",
+        "ast",
+        "dis",
+        "tokenize",
+        "traceback",
+        "warnings",
+        "weakref",
+        "_weakref",
+        "_collections_abc",
+        "os",
+        "posix",
+        "nt",
+        "sys",
+        "gc",
+        "contextvars",
+        "_contextvars",
+    ]
 )
 _PLAIN_OF_ALIVE = frozenset({"WeakKeyDictionary", "WeakValueDictionary", "WeakSet"})
 _stdlib = frozenset(sys.stdlib_module_names)

@@ -94,7 +94,9 @@ def name_of(value: Any) -> str:
     for holder in gc.get_referrers(value):
         owner = _owner_of(holder) if type(holder) is dict else None
         if owner is not None:
-            return next((f"{name_of_owner(owner)}.{key}" for key, each in holder.items() if each is value), "")
+            return next(
+                (f"{name_of_owner(owner)}.{key}" for key, each in holder.items() if each is value), ""
+            )
         attributes = None if isinstance(holder, FrameType) else getattr(holder, "__dict__", None)
         for key, each in attributes.items() if type(attributes) is dict else ():
             if each is value:

@@ -24,9 +24,7 @@ _CONSTANT = frozenset({int, float, bool, str, bytes, type(None), tuple, frozense
 class Reach:
     """Follows names from code to what it can reach, and has all of that kept."""
 
-    def __init__(
-        self, package: str, record: Callable[..., None], stand_in: Callable[[Any], Any]
-    ) -> None:
+    def __init__(self, package: str, record: Callable[..., None], stand_in: Callable[[Any], Any]) -> None:
         self._package = package
         self._record = record
         self._stand_in = stand_in

@@ -21,9 +21,7 @@ def convert_by_replacing(log: UndoLog) -> None:
     replace_here(log, nn.Module, "_apply", lambda original: _apply)
 
 
-def _apply(
-    self: nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True
-) -> nn.Module:
+def _apply(self: nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> nn.Module:
     for module in self.children() if recurse else ():
         module._apply(fn)
     for held in (self._parameters, self._buffers):

@@ -23,13 +23,15 @@ def find_left_behind(mode: weakref.ref[Any] | None) -> Iterator[Note]:
     """Have those who hold fake tensors of a mode let go of them, and say who they are."""
     if not _is_alive(mode):
         return
-    release = Release([each for each in gc.get_objects() if type(each) is FakeTensor and each.fake_mode is mode()])
+    release = Release(
+        [each for each in gc.get_objects() if type(each) is FakeTensor and each.fake_mode is mode()]
+    )
     is_left = _is_alive(mode)
     if release.freed:
         yield _note("they were taken out again, and what was there before is not known", release.freed)
     if is_left:
         kept = release.kept or ["an object that Python cannot look into"]
-        yield _note("empty them before the model runs again, or inspect with run=\"real\"", kept)
+        yield _note('empty them before the model runs again, or inspect with run="real"', kept)
 
 
 def _is_alive(mode: weakref.ref[Any] | None) -> bool:

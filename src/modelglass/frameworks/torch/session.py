@@ -35,10 +35,10 @@ from modelglass.frameworks.torch.folding import Place, repeated
 from modelglass.frameworks.torch.inputs import dtype_named, make
 from modelglass.frameworks.torch.known import show_known_values
 from modelglass.frameworks.torch.ledger import Ledger, held_tensors, named_tensors
+from modelglass.frameworks.torch.left_behind import find_left_behind
 from modelglass.frameworks.torch.levels import refuses_operator_level, watching, watching_kernels
 from modelglass.frameworks.torch.loan import loan
 from modelglass.frameworks.torch.optimizers import factory
-from modelglass.frameworks.torch.left_behind import find_left_behind
 from modelglass.frameworks.torch.passes import Pass, checkpoint_modules, show_random_states
 from modelglass.frameworks.torch.process import keep_process, one_at_a_time
 from modelglass.frameworks.torch.recorder import CANNOT_FAKE, Recorder
@@ -238,7 +238,9 @@ def _run_in(session: _Session, native: nn.Module, inputs: Inputs, log: UndoLog) 
     log.enter(unobserved())  # modes of the user's own would count our run as theirs
     keep_process(log)
     _hide_logs(log)
-    log.record(setattr, torch, "manual_seed", torch.manual_seed)  # the first fake mode puts another in its place
+    log.record(
+        setattr, torch, "manual_seed", torch.manual_seed
+    )  # the first fake mode puts another in its place
     mode = FakeMode() if how.fake else None
     if mode is not None:
         session.mode = weakref.ref(mode)
@@ -268,9 +270,7 @@ class _Session:
         self._kv_cache: KvCache | None = None
         self.error: BaseException | None = None
 
-    def watch(
-        self, log: UndoLog, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    def watch(self, log: UndoLog, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Take the pass or step that is asked for."""
         request = self._request
         self._recorder = Recorder(Describer(_names_by_storage(model)), request)
