@@ -107,12 +107,28 @@ def undoing() -> Iterator[UndoLog]:
 
 
 def forget_frames(error: BaseException | None) -> None:
-    """Let go of what the frames that an error passed through hold: guards, generators, stand-ins."""
+    """Let go of what the frames that an error passed through hold: guards, generators, stand-ins.
+
+    The innermost lets go first, as it would have if nothing had gone wrong: guards set back what they found.
+    """
+    for each in _chain(error):
+        for frame, _ in reversed(list(traceback.walk_tb(each.__traceback__))):
+            with suppress(RuntimeError):  # a frame that runs
+                frame.clear()
+
+
+def raise_interruption(error: BaseException) -> None:
+    """Raise the interruption behind an error, if there is one: code that was torn apart fails in its own way."""
+    for each in _chain(error):
+        if not isinstance(each, (Exception, SystemExit, GeneratorExit)):
+            raise each
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        with suppress(RuntimeError):  # a frame that runs
-            traceback.clear_frames(error.__traceback__)
+        yield error
         error = error.__cause__ or error.__context__
 
 

@@ -44,7 +44,7 @@ class Reach:
                 functions = list(_functions_of(value))
                 if _is_dunder(name) or name in self._names or name == "forward":
                     for function in functions:
-                        self.enter_function(function)
+                        self._stand_in(function)
                 else:
                     self._waiting.setdefault(name, []).extend(functions)
                 if not functions and name in attributes:
@@ -64,7 +64,7 @@ class Reach:
         for name in names - self._names:
             self._names.add(name)
             for method in self._waiting.pop(name, ()):
-                self.enter_function(method)
+                self._stand_in(method)
 
     def _keep_names(self, namespace: dict[str, Any], names: Iterable[str]) -> None:
         """Keep those global variables of a module, and what follows from them."""
@@ -72,6 +72,8 @@ class Reach:
         for name in names:
             value = namespace.get(name, _MISSING)
             found[name] = value
+            if value is _MISSING:  # it may be imported inside the function
+                value = sys.modules.get(name)
             kind = type(value)
             if kind is ModuleType:
                 if not self._is_left_alone(value.__name__) and vars(value) is not namespace:
@@ -79,8 +81,6 @@ class Reach:
                     if key not in self._seen:
                         self._seen.add(key)
                         self._keep_names(vars(value), names)
-            elif isinstance(value, FunctionType):
-                self.enter_function(value)
             elif isinstance(value, type):
                 self.enter_class(value)
             elif kind not in _CONSTANT:

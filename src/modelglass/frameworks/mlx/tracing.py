@@ -25,7 +25,7 @@ from modelglass.frameworks.request import Inputs, Request
 from modelglass.frameworks.signatures import input_name, positional
 from modelglass.frameworks.states import Witness
 from modelglass.report import Shape, Value
-from modelglass.undo import UndoLog, run_and_undo
+from modelglass.undo import UndoLog, raise_interruption, run_and_undo
 
 _TRANSPARENT = (mx.array, bool, int, float, complex, str, bytes, type(None))
 _NO_VALUES = re.compile(r"\[eval\] Attempting to eval an array|\[async_eval\] Not allowed inside")
@@ -174,6 +174,7 @@ class Tracing:
             output = self._called(native, self._call(native, args, kwargs))
         except (Exception, SystemExit) as error:
             # Whatever the user's call raises is an answer: it belongs in the report.
+            raise_interruption(error)
             self.error = error
             return
         self.returned = Describer().flatten(output)

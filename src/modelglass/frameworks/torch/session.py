@@ -49,7 +49,7 @@ from modelglass.frameworks.torch.values import values as read_values
 from modelglass.frameworks.training_notes import training_notes
 from modelglass.report import Call, Dataflow, KvCache, Lifetimes, Model, Note, Op, Run, Value
 from modelglass.report.values import Values
-from modelglass.undo import UndoLog, forget_frames, run_and_undo
+from modelglass.undo import UndoLog, forget_frames, raise_interruption, run_and_undo
 
 
 def accepts(native: object) -> bool:
@@ -223,18 +223,25 @@ def _run_once(native: nn.Module, inputs: Inputs, request: Request, how: _How) ->
     session = _Session(request, how)
     try:
         # What the run sets in variables of its context stays in a context of its own.
-        copy_context().run(run_and_undo, partial(_run_in, session, native, inputs))
-    except CannotFakeError as error:
+        copy_context().run(run_and_undo, partial(_run_alone, session, native, inputs))
+    except CannotFakeError as error:  # its frames are forgotten
         session.error = error
-    forget_frames(session.error)
     return session.outcome()
+
+
+def _run_alone(session: _Session, native: nn.Module, inputs: Inputs, log: UndoLog) -> None:
+    """Run the model while no other thread runs one.
+
+    What torch keeps for this thread is set back last, after all that an interruption has left half open.
+    """
+    log.hold(one_at_a_time)
+    keep_thread_state(log)
+    run_and_undo(partial(_run_in, session, native, inputs))
 
 
 def _run_in(session: _Session, native: nn.Module, inputs: Inputs, log: UndoLog) -> None:
     """Run the model in the surroundings that a run needs, all of which the log has undone."""
     request, how = session.request, session.how
-    log.hold(one_at_a_time)
-    keep_thread_state(log)
     log.enter(unobserved())  # modes of the user's own would count our run as theirs
     keep_process(log)
     _hide_logs(log)
@@ -294,6 +301,8 @@ class _Session:
                 self._pass.take(args, kwargs, self._on_output)
         except (Exception, SystemExit) as error:
             # Whatever the user's forward raises is an answer: it belongs in the report.
+            raise_interruption(error)
+            forget_frames(error)
             self.error = error
         finally:
             self._recorder.trail.forget()

@@ -19,17 +19,26 @@ from modelglass.undo import UndoLog
 
 _FLAGS = tuple(name for name in vars(_python_dispatch) if name.startswith("_is_in_"))
 _TELL = getattr(_python_dispatch, "set_is_in_mode_without_ignore_compile_internals", None)
-_KEYS = tuple(
-    getattr(torch._C.DispatchKey, name)
-    for name in ("PythonDispatcher", "PreDispatch", "Python", "PythonTLSSnapshot", "ADInplaceOrView")
-    if hasattr(torch._C.DispatchKey, name)
+_SWITCHES = (
+    (
+        torch._C._dispatch_tls_local_include_set,
+        torch._C._dispatch_tls_is_dispatch_key_included,
+        torch._C._dispatch_tls_set_dispatch_key_included,
+    ),
+    (
+        torch._C._dispatch_tls_local_exclude_set,
+        torch._C._dispatch_tls_is_dispatch_key_excluded,
+        torch._C._dispatch_tls_set_dispatch_key_excluded,
+    ),
 )
+# All that are no backend's, some of which have no name.
+_KEYS = tuple(map(torch._C.DispatchKey, range(1, int(torch._C.DispatchKey.PythonDispatcher) + 1)))
 
 
 def keep_thread_state(log: UndoLog) -> None:
     """Have what torch keeps for this thread set back in the end."""
     _keep_keys(log)
-    _keep_stack(log, _dispatch_modes, torch._C._pop_torch_dispatch_stack, _push_dispatch_mode)
+    _keep_stack(log, _dispatch_modes, _pop_dispatch_mode, _push_dispatch_mode)
     _keep_stack(
         log, _function_modes, torch._C._pop_torch_function_stack, torch._C._push_on_torch_function_stack
     )
@@ -45,17 +54,24 @@ def keep_thread_state(log: UndoLog) -> None:
 
 def _keep_keys(log: UndoLog) -> None:
     """Which keys of the dispatcher are switched on and off."""
-    switches = (
-        (torch._C._dispatch_tls_is_dispatch_key_included, torch._C._dispatch_tls_set_dispatch_key_included),
-        (torch._C._dispatch_tls_is_dispatch_key_excluded, torch._C._dispatch_tls_set_dispatch_key_excluded),
-    )
-    log.record(_restore_keys, [(read, write, key, read(key)) for read, write in switches for key in _KEYS])
+    log.record(torch._C._set_meta_in_tls_dispatch_include, torch._C._meta_in_tls_dispatch_include())
+    for read, is_on, write in _SWITCHES:
+        before = [(key, is_on(key)) for key in _KEYS]
+        log.record(_restore_keys, is_on, write, before, read, repr(read()))
 
 
-def _restore_keys(before: list[tuple[Any, ...]]) -> None:
-    for read, write, key, is_on in before:
-        if read(key) != is_on:
-            write(key, is_on)
+def _restore_keys(
+    is_on: Callable[[Any], bool],
+    write: Callable[[Any, bool], Any],
+    before: list[tuple[Any, bool]],
+    read: Callable[[], Any],
+    text: str,
+) -> None:
+    if repr(read()) == text:
+        return
+    for key, was_on in before:
+        if is_on(key) != was_on:
+            write(key, was_on)
 
 
 def _keep_stack(
@@ -78,6 +94,10 @@ def _restore_stack(
 def _dispatch_modes() -> list[Any]:
     at = torch._C._get_dispatch_stack_at
     return [at(index) for index in range(torch._C._len_torch_dispatch_stack())]
+
+
+def _pop_dispatch_mode() -> None:
+    torch._C._pop_torch_dispatch_stack(None)
 
 
 def _push_dispatch_mode(mode: Any) -> None:
