@@ -199,7 +199,7 @@ class _Journal:
     def _tensor(self, value: Any) -> Any:
         if not self._exchanges:
             attributes = getattr(value, "__dict__", None)
-            if attributes and id(value) not in self._substitutes:
+            if attributes is not None and id(value) not in self._substitutes:
                 self._visit(attributes)
             return value
         if id(value) in self._substitutes:
@@ -272,7 +272,7 @@ class _Journal:
             self._enter_object(holder)
 
     def _enter_dict(self, holder: dict[Any, Any]) -> None:
-        before = dict(dict.items(holder))
+        before = dict(_items(holder))
         self._record(_restore_dict, holder, before)
         if not self._exchanges and len(before) > _LOOKED_INTO:
             return
@@ -395,10 +395,15 @@ def _empty_cell(cell: CellType) -> None:
         return
 
 
+def _items(holder: dict[Any, Any]) -> Any:
+    """What a dict holds, in its order, past the methods of a subclass of the user's."""
+    return OrderedDict.items(holder) if isinstance(holder, OrderedDict) else dict.items(holder)
+
+
 def _restore_dict(holder: dict[Any, Any], before: dict[Any, Any]) -> None:
     if not dict.__len__(holder) and not before:
         return
-    items = dict.items(holder)
+    items = _items(holder)
     same = len(items) == len(before) and all(
         k1 is k2 and v1 is v2 for (k1, v1), (k2, v2) in zip(items, before.items(), strict=True)
     )

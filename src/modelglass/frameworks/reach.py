@@ -1,8 +1,8 @@
 """What code can reach besides the objects it is called on: global variables, classes, defaults.
 
 Found by names: a function reaches the global variables that its code names, a class the attributes and
-methods that any code reached so far names. Packages of the framework and of Python itself are left alone, as
-is whatever code looks up by a name that it puts together.
+methods that any code reached so far names. Installed packages and Python itself are left alone, as is whatever
+code looks up by a name that it puts together.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ _FRAMEWORKS = frozenset({"torch", "numpy", "mlx", "modelglass", "vllm", "builtin
 _LEFT_ALONE = _FRAMEWORKS | (sys.stdlib_module_names - {"__main__"})
 _MISSING = object()
 _KEPT_NAMES = 20_000  # pieces of code whose names are remembered
+_installed: dict[str, bool] = {}
 _names: dict[int, tuple[CodeType, frozenset[str]]] = {}
 _CONSTANT = frozenset({int, float, bool, str, bytes, type(None), tuple, frozenset, type, ModuleType})
 
@@ -99,7 +100,16 @@ class Reach:
 
     def _is_left_alone(self, module: Any) -> bool:
         package = str(module).partition(".")[0]
-        return package in _LEFT_ALONE or package == self._package
+        return package == self._package or package in _LEFT_ALONE or _is_installed(package)
+
+
+def _is_installed(package: str) -> bool:
+    """Whether a package is a library, of which a model reaches thousands of functions."""
+    known = _installed.get(package)
+    if known is None:
+        home = str(getattr(sys.modules.get(package), "__file__", None) or "")
+        known = _installed[package] = any(f"{name}-packages" in home for name in ("site", "dist"))
+    return known
 
 
 def names_in(code: CodeType) -> frozenset[str]:

@@ -75,7 +75,7 @@ def keep_state(value: Any, record: Record, witness: Witness, stand_in: StandIn) 
         name = next(name for kind, name in _FLAGS.items() if isinstance(value, kind))
         record(setattr, value, name, getattr(value, name))
     elif isinstance(value, _STREAMS) and not value.closed:
-        record(value.__setstate__, value.__getstate__())
+        record(_restore_stream, value, value.__getstate__())
         witness.watch(value, lambda: value.closed)
     elif isinstance(value, _BUFFERS):
         _keep_buffer(value, record, witness)
@@ -163,6 +163,11 @@ def _edges_of(value: Any) -> bytes:
     flat = value.reshape(-1)
     some = max(1, _SEEN // value.itemsize)
     return bytes(flat[:some].tobytes() + flat[-some:].tobytes())
+
+
+def _restore_stream(value: Any, before: Any) -> None:
+    if not value.closed:  # else the witness tells
+        value.__setstate__(before)
 
 
 def _restore_array(value: Any, before: Any) -> None:
