@@ -330,7 +330,7 @@ class _Journal:
                 slot.__set__(holder, new)
 
     def _holds_things(self, value: Any) -> bool:
-        if isinstance(value, self._inside) or isinstance(value, MethodType):
+        if isinstance(value, (*self._inside, MethodType)):
             return True
         if isinstance(value, type):
             self._classes.setdefault(value)
@@ -431,6 +431,6 @@ def _restore_members(holder: set[Any] | bytearray, before: set[Any] | bytearray)
     """Members of a set are hashed by identity or value; a tensor among them is compared by neither here."""
     if isinstance(holder, bytearray):
         holder[:] = before
-    elif {id(item) for item in set.__iter__(holder)} != {id(item) for item in set.__iter__(before)}:
+    elif set(map(id, set.copy(holder))) != set(map(id, before)):
         set.clear(holder)
         set.update(holder, before)

@@ -86,7 +86,7 @@ class Release:
 def name_of(value: Any) -> str:
     """What people would call an object: a variable that has it, or its class."""
     if isinstance(value, ModuleType):
-        return value.__name__
+        return str(vars(value).get("__name__", "a module"))
     if isinstance(value, (type, FunctionType)):
         return f"{value.__module__}.{value.__qualname__}"
     if isinstance(value, CellType):

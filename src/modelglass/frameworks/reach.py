@@ -1,7 +1,7 @@
 """What code can reach besides the objects it is called on: global variables, classes, defaults.
 
 Found by names: a function reaches the global variables that its code names, a class the attributes and
-methods that any code reached so far names. Installed packages and Python itself are left alone, as is whatever
+methods that any code reached so far names. Installed packages and Python itself are left alone, as is what
 code looks up by a name that it puts together.
 """
 
@@ -29,7 +29,7 @@ class Reach:
         self._package = package
         self._record = record
         self._stand_in = stand_in
-        self._seen: set[int] = set()
+        self._seen: set[Any] = set()
         self._names: set[str] = set()
         self._waiting: dict[str, list[FunctionType]] = {}  # methods that no code has named yet
 
@@ -77,7 +77,7 @@ class Reach:
                 value = sys.modules.get(name)
             kind = type(value)
             if kind is ModuleType:
-                if not self._is_left_alone(value.__name__) and vars(value) is not namespace:
+                if not self._is_left_alone(vars(value).get("__name__")) and vars(value) is not namespace:
                     key = (id(value), id(names))
                     if key not in self._seen:
                         self._seen.add(key)

@@ -31,11 +31,12 @@ StandIn = Callable[[Any], Any]
 LARGEST = 2**28  # bytes of an array or buffer that are kept; of a larger one a part is compared
 _SEEN = 2**16  # bytes of that part, at the beginning and at the end
 
-_BUILT_IN = ([], (), "", b"", bytearray(), range(0), {}, {}.values(), {}.items(), set())
+_BUILT_IN: tuple[Any, ...] = ([], (), "", b"", bytearray(), range(0), {}, {}.values(), {}.items(), set())
+_BACKWARDS: tuple[Any, ...] = ([], (), {}, range(0))
 ITERATORS = frozenset(
     {
         *(type(iter(each)) for each in _BUILT_IN),
-        *(type(reversed(each)) for each in ([], (), {}, range(0))),
+        *(type(reversed(each)) for each in _BACKWARDS),
         *(enumerate, zip, map, filter, reversed, type(iter(range(2**80)))),
         *(value for value in vars(itertools).values() if isinstance(value, type)),
     }
@@ -113,8 +114,6 @@ def copy_iterator(value: Any, exchange: Callable[[tuple[Any, ...]], tuple[Any, .
         warnings.simplefilter("ignore", DeprecationWarning)  # of later versions of Python, for itertools
         try:
             make, given, *state = value.__reduce__()
-            if not callable(make) or type(value).__reduce__ is object.__reduce__:
-                return None
             copied = make(*exchange(given))
             if state and state[0] is not None:
                 inner = state[0]

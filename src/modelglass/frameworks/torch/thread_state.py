@@ -32,7 +32,7 @@ _SWITCHES = (
     ),
 )
 # All that are no backend's, some of which have no name.
-_KEYS = tuple(map(torch._C.DispatchKey, range(1, int(torch._C.DispatchKey.PythonDispatcher) + 1)))
+_KEYS = tuple(map(torch._C.DispatchKey, range(1, torch._C.DispatchKey.PythonDispatcher.value + 1)))
 
 
 def keep_thread_state(log: UndoLog) -> None:
