@@ -71,7 +71,7 @@ class UndoLog:
                     undo(*args)
                 undos.pop()
                 attempts = 0
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - whatever comes waits until all is done
                 forget_frames(error)
                 trouble = trouble or error
         if trouble is not None:
@@ -118,7 +118,7 @@ def forget_frames(error: BaseException | None) -> None:
 
 
 def raise_interruption(error: BaseException) -> None:
-    """Raise the interruption behind an error, if there is one: code that was torn apart fails in its own way."""
+    """Raise the interruption behind an error, if any: code that was torn apart fails in its own way."""
     for each in _chain(error):
         if not isinstance(each, (Exception, SystemExit, GeneratorExit)):
             raise each

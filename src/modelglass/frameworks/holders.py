@@ -117,10 +117,9 @@ def _owner_of(attributes: dict[Any, Any]) -> Any:
     if named is not None and vars(named) is attributes:
         return named
     for holder in gc.get_referrers(attributes):
-        if isinstance(holder, type) and attributes.get("__module__") == holder.__module__:
-            if "__dict__" in attributes or "__doc__" in attributes:
+        if isinstance(holder, type):
+            if "__module__" in attributes and attributes["__module__"] == holder.__module__:
                 return holder
-        if not isinstance(holder, (dict, list, tuple, FrameType, CellType)):
-            if getattr(holder, "__dict__", None) is attributes:
-                return holder
+        elif not isinstance(holder, FrameType) and getattr(holder, "__dict__", None) is attributes:
+            return holder
     return None

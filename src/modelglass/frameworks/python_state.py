@@ -1,4 +1,4 @@
-"""What a run must find again, and leave, of Python itself: warnings, random states, settings of the process."""
+"""What a run must leave as it was of Python itself: warnings, random states, settings of the process."""
 
 from __future__ import annotations
 

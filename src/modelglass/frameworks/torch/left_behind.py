@@ -23,9 +23,9 @@ def find_left_behind(mode: weakref.ref[Any] | None) -> Iterator[Note]:
     """Have those who hold fake tensors of a mode let go of them, and say who they are."""
     if not _is_alive(mode):
         return
-    release = Release(
-        [each for each in gc.get_objects() if type(each) is FakeTensor and each.fake_mode is mode()]
-    )
+    ours = [each for each in gc.get_objects() if type(each) is FakeTensor]
+    release = Release([each for each in ours if weakref.ref(each.fake_mode) is mode])
+    del ours
     is_left = _is_alive(mode)
     if release.freed:
         yield _note("they were taken out again, and what was there before is not known", release.freed)
