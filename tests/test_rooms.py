@@ -20,9 +20,10 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "report": ({"errors", "report"}, set()),
     "quantized": ({"report", "quantized"}, {"numpy"}),
     "formats": ({"errors", "report", "quantized", "formats"}, {"numpy", "jinja2", "yaml"}),
-    "collector": (set(), set()),
+    "collector": ({"undo"}, set()),
+    "undo": (set(), set()),
     "frameworks": (
-        {"collector", "errors", "report", "quantized", "frameworks"},
+        {"collector", "errors", "report", "quantized", "frameworks", "undo"},
         {"torch", "mlx", "vllm", "numpy"},
     ),
     "analyses": ({"errors", "report", "analyses"}, {"numpy", "numba"}),

@@ -6,14 +6,19 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from modelglass.undo import UndoLog, undoing
+
 
 @contextmanager
 def without_gc() -> Iterator[None]:
     """For work that makes many small objects and hardly any cycles: searching for those takes time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
+    with undoing() as log:
+        pause_gc(log)
         yield
-    finally:
-        if enabled:
-            gc.enable()
+
+
+def pause_gc(log: UndoLog) -> None:
+    """The same, until a log is undone."""
+    if gc.isenabled():
+        log.record(gc.enable)
+        gc.disable()

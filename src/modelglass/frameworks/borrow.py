@@ -1,37 +1,91 @@
 """Borrowing a model: every tensor in it is replaced for a while, and everything is put back exactly.
 
 The user's module objects themselves run, so that patched methods, closures and hooks behave as they do in
-real life; only their contents are exchanged. A journal keeps what each dict, list, cell and object held
-before the first change, and restores it whatever happened in between: attributes that the run sets, caches
-it fills, generators it draws from, modules that change their class.
+real life; only their contents are exchanged. A log keeps what each dict, list, cell and object held before
+the first change, and restores it whatever happened in between: attributes that the run sets, caches it
+fills, generators it draws from, modules that change their class. What the code of the model can reach besides
+(global variables, classes, defaults) is kept likewise, without exchanging tensors in it.
 """
 
 from __future__ import annotations
 
-import random
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from types import CellType, FunctionType, MethodType
+from types import CellType, FunctionType, MappingProxyType, MemberDescriptorType, MethodType
 from typing import Any
 
-Undo = Callable[[], Any]
+from modelglass.frameworks.reach import Reach
+from modelglass.frameworks.states import ITERATORS, Witness, copy_iterator, keep_state, keeps_state
+from modelglass.undo import UndoLog
 
 # The commonest values, which hold nothing.
-_ATOMS = frozenset({int, float, bool, str, bytes, type(None), type})
+_ATOMS = frozenset({int, float, bool, str, bytes, type(None), complex, range, slice})
 _EMPTY: dict[Any, Any] = {}
+_LOOKED_INTO = 10_000  # items of a container that the code reaches, and the model does not hold
 
-# Standard-library packages whose objects people keep state in. Objects of the others (locks, loggers, files,
-# threads) and of frameworks and numpy themselves are left alone: they may be large, shared and alive.
-_STATEFUL_STDLIB = frozenset({"types", "collections", "argparse", "dataclasses"})
+# Packages of the standard library whose objects are alive by themselves, or describe the process.
+_ALIVE = frozenset(
+    [
+        "_thread",
+        "threading",
+        "multiprocessing",
+        "concurrent",
+        "asyncio",
+        "_asyncio",
+        "logging",
+        "socket",
+        "ssl",
+        "subprocess",
+        "selectors",
+        "signal",
+        "importlib",
+        "_frozen_importlib",
+        "_frozen_importlib_external",
+        "zipimport",
+        "io",
+        "_io",
+        "codecs",
+        "tempfile",
+        "sqlite3",
+        "_sqlite3",
+        "builtins",
+        "abc",
+        "typing",
+        "inspect",
+        "re",
+        "functools",
+        "operator",
+        "decimal",
+        "datetime",
+        "ctypes",
+        "mmap",
+        "array",
+        "ast",
+        "dis",
+        "tokenize",
+        "traceback",
+        "warnings",
+        "weakref",
+        "_weakref",
+        "_collections_abc",
+        "os",
+        "posix",
+        "nt",
+        "sys",
+        "gc",
+        "contextvars",
+        "_contextvars",
+    ]
+)
+_PLAIN_OF_ALIVE = frozenset({"WeakKeyDictionary", "WeakValueDictionary", "WeakSet"})
 _stdlib = frozenset(sys.stdlib_module_names)
 _MISSING = object()
 
 
-def _no_generator(value: Any) -> Undo | None:
+def _no_generator(value: Any) -> Callable[[], Any] | None:
     return None
 
 
@@ -46,55 +100,62 @@ class Terms:
     module: type
     substitutes: Mapping[type, Callable[[Any], Any]]
     # How to set a random generator of the framework's back, or None when the value is none.
-    generator: Callable[[Any], Undo | None] = field(default=_no_generator)
+    generator: Callable[[Any], Callable[[], Any] | None] = field(default=_no_generator)
 
 
-@contextmanager
-def borrowed(terms: Terms, *roots: Any) -> Iterator[tuple[Any, ...]]:
-    """The roots with every tensor replaced by its substitute; afterwards all is as it was.
+def borrow(log: UndoLog, terms: Terms, *roots: Any, reach: bool = True) -> tuple[tuple[Any, ...], Witness]:
+    """The roots with every tensor replaced by its substitute; when the log is undone, all is as it was.
 
-    A root that is a tensor or tuple comes back as a new object, everything else as itself.
+    A root that is a tensor or tuple comes back as a new object, everything else as itself. `reach`: what
+    the code reaches is kept, too. The witness tells afterwards what moved and could not be put back.
     """
-    journal = _Journal(terms)
-    try:
-        yield tuple(journal.replaced(root) for root in roots)
-    finally:
-        journal.restore()
+    journal = _Journal(terms, log)
+    lent = tuple(journal.replaced(root) for root in roots)
+    if reach:
+        journal.keep_reached()
+    return lent, journal.witness
 
 
 class _Journal:
-    """Replaces tensors wherever they are held, and remembers how to undo everything."""
+    """Replaces tensors wherever they are held, and records how to undo everything."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: Terms, log: UndoLog) -> None:
         self._terms = terms
+        self._record = log.record
         self._substitutes: dict[int, Any] = {}
         self._originals: list[Any] = []  # keeps every id in use while the journal lives
         self._visited: set[int] = set()
-        self._undo: list[Undo] = []
-        self._dicts: list[tuple[dict[Any, Any], dict[Any, Any]]] = []  # by far the most, so kept bare
         self._pending: deque[Any] = deque()
+        self._exchanges = True  # False: tensors stay, what changes is put back
+        self._classes: dict[type, None] = {}
+        self._functions: dict[int, FunctionType] = {}
+        self._tensors = tuple(terms.substitutes)
+        self._inside = (dict, list, set, deque, bytearray, MappingProxyType, terms.module, FunctionType)
+        self.witness = Witness()
+        log.record(lambda: self._originals)  # so that it lives as long as the log
 
     def replaced(self, root: Any) -> Any:
         """The root's stand-in, after everything reachable from it has been exchanged."""
         stand_in = self._stand_in(root)
-        while self._pending:
-            self._enter(self._pending.popleft())
+        self._enter_pending()
         return stand_in
 
-    def restore(self) -> None:
-        """Undo all, the first trouble notwithstanding: half a model given back is the worst outcome."""
-        undos: list[Undo] = [
-            *self._undo,
-            *(partial(_restore_dict, *pair) for pair in self._dicts),
-        ]
-        trouble: Exception | None = None
-        for undo in reversed(undos):
-            try:
-                undo()
-            except Exception as error:
-                trouble = trouble or error
-        if trouble is not None:
-            raise trouble
+    def keep_reached(self) -> None:
+        """Keep what the code of all that was entered can reach."""
+        self._exchanges = False
+        reach = Reach(self._terms.package, self._record, self._stand_in)
+        while self._classes or self._functions:
+            classes, self._classes = self._classes, {}
+            functions, self._functions = self._functions, {}
+            for cls in classes:
+                reach.enter_class(cls)
+            for function in functions.values():
+                reach.enter_function(function)
+            self._enter_pending()
+
+    def _enter_pending(self) -> None:
+        while self._pending:
+            self._enter(self._pending.popleft())
 
     def _stand_in(self, value: Any) -> Any:
         """What to put in the value's place: a substitute for a tensor, the value itself for the rest."""
@@ -104,13 +165,14 @@ class _Journal:
         if cls is dict or cls is OrderedDict:  # most of what a module holds, most of it empty
             self._visit(value)
             return value
-        for kind, make in self._terms.substitutes.items():
-            if isinstance(value, kind):
-                return self._once(value, make)
-        if type(value) is tuple or (isinstance(value, tuple) and hasattr(value, "_fields")):
+        if isinstance(value, self._tensors):
+            return self._tensor(value)
+        if cls is tuple or (isinstance(value, tuple) and hasattr(value, "_fields")):
             return self._tuple(value)
         if isinstance(value, partial):
             return self._partial(value)
+        if cls in ITERATORS:
+            return self._iterator(value)
         if self._holds_things(value):
             self._visit(value)
         return value
@@ -120,7 +182,7 @@ class _Journal:
             return
         self._visited.add(id(holder))
         if type(holder) in (dict, OrderedDict) and not holder:
-            self._dicts.append((holder, _EMPTY))
+            self._record(_restore_dict, holder, _EMPTY)
         else:
             self._originals.append(holder)
             self._pending.append(holder)
@@ -134,6 +196,22 @@ class _Journal:
             self._originals.append(stand_in)
         return self._substitutes[id(value)]
 
+    def _tensor(self, value: Any) -> Any:
+        if not self._exchanges:
+            attributes = getattr(value, "__dict__", None)
+            if attributes is not None and id(value) not in self._substitutes:
+                self._visit(attributes)
+            return value
+        if id(value) in self._substitutes:
+            return self._substitutes[id(value)]
+        make = next(make for kind, make in self._terms.substitutes.items() if isinstance(value, kind))
+        stand_in = self._once(value, make)
+        attributes = getattr(value, "__dict__", None)
+        if attributes and not isinstance(value, self._terms.module):
+            for extra in attributes.values():  # the stand-in has them, too
+                self._stand_in(extra)
+        return stand_in
+
     def _tuple(self, value: tuple[Any, ...]) -> tuple[Any, ...]:
         items = [self._stand_in(item) for item in value]
         if all(new is old for new, old in zip(items, value, strict=True)):
@@ -142,37 +220,62 @@ class _Journal:
         return rebuilt
 
     def _partial(self, value: partial[Any]) -> Any:
+        self._stand_in(value.keywords)
         parts = (value.func, value.args, tuple(value.keywords.items()))
         func, args, keywords = map(self._stand_in, parts)
         if func is value.func and args is value.args and keywords is parts[2]:
             return value
         return self._once(value, lambda original: type(original)(func, *args, **dict(keywords)))
 
+    def _iterator(self, value: Any) -> Any:
+        """A copy to go on with: one that was advanced cannot be set back."""
+        if id(value) not in self._substitutes:
+            copied = copy_iterator(value, self._tuple)
+            if copied is None:
+                self.witness.watch(value)
+                copied = value
+            self._once(value, lambda original: copied)
+        return self._substitutes[id(value)]
+
     def _enter(self, holder: Any) -> None:
         """Exchange what one holder holds."""
         if isinstance(holder, dict):
             self._enter_dict(holder)
-            if isinstance(holder, self._terms.module):  # which has attributes, too
-                self._enter_object(holder)
         elif isinstance(holder, list):
             self._enter_list(holder)
         elif isinstance(holder, deque):
             self._enter_deque(holder)
         elif isinstance(holder, (set, bytearray)):
-            self._undo.append(partial(_restore_members, holder, holder.copy()))
+            self._record(_restore_members, holder, holder.copy())
+            if isinstance(holder, set) and len(holder) <= _LOOKED_INTO:
+                for item in tuple(holder):
+                    if not isinstance(item, self._tensors):  # which are known by what they are
+                        self._stand_in(item)
+        elif isinstance(holder, MappingProxyType):
+            self._stand_in(holder | {})
         elif isinstance(holder, FunctionType):
+            self._functions.setdefault(id(holder), holder)
             for cell in holder.__closure__ or ():
                 self._enter_cell(cell)
+            return
         elif isinstance(holder, MethodType):
             self._stand_in(holder.__self__)
-        elif (restore := self._generator_state(holder)) is not None:
-            self._undo.append(restore)
-        else:
+            self._stand_in(holder.__func__)
+            return
+        elif (restore := self._terms.generator(holder)) is not None:
+            self._record(restore)
+            return
+        elif keeps_state(holder):
+            keep_state(holder, self._record, self.witness, self._stand_in)
+            return
+        if type(holder) not in _BARE:
             self._enter_object(holder)
 
     def _enter_dict(self, holder: dict[Any, Any]) -> None:
-        before = dict(holder)
-        self._dicts.append((holder, before))
+        before = dict(_items(holder))
+        self._record(_restore_dict, holder, before)
+        if not self._exchanges and len(before) > _LOOKED_INTO:
+            return
         for key, value in before.items():
             new = self._stand_in(value)
             if new is not value:
@@ -180,16 +283,18 @@ class _Journal:
                 dict.__setitem__(holder, key, new)
 
     def _enter_list(self, holder: list[Any]) -> None:
-        before = list(holder)
-        self._undo.append(partial(_restore_list, holder, before))
+        before = list.copy(holder)
+        self._record(_restore_list, holder, before)
+        if not self._exchanges and len(before) > _LOOKED_INTO:
+            return
         for index, value in enumerate(before):
             new = self._stand_in(value)
             if new is not value:
                 list.__setitem__(holder, index, new)
 
     def _enter_deque(self, holder: deque[Any]) -> None:
-        before = tuple(holder)
-        self._undo.append(partial(_restore_deque, holder, before))
+        before = tuple(deque.__iter__(holder))
+        self._record(_restore_deque, holder, before)
         items = [self._stand_in(value) for value in before]
         if any(new is not old for new, old in zip(items, before, strict=True)):
             _restore_deque(holder, tuple(items))
@@ -202,38 +307,43 @@ class _Journal:
         try:
             value = cell.cell_contents
         except ValueError:  # an empty cell: the variable is not bound yet
+            self._record(_empty_cell, cell)
             return
-        self._undo.append(partial(setattr, cell, "cell_contents", value))
+        self._record(setattr, cell, "cell_contents", value)
         new = self._stand_in(value)
         if new is not value:
             cell.cell_contents = new
 
     def _enter_object(self, holder: Any) -> None:
-        self._undo.append(partial(_restore_class, holder, type(holder)))
-        if hasattr(holder, "__dict__"):
-            self._stand_in(vars(holder))
-        for name in _slots(type(holder)):
-            value = getattr(holder, name, _MISSING)
-            self._undo.append(partial(_restore_slot, holder, name, value))
+        cls = type(holder)
+        self._classes.setdefault(cls)
+        self._record(_restore_class, holder, cls)
+        attributes = getattr(holder, "__dict__", None)
+        if type(attributes) is dict:
+            self._record(_restore_namespace, holder, attributes)
+            self._visit(attributes)
+        for slot in _slots(cls):
+            value = _slot_value(slot, holder)
+            self._record(_restore_slot, slot, holder, value)
             new = value if value is _MISSING else self._stand_in(value)
             if new is not value:
-                object.__setattr__(holder, name, new)
+                slot.__set__(holder, new)
 
     def _holds_things(self, value: Any) -> bool:
-        inside = (dict, list, set, deque, bytearray, self._terms.module, FunctionType, MethodType)
-        if isinstance(value, inside):
+        if isinstance(value, (*self._inside, MethodType)):
             return True
         if isinstance(value, type):
+            self._classes.setdefault(value)
             return False
+        if keeps_state(value):
+            return True
         cls = type(value)
         package = str(cls.__module__).partition(".")[0]
-        if package in (self._terms.package, "numpy", "random"):
-            return self._generator_state(value) is not None
-        foreign = package not in _stdlib and package != "builtins"
-        return (foreign or package in _STATEFUL_STDLIB) and (hasattr(value, "__dict__") or bool(_slots(cls)))
-
-    def _generator_state(self, holder: Any) -> Undo | None:
-        return self._terms.generator(holder) or _generator_state(holder)
+        if package in (self._terms.package, "numpy", "modelglass"):
+            return self._terms.generator(value) is not None
+        if package in _ALIVE and cls.__name__ not in _PLAIN_OF_ALIVE:
+            return False
+        return hasattr(value, "__dict__") or bool(_slots(cls))
 
 
 def _rebuilt(original: tuple[Any, ...], items: list[Any]) -> tuple[Any, ...]:
@@ -244,50 +354,66 @@ def _rebuilt(original: tuple[Any, ...], items: list[Any]) -> tuple[Any, ...]:
     return rebuilt
 
 
-def _slots(cls: type) -> list[str]:
+# Containers of exactly these types have no attributes.
+_BARE = frozenset({dict, OrderedDict, list, deque, set, bytearray, MappingProxyType})
+
+
+def _slots(cls: type) -> list[MemberDescriptorType]:
+    """What a class keeps outside a `__dict__`, by descriptors that no method of the user's stands before."""
     return [
-        name
+        value
         for base in cls.__mro__
-        for name in _as_names(base.__dict__.get("__slots__", ()))
-        if name not in ("__dict__", "__weakref__")
+        if "__slots__" in vars(base)
+        for value in vars(base).values()
+        if isinstance(value, MemberDescriptorType)
     ]
 
 
-def _as_names(slots: Any) -> tuple[str, ...]:
-    return (slots,) if isinstance(slots, str) else tuple(slots)
-
-
-def _generator_state(holder: Any) -> Undo | None:
-    """How to set one of Python's or numpy's random generators back, or None when it is none."""
-    if isinstance(holder, random.Random):
-        return partial(holder.setstate, holder.getstate())
-    if not type(holder).__module__.startswith("numpy.random"):
-        return None
-    if hasattr(holder, "bit_generator"):
-        return partial(setattr, holder.bit_generator, "state", holder.bit_generator.state)
-    return partial(holder.set_state, holder.get_state()) if hasattr(holder, "get_state") else None
+def _slot_value(slot: MemberDescriptorType, holder: Any) -> Any:
+    try:
+        return slot.__get__(holder)
+    except AttributeError:
+        return _MISSING
 
 
 def _restore_class(holder: Any, cls: type) -> None:
     if type(holder) is not cls:
-        holder.__class__ = cls
+        object.__setattr__(holder, "__class__", cls)
 
 
-def _restore_slot(holder: Any, name: str, value: Any) -> None:
-    now = getattr(holder, name, _MISSING)
+def _restore_namespace(holder: Any, attributes: dict[str, Any]) -> None:
+    if getattr(holder, "__dict__", None) is not attributes:
+        object.__setattr__(holder, "__dict__", attributes)
+
+
+def _restore_slot(slot: MemberDescriptorType, holder: Any, value: Any) -> None:
+    now = _slot_value(slot, holder)
     if now is value:
         return
     if value is _MISSING:
-        object.__delattr__(holder, name)
+        slot.__delete__(holder)
     else:
-        object.__setattr__(holder, name, value)
+        slot.__set__(holder, value)
+
+
+def _empty_cell(cell: CellType) -> None:
+    try:
+        del cell.cell_contents
+    except ValueError:  # it is empty
+        return
+
+
+def _items(holder: dict[Any, Any]) -> Any:
+    """What a dict holds, in its order, past the methods of a subclass of the user's."""
+    return OrderedDict.items(holder) if isinstance(holder, OrderedDict) else dict.items(holder)
 
 
 def _restore_dict(holder: dict[Any, Any], before: dict[Any, Any]) -> None:
-    if not holder and not before:
+    if not dict.__len__(holder) and not before:
         return
-    same = len(holder) == len(before) and all(
-        k1 is k2 and holder[k1] is before[k2] for k1, k2 in zip(holder, before, strict=True)
+    items = _items(holder)
+    same = len(items) == len(before) and all(
+        k1 is k2 and v1 is v2 for (k1, v1), (k2, v2) in zip(items, before.items(), strict=True)
     )
     if not same:
         # Past the methods of a subclass, except for OrderedDict's own, which keep its order.
@@ -298,7 +424,9 @@ def _restore_dict(holder: dict[Any, Any], before: dict[Any, Any]) -> None:
 
 
 def _restore_list(holder: list[Any], before: list[Any]) -> None:
-    if len(holder) != len(before) or any(a is not b for a, b in zip(holder, before, strict=True)):
+    if list.__len__(holder) != len(before) or any(
+        a is not b for a, b in zip(list.__iter__(holder), before, strict=True)
+    ):
         list.__setitem__(holder, slice(None), before)
 
 
@@ -311,6 +439,6 @@ def _restore_members(holder: set[Any] | bytearray, before: set[Any] | bytearray)
     """Members of a set are hashed by identity or value; a tensor among them is compared by neither here."""
     if isinstance(holder, bytearray):
         holder[:] = before
-    elif {id(item) for item in holder} != {id(item) for item in before}:
-        holder.clear()
-        holder.update(before)
+    elif set(map(id, set.copy(holder))) != set(map(id, before)):
+        set.clear(holder)
+        set.update(holder, before)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +20,7 @@ from modelglass.frameworks.mlx.describe import Describer, arrays_in, ways_in
 from modelglass.frameworks.mlx.pieces import Cuts
 from modelglass.frameworks.request import Progress
 from modelglass.report import Call, Failure, Phase, Value
+from modelglass.undo import UndoLog
 
 PROGRESS_EVERY = 500  # calls
 
@@ -165,39 +165,35 @@ def _innermost_call(error: BaseException) -> _Frame | None:
     return found
 
 
-@contextmanager
-def watching(
+def watch_calls(
+    log: UndoLog,
     modules: Mapping[str, nn.Module],
     functions: Iterable[tuple[str, list[Any], int, Any]],
     watcher: Watcher,
-) -> Iterator[None]:
-    """The calls of these modules are written down inside; their classes are their own again afterwards.
+) -> None:
+    """The calls of these modules are written down; in the end their classes are their own again.
 
     `functions` are what stands among the layers of a Sequential without being a module.
     """
     paths = {id(module): path for path, module in modules.items()}
     shown: dict[type, type] = {}
-    try:
-        for module in modules.values():
-            own = type(module)
-            if own not in shown:
-                shown[own] = _watched(own, paths, watcher)
-            object.__setattr__(module, "__class__", shown[own])
-        with ExitStack() as stack:
-            for path, holder, place, function in functions:
-                holder[place] = _seen(path, function, watcher)
-                stack.callback(list.__setitem__, holder, place, function)
-            yield
-    finally:
-        owns = {each: own for own, each in shown.items()}
-        for module in modules.values():
-            if type(module) in owns:
-                object.__setattr__(module, "__class__", owns[type(module)])
-        moved = [_move(each, _Parked) for each in shown.values()]
-        if not all(moved):
-            shown.clear()
-            owns.clear()
-            gc.collect()
+    log.record(_forget_classes, shown)
+    for module in modules.values():
+        own = type(module)
+        if own not in shown:
+            shown[own] = _watched(own, paths, watcher)
+        log.record(object.__setattr__, module, "__class__", own)
+        object.__setattr__(module, "__class__", shown[own])
+    for path, holder, place, function in functions:
+        log.record(list.__setitem__, holder, place, function)
+        holder[place] = _seen(path, function, watcher)
+
+
+def _forget_classes(shown: dict[type, type]) -> None:
+    moved = [_move(each, _Parked) for each in shown.values()]
+    shown.clear()
+    if not all(moved):
+        gc.collect()
 
 
 def _seen(path: str, function: Callable[..., Any], watcher: Watcher) -> Callable[..., Any]:

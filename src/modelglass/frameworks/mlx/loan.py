@@ -8,7 +8,8 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from modelglass.frameworks.borrow import Terms, borrowed
+from modelglass.frameworks.borrow import Terms, borrow
+from modelglass.undo import run_and_undo
 
 
 def loan(substitute: Callable[[mx.array], mx.array]) -> Terms:
@@ -23,6 +24,5 @@ def arrays_of(*roots: Any) -> Iterator[mx.array]:
     def keep(array: mx.array) -> mx.array:
         return found.setdefault(id(array), array)
 
-    with borrowed(loan(keep), *roots):
-        pass
+    run_and_undo(lambda log: borrow(log, loan(keep), *roots, reach=False))
     return iter(found.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_unflatten
 
-from modelglass.frameworks.borrow import borrowed
+from modelglass.frameworks.borrow import borrow
 from modelglass.frameworks.mlx.describe import dtype_name
 from modelglass.frameworks.mlx.lifetimes import Role
 from modelglass.frameworks.mlx.loan import arrays_of, loan
@@ -21,6 +20,7 @@ from modelglass.frameworks.mlx.training import named_arrays, trainable, trained
 from modelglass.frameworks.request import Inputs, Request
 from modelglass.report import Lifetimes, Note, Step, Storage, Tail
 from modelglass.report.lifetimes import Category, MemoryPhase
+from modelglass.undo import UndoLog, run_and_undo
 
 _OP = "mx.eval"
 
@@ -79,15 +79,22 @@ class _Taken:
 
 
 def _run(roots: tuple[Any, ...], request: Request, factories: Mapping[str, Factory]) -> _Taken:
+    return run_and_undo(lambda log: _run_in(log, roots, request, factories))
+
+
+def _run_in(
+    log: UndoLog, roots: tuple[Any, ...], request: Request, factories: Mapping[str, Factory]
+) -> _Taken:
     # Lent are copies, which share their values: a model may write into the objects that it is given.
-    with borrowed(loan(copy), *roots) as (native, args, kwargs), _uncached():
+    (native, args, kwargs), _ = borrow(log, loan(copy), *roots)
+    _keep_no_memory(log)
 
-        def call() -> Any:
-            return native(*args, **kwargs)
+    def call() -> Any:
+        return native(*args, **kwargs)
 
-        if not request.train:
-            return _passed(call, native, args, kwargs)
-        return _trained(native, call, request.loss, factories)
+    if not request.train:
+        return _passed(call, native, args, kwargs)
+    return _trained(native, call, request.loss, factories)
 
 
 def _passed(call: Callable[[], Any], *around: Any) -> _Taken:
@@ -137,14 +144,11 @@ def _copy_trainable(native: nn.Module) -> None:
     mx.synchronize()
 
 
-@contextmanager
-def _uncached() -> Iterator[None]:
+def _keep_no_memory(log: UndoLog) -> None:
     """Freed memory goes back to the system: what MLX keeps to use again may be larger than need be."""
-    limit = mx.set_cache_limit(0)
-    try:
-        yield
-    finally:
-        mx.set_cache_limit(limit)
+    before: list[int] = []
+    log.record(lambda: mx.set_cache_limit(*before) if before else None)
+    before.extend(map(mx.set_cache_limit, (0,)))  # one call of Python's own, which nothing interrupts
 
 
 def _given(array: mx.array, role: Role) -> Storage:

@@ -5,24 +5,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from contextvars import copy_context
 from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from typing import Any
 
 from mlx import nn
 
-from modelglass.collector import without_gc
+from modelglass.collector import pause_gc
 from modelglass.frameworks.mlx import structure
 from modelglass.frameworks.mlx.graph import traced
 from modelglass.frameworks.mlx.inputs import make
 from modelglass.frameworks.mlx.outcome import Outcome, of_calls, of_graph, with_measured_memory
-from modelglass.frameworks.mlx.process import one_at_a_time, untouched_process
+from modelglass.frameworks.mlx.process import keep_process, one_at_a_time
 from modelglass.frameworks.mlx.resize import dimensions, resized, resized_at
 from modelglass.frameworks.mlx.tracing import Tracing, forms
 from modelglass.frameworks.mlx.training import check
 from modelglass.frameworks.mlx.values import values as read_values
 from modelglass.frameworks.request import Inputs, Observation, Request
+from modelglass.frameworks.states import moved_notes
 from modelglass.report import Lifetimes, Model, Run
 from modelglass.report.values import Values
+from modelglass.undo import UndoLog, run_and_undo
 
 
 def accepts(native: object) -> bool:
@@ -97,20 +101,30 @@ def _inputs(native: nn.Module, request: Request) -> Inputs:
 
 def _run(native: nn.Module, inputs: Inputs, request: Request, model: Model) -> Outcome:
     check(request)
+    # What the run sets in variables of its context stays in a context of its own.
+    outcome: Outcome = copy_context().run(run_and_undo, partial(_run_in, native, inputs, request, model))
+    return outcome
+
+
+def _run_in(native: nn.Module, inputs: Inputs, request: Request, model: Model, log: UndoLog) -> Outcome:
+    log.hold(one_at_a_time)
+    keep_process(log)
+    pause_gc(log)
     tracing = Tracing(native, inputs, request)
-    with one_at_a_time, untouched_process(), without_gc():
+    graph = traced(tracing.trace, tracing.examples())
+    if _is_changed_by_watching(tracing):
+        tracing.is_watched = False
         graph = traced(tracing.trace, tracing.examples())
-        if _is_changed_by_watching(tracing):
-            tracing.is_watched = False
-            graph = traced(tracing.trace, tracing.examples())
-        if graph.untold is not None and not request.train:  # gradients need the whole in one piece
-            graph = tracing.in_pieces()
-        if tracing.needs_values:
-            tracing.alone()
-            outcome = of_calls(tracing, model)
-        else:
-            outcome = of_graph(tracing, graph, model)
-        return with_measured_memory(tracing, outcome, model) if request.mode == "real" else outcome
+    if graph.untold is not None and not request.train:  # gradients need the whole in one piece
+        graph = tracing.in_pieces()
+    if tracing.needs_values:
+        tracing.alone()
+        outcome = of_calls(tracing, model)
+    else:
+        outcome = of_graph(tracing, graph, model)
+    if request.mode == "real":
+        outcome = with_measured_memory(tracing, outcome, model)
+    return replace(outcome, notes=(*outcome.notes, *moved_notes(tracing.witness)))
 
 
 def _is_changed_by_watching(tracing: Tracing) -> bool:

@@ -30,6 +30,7 @@ from modelglass.frameworks.mlx.places import (
 )
 from modelglass.frameworks.mlx.settings import config_of
 from modelglass.report import Model, Module, Note, Tensor, TensorKind
+from modelglass.undo import undoing
 
 
 def read(native: nn.Module) -> tuple[Model, tuple[Note, ...]]:
@@ -102,17 +103,10 @@ def in_training(native: nn.Module) -> Iterator[None]:
     Only the flags change, those of the modules that `train()` would reach. Its own `train()` is not called:
     layers that keep their weights quantized while they do not learn would unpack them.
     """
-    flags = [(vars(module), vars(module).get("_training")) for module in _trained_with(native)]
-    for attributes, _ in flags:
-        attributes["_training"] = True
-    try:
+    with undoing() as log:
+        for module in _trained_with(native):
+            log.replace(module, "_training", True)
         yield
-    finally:
-        for attributes, flag in flags:
-            if flag is None:
-                del attributes["_training"]
-            else:
-                attributes["_training"] = flag
 
 
 def _trained_with(native: nn.Module) -> Iterator[nn.Module]:

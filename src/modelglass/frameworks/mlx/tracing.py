@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from copy import copy
 from types import FunctionType
 from typing import Any
@@ -12,9 +11,9 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from modelglass.frameworks.borrow import borrowed
+from modelglass.frameworks.borrow import borrow
 from modelglass.frameworks.mlx import places, structure
-from modelglass.frameworks.mlx.calls import Watcher, watching
+from modelglass.frameworks.mlx.calls import Watcher, watch_calls
 from modelglass.frameworks.mlx.describe import Describer, is_array, ways_in
 from modelglass.frameworks.mlx.graph import Graph
 from modelglass.frameworks.mlx.inputs import dtype_named
@@ -24,7 +23,9 @@ from modelglass.frameworks.mlx.pieces import Cuts, fresh_arrays, put_together, t
 from modelglass.frameworks.mlx.training import Trained, trained
 from modelglass.frameworks.request import Inputs, Request
 from modelglass.frameworks.signatures import input_name, positional
+from modelglass.frameworks.states import Witness
 from modelglass.report import Shape, Value
+from modelglass.undo import UndoLog, raise_interruption, run_and_undo
 
 _TRANSPARENT = (mx.array, bool, int, float, complex, str, bytes, type(None))
 _NO_VALUES = re.compile(r"\[eval\] Attempting to eval an array|\[async_eval\] Not allowed inside")
@@ -50,6 +51,7 @@ class Tracing:
         self.tensors = dict(_first_names(nodes))  # names by the array's id
         self.watcher = Watcher(Describer())
         self.error: BaseException | None = None
+        self.witness = Witness()
         self.given: tuple[Value, ...] = ()
         self.returned: tuple[Value, ...] = ()
         self.names: tuple[str, ...] = ()  # what the model's signature calls each input
@@ -81,21 +83,29 @@ class Tracing:
         lent = {id(array): copy(each) for array, each in zip(self.arrays, own, strict=True)}
         origins = {id(lent[id(array)]): each for array, each in zip(self.arrays, own, strict=True)}
         self._told = {id(lent[key]): name for key, name in self.tensors.items() if key in lent}
-        with self._lent(lambda array: lent.get(id(array), array)) as (native, args, kwargs):
+
+        def run(log: UndoLog) -> None:
+            native, args, kwargs = self._lend(log, lambda array: lent.get(id(array), array))
             cuts = Cuts(fresh) if fresh else None
             self.watcher = Watcher(Describer(self._told), self.request.progress, cuts)
             entering = [value for _, value in ways_in((args, kwargs))]
             self.entered = [origins.get(id(value)) for value in entering]
-            self._take(native, args, kwargs)
+            self._take(log, native, args, kwargs)
             self.kept = [] if self.step is not None else list(map(copy, arrays_of(native, args, kwargs)))
+
+        run_and_undo(run)
         return self._traced()
 
     def alone(self) -> None:
         """Run the model on its own arrays, which are evaluated where it asks for values."""
         self.error = None
-        with self._lent(copy) as (native, args, kwargs):
+
+        def run(log: UndoLog) -> None:
+            native, args, kwargs = self._lend(log, copy)
             self.watcher = Watcher(Describer(self.tensors), self.request.progress)
-            self._take(native, args, kwargs)
+            self._take(log, native, args, kwargs)
+
+        run_and_undo(run)
 
     def looks_at_classes(self) -> bool:
         """Whether the code of a layer asks for the class of something; ours stand in for some."""
@@ -104,11 +114,15 @@ class Tracing:
 
     def unwatched_outputs(self) -> Forms | None:
         """What the model gives back when nobody watches it; None: it raises."""
-        with self._lent(copy) as (native, args, kwargs):
+
+        def run(log: UndoLog) -> Forms | None:
+            native, args, kwargs = self._lend(log, copy)
             try:
                 return forms(Describer().flatten(native(*args, **kwargs)))
             except (Exception, SystemExit):  # the watched run tells what there is to tell
                 return None
+
+        return run_and_undo(run)
 
     def in_pieces(self) -> Graph:
         """The graph of a run once more, with calls cut apart, put together again."""
@@ -139,28 +153,28 @@ class Tracing:
             error = error.__cause__ or error.__context__
         return False
 
-    @contextmanager
-    def _lent(self, substitute: Callable[[mx.array], mx.array]) -> Iterator[tuple[Any, ...]]:
+    def _lend(self, log: UndoLog, substitute: Callable[[mx.array], mx.array]) -> tuple[Any, ...]:
         roots = self.native, self.inputs.args, dict(self.inputs.kwargs)
-        with borrowed(loan(substitute), *roots) as lent:
-            yield lent
+        lent, self.witness = borrow(log, loan(substitute), *roots)
+        return lent
 
     def _traced(self) -> list[mx.array]:
         """The arrays that the traced function returns, always in the same order."""
         crossed = [array for crossing in self.watcher.crossings for array in crossing.arrays]
         return [*crossed, *self.kept, *(() if self.step is None else self.step.arrays())]
 
-    def _take(self, native: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _take(self, log: UndoLog, native: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.error = None
         self.given = Describer().arguments(args, kwargs)
         parameters = positional(native)
         self.names = tuple(input_name(way, parameters) for way, _ in ways_in((args, kwargs)))
         inside = (self._modules, self._functions) if self.is_watched else ({}, [])
         try:
-            with watching(*inside, self.watcher):
-                output = self._called(native, self._call(native, args, kwargs))
+            watch_calls(log, *inside, self.watcher)
+            output = self._called(native, self._call(native, args, kwargs))
         except (Exception, SystemExit) as error:
             # Whatever the user's call raises is an answer: it belongs in the report.
+            raise_interruption(error)
             self.error = error
             return
         self.returned = Describer().flatten(output)

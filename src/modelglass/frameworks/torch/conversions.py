@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
+from modelglass.frameworks.torch.process import replace_here
+from modelglass.undo import UndoLog
 
-@contextmanager
-def converted_by_replacing() -> Iterator[None]:
+
+def convert_by_replacing(log: UndoLog) -> None:
     """Have `Module.to` and its like put other tensors into a module's place for fake ones.
 
     torch exchanges what is inside a fake tensor, and refuses to where anybody holds a weak reference to it,
     as those do who follow how long it lives.
     """
-    original = nn.Module._apply
+    replace_here(log, nn.Module, "_apply", lambda original: _apply)
 
-    def apply(self: nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> nn.Module:
-        for module in self.children() if recurse else ():
-            module._apply(fn)
-        for held in (self._parameters, self._buffers):
-            for name, tensor in held.items():
-                if tensor is not None:
-                    held[name] = _converted(tensor, fn)
-        return self
 
-    nn.Module._apply = apply  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        nn.Module._apply = original  # type: ignore[method-assign]
+def _apply(self: nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> nn.Module:
+    for module in self.children() if recurse else ():
+        module._apply(fn)
+    for held in (self._parameters, self._buffers):
+        for name, tensor in held.items():
+            if tensor is not None:
+                held[name] = _converted(tensor, fn)
+    return self
 
 
 def _converted(tensor: torch.Tensor, fn: Callable[[torch.Tensor], torch.Tensor]) -> Any:

@@ -19,6 +19,7 @@ from modelglass.frameworks.torch import structure
 from modelglass.frameworks.torch.cache import config_of
 from modelglass.frameworks.torch.describe import json_safe, memory_of
 from modelglass.report import Lifetimes
+from modelglass.undo import undoing
 
 # From runs with a few blocks in the list at a path and with one more, what one with so many would be.
 Place: TypeAlias = Callable[[Lifetimes, Lifetimes, str, int, int], Lifetimes | None]
@@ -48,13 +49,12 @@ class Blocks:
         held = self.native._modules
         before = dict(held)
         blocks = list(before.values())
-        try:
+        with undoing() as log:
+            log.record(held.update, before)
+            log.record(held.clear)
             held.clear()
             held.update((str(at), block) for at, block in enumerate([*blocks[: count - 1], blocks[-1]]))
             yield
-        finally:
-            held.clear()
-            held.update(before)
 
     def are_alike_to(self, patterns: Iterable[str]) -> bool:
         """Whether patterns of module paths say the same of every block."""

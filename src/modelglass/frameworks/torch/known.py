@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -19,7 +18,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from modelglass.frameworks.torch.describe import memory_of, tensors_among, unobserved
-from modelglass.frameworks.torch.process import during
+from modelglass.frameworks.torch.process import during, replace_here
+from modelglass.undo import UndoLog
 
 LARGEST = 2**23  # bytes of memory; what decides is small
 _WHOLE = frozenset({torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
@@ -254,41 +254,21 @@ class Known:
             return func(*_real(args, known), **_real(dict(kwargs), known))
 
 
-@contextmanager
-def shown() -> Iterator[None]:
-    """Values that are known are told to those who would not ask: transformers, and `torch.tensor`."""
-    with _shown_to_transformers(), _shown_to_torch():
-        yield
-
-
-@contextmanager
-def _shown_to_transformers() -> Iterator[None]:
-    """Have transformers ask for values that are known; it takes every fake tensor for a sign of tracing."""
+def show_known_values(log: UndoLog) -> None:
+    """Tell values that are known to those who would not ask: transformers, and `torch.tensor`."""
     home = sys.modules.get("transformers.utils.import_utils")
-    original = getattr(home, "is_fake_tensor", None)
-    if home is None or original is None:
-        yield
-        return
-    home.is_fake_tensor = lambda x: original(x) and not is_known(x)  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        home.is_fake_tensor = original  # type: ignore[attr-defined]
+    if hasattr(home, "is_fake_tensor"):  # which takes every fake tensor for a sign of tracing
+        replace_here(log, home, "is_fake_tensor", lambda ask: lambda x: ask(x) and not is_known(x))
+    replace_here(log, torch, "tensor", _with_numbers)
 
 
-@contextmanager
-def _shown_to_torch() -> Iterator[None]:
-    """Have `torch.tensor` take numbers for tensors of one: it reads their memory, and fake ones have none."""
-    original = torch.tensor
+def _with_numbers(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`torch.tensor` taking numbers for tensors of one: it reads their memory, and fake ones have none."""
 
     def tensor(data: Any, **options: Any) -> torch.Tensor:
-        return original(_numbers(data) if isinstance(data, (list, tuple)) else data, **options)
+        return make(_numbers(data) if isinstance(data, (list, tuple)) else data, **options)
 
-    torch.tensor = tensor  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        torch.tensor = original
+    return tensor
 
 
 def _numbers(data: Any) -> Any:

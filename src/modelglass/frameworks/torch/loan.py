@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from modelglass.frameworks.borrow import Terms, Undo
+from modelglass.frameworks.borrow import Terms
 
 
 def loan(substitute: Callable[[torch.Tensor], torch.Tensor]) -> Terms:
@@ -32,7 +32,7 @@ def _script_copy(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
     return copy
 
 
-def _generator_state(value: Any) -> Undo | None:
+def _generator_state(value: Any) -> Callable[[], Any] | None:
     if isinstance(value, torch.Generator):
         return partial(value.set_state, value.get_state())
     return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
@@ -25,8 +25,10 @@ from modelglass.frameworks.torch.guesses import GUESSES, guessing
 from modelglass.frameworks.torch.inputs import device_of, dtype_named
 from modelglass.frameworks.torch.ledger import Ledger
 from modelglass.frameworks.torch.optimizers import Factory, MasterWeights, factory, state_of
+from modelglass.frameworks.torch.process import replace_here
 from modelglass.frameworks.torch.recorder import CANNOT_FAKE, Recorder
 from modelglass.frameworks.torch.rehearsal import STEPS, last_new_step
+from modelglass.undo import UndoLog
 
 ROUNDS = 2  # of gradient accumulation that are run: every later one is like the second
 
@@ -55,8 +57,6 @@ class Pass:
     def _run(self, call: Callable[[], Any], on_output: Callable[[Any], None] | None = None) -> list[Any]:
         """Forward and backward; what a training loop has in its variables afterwards."""
         with ExitStack() as stack:
-            stack.enter_context(_random_states_seen(self._ledger))
-            stack.enter_context(_resizing_seen(self._ledger))
             if self._request.train:
                 stack.enter_context(self._ledger.saving())
             if on_output is None:
@@ -285,42 +285,32 @@ def _gradients(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
             yield name, param.grad
 
 
-@contextmanager
-def _random_states_seen(ledger: Ledger) -> Iterator[None]:
+def show_random_states(log: UndoLog, ledger: Ledger) -> None:
     """Have the ledger told of states of the random generator, which no kernel makes.
 
     Activation checkpointing keeps one for each part that it will run again.
     """
-    original = torch.get_rng_state
 
-    def seen() -> torch.Tensor:
-        state = original()
-        ledger.appeared(state)
-        return state
+    def seen(read: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+        def get_rng_state() -> torch.Tensor:
+            state = read()
+            ledger.appeared(state)
+            return state
 
-    torch.get_rng_state = seen
-    try:
-        yield
-    finally:
-        torch.get_rng_state = original
+        return get_rng_state
+
+    replace_here(log, torch, "get_rng_state", seen)
 
 
-@contextmanager
-def _resizing_seen(ledger: Ledger) -> Iterator[None]:
+def show_resizing(log: UndoLog, ledger: Ledger) -> None:
     """Have the ledger told of storages that change their size without a kernel, as sharded weights do."""
-    original = torch.UntypedStorage.resize_
 
-    def resize(storage: torch.UntypedStorage, size: int) -> Any:
-        result = original(storage, size)
-        ledger.resized(storage)
-        return result
+    def seen(change: Callable[..., Any]) -> Callable[..., Any]:
+        def resize(storage: torch.UntypedStorage, size: int) -> Any:
+            result = change(storage, size)
+            ledger.resized(storage)
+            return result
 
-    had_own = "resize_" in vars(torch.UntypedStorage)
-    torch.UntypedStorage.resize_ = resize  # type: ignore[assignment, method-assign]
-    try:
-        yield
-    finally:
-        if had_own:
-            torch.UntypedStorage.resize_ = original  # type: ignore[method-assign]
-        else:
-            del torch.UntypedStorage.resize_
+        return resize
+
+    replace_here(log, torch.UntypedStorage, "resize_", seen)

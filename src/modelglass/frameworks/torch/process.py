@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import random
-import sys
-import warnings
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, wraps
 from threading import RLock
 from typing import Any
 
 import torch
+
+from modelglass.frameworks.python_state import keep_python_state, keep_random_states, seed_python
+from modelglass.frameworks.torch.thread_state import keep_thread_state
+from modelglass.undo import UndoLog, undoing
 
 # Settings of torch as pairs of how to read them and how to set them.
 _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
@@ -20,6 +22,7 @@ _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     (torch.is_anomaly_enabled, torch.set_anomaly_enabled),
     (partial(torch.is_autocast_enabled, "cpu"), partial(torch.set_autocast_enabled, "cpu")),
     (partial(torch.get_autocast_dtype, "cpu"), partial(torch.set_autocast_dtype, "cpu")),
+    (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
     (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
     (torch.is_grad_enabled, torch.set_grad_enabled),
 )
@@ -29,59 +32,60 @@ _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
 one_at_a_time = RLock()
 
 
+def keep_process(log: UndoLog) -> None:
+    """Have random states, torch's settings and Python's be in the end as they are now."""
+    keep_python_state(log)
+    for read, write in _SETTINGS:
+        log.record(_restore_setting, read, write, read())
+    _keep_generators(log)
+
+
 @contextmanager
 def untouched_process() -> Iterator[None]:
     """Random states, gradient mode and torch's settings are the same afterwards."""
-    with warnings.catch_warnings():  # their filters, too
-        yield from _restoring()
-
-
-def _restoring() -> Iterator[None]:
-    settings = [(read, write, read()) for read, write in _SETTINGS]
-    states = list(_random_states())
-    device = _default_device()
-    try:
+    with undoing() as log:
+        keep_thread_state(log)
+        keep_process(log)
         yield
-    finally:
-        for read, write, before in settings:
-            if read() != before:
-                write(before)
-        for restore in states:
-            restore()
-        if _default_device() is not device:
-            torch.set_default_device(None if device is None else device.device)
 
 
 @contextmanager
 def seeded() -> Iterator[None]:
     """Random numbers begin at the same point each time; afterwards their states are as before."""
-    states = list(_random_states())
-    torch.manual_seed(0)
-    random.seed(0)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(0)
-    try:
+    with undoing() as log:
+        _keep_generators(log)
+        keep_random_states(log)
+        torch.manual_seed(0)
+        seed_python(0)
         yield
-    finally:
-        for restore in states:
-            restore()
 
 
-def _random_states() -> Iterator[partial[Any]]:
+def _keep_generators(log: UndoLog) -> None:
     generators = [torch.default_generator]
     if torch.cuda.is_initialized():
         generators += torch.cuda.default_generators
     for generator in generators:
-        yield partial(generator.set_state, generator.get_state())
-    yield partial(random.setstate, random.getstate())
-    numpy = sys.modules.get("numpy")  # nobody's numpy state changes if nobody loaded it
-    if numpy is not None:
-        yield partial(numpy.random.set_state, numpy.random.get_state())
+        log.record(generator.set_state, generator.get_state())
 
 
-def _default_device() -> Any:
-    """The context that `torch.set_default_device` installed, or None."""
-    return getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+def _restore_setting(read: Callable[[], Any], write: Callable[[Any], Any], before: Any) -> None:
+    if read() != before:
+        write(before)
+
+
+def replace_here(log: UndoLog, holder: Any, name: str, make: Callable[[Any], Any]) -> None:
+    """Put another function in a function's place until the end, for this thread; others call what was there.
+
+    `make` is given the original.
+    """
+    original, here = getattr(holder, name), threading.get_ident()
+    ours = make(original)
+
+    @wraps(original)
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        return (ours if threading.get_ident() == here else original)(*args, **kwargs)
+
+    log.replace(holder, name, chosen)
 
 
 @contextmanager

@@ -6,8 +6,8 @@ that catches the error, or believes the answer, would go another way than with r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import weakref
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from modelglass.frameworks.torch.describe import unobserved
+from modelglass.undo import UndoLog
 
 _OF_VALUES = ("numpy", "__array__", "tolist", "__dlpack__")
 _OF_PLACE = ("data_ptr", "storage", "share_memory_")
@@ -28,28 +29,18 @@ class Reads:
     """Answers such questions where values are known, and remembers that one was asked where they are not."""
 
     def __init__(self, mode: object, value_of: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
-        self._mode = mode
+        self._mode = weakref.ref(mode)  # which holds this, and is gone when the run is
         self._value_of = value_of
         self.unanswered: NeedsValuesError | None = None
 
-    @contextmanager
-    def noticed(self) -> Iterator[None]:
-        """Have fake tensors of the mode bring their questions here."""
-        names = (*_OF_VALUES, *_OF_PLACE)
-        before = {name: vars(FakeTensor)[name] for name in names if name in vars(FakeTensor)}
-        for name in names:
-            setattr(FakeTensor, name, self._method(name, getattr(FakeTensor, name)))
-        try:
-            yield
-        finally:
-            for name in names:
-                delattr(FakeTensor, name)
-            for name, method in before.items():
-                setattr(FakeTensor, name, method)
+    def notice(self, log: UndoLog) -> None:
+        """Have fake tensors of the mode bring their questions here until the end."""
+        for name in (*_OF_VALUES, *_OF_PLACE):
+            log.replace(FakeTensor, name, self._method(name, getattr(FakeTensor, name)))
 
     def _method(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def read(tensor: FakeTensor, *args: Any, **kwargs: Any) -> Any:
-            if tensor.fake_mode is not self._mode:  # somebody else's
+            if tensor.fake_mode is not self._mode():  # somebody else's
                 return original(tensor, *args, **kwargs)
             return self._answer(name, tensor, partial(getattr(torch.Tensor, name), *args, **kwargs))
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
+import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -16,34 +19,38 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.parameter import is_lazy
 
-from modelglass.collector import without_gc
+from modelglass.collector import pause_gc
 from modelglass.errors import InputsError
-from modelglass.frameworks.borrow import borrowed
+from modelglass.frameworks.borrow import borrow
 from modelglass.frameworks.describing import joined
 from modelglass.frameworks.request import Inputs, Observation, Request
+from modelglass.frameworks.states import Witness, moved_notes
 from modelglass.frameworks.torch import folding, structure
 from modelglass.frameworks.torch.accepted_types import is_refusal
 from modelglass.frameworks.torch.cache import cache_dtype, config_of, observed_cache
 from modelglass.frameworks.torch.calibration import Probe
-from modelglass.frameworks.torch.conversions import converted_by_replacing
+from modelglass.frameworks.torch.conversions import convert_by_replacing
 from modelglass.frameworks.torch.describe import Describer, memory_of, tensors_in, unobserved
 from modelglass.frameworks.torch.fake_mode import FakeMode
 from modelglass.frameworks.torch.folding import Place, repeated
 from modelglass.frameworks.torch.inputs import device_of, dtype_named, make
-from modelglass.frameworks.torch.known import shown
+from modelglass.frameworks.torch.known import show_known_values
 from modelglass.frameworks.torch.ledger import Ledger, held_tensors, named_tensors
+from modelglass.frameworks.torch.left_behind import find_left_behind
 from modelglass.frameworks.torch.levels import refuses_operator_level, watching, watching_kernels
 from modelglass.frameworks.torch.loan import loan
 from modelglass.frameworks.torch.optimizers import factory
-from modelglass.frameworks.torch.passes import Pass, checkpoint_modules
-from modelglass.frameworks.torch.process import one_at_a_time, untouched_process
+from modelglass.frameworks.torch.passes import Pass, checkpoint_modules, show_random_states, show_resizing
+from modelglass.frameworks.torch.process import keep_process, one_at_a_time
 from modelglass.frameworks.torch.recorder import CANNOT_FAKE, Recorder
 from modelglass.frameworks.torch.resize import dimensions, resized, resized_at
+from modelglass.frameworks.torch.thread_state import keep_thread_state
 from modelglass.frameworks.torch.twins import CannotFakeError, Cast, FakeTwins, RealTwins
 from modelglass.frameworks.torch.values import values as read_values
 from modelglass.frameworks.training_notes import training_notes
 from modelglass.report import Call, Dataflow, KvCache, Lifetimes, Model, Note, Op, Run, Value
 from modelglass.report.values import Values
+from modelglass.undo import UndoLog, forget_frames, raise_interruption, run_and_undo
 
 
 def accepts(native: object) -> bool:
@@ -149,6 +156,7 @@ class _Outcome:
     dataflow: Dataflow | None = None
     optimizer_problems: Mapping[str, str] = field(default_factory=dict)  # by the optimizer's name
     kv_cache: KvCache | None = None
+    notes: tuple[Note, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -238,32 +246,55 @@ def _sized_inputs(native: nn.Module, request: Request, *, fake: bool) -> Inputs:
 def _run_once(native: nn.Module, inputs: Inputs, request: Request, how: _How) -> _Outcome:
     session = _Session(request, how)
     try:
-        # Modes of the user's own would count our run as theirs.
-        with one_at_a_time, unobserved(), untouched_process(), _quiet(), ExitStack() as stack:
-            mode = FakeMode() if how.fake else None
-            if how.fake:
-                stack.enter_context(without_gc())
-            if how.gradients:  # twins made in inference mode could not train
-                stack.enter_context(torch.inference_mode(False))
-            roots = native, inputs.args, dict(inputs.kwargs)
-            cast = _cast(native, inputs, request)
-            substitute = RealTwins(cast) if mode is None else FakeTwins(mode, cast)
-            lent = stack.enter_context(borrowed(loan(substitute), *roots))
-            stack.enter_context(_conditions(mode, gradients=how.gradients))
-            session.watch(*lent)
-            if mode is not None:  # the model may have caught it, and gone another way
-                session.error = session.error or mode.reads.unanswered
-    except CannotFakeError as error:
+        # What the run sets in variables of its context stays in a context of its own.
+        copy_context().run(run_and_undo, partial(_run_alone, session, native, inputs))
+    except CannotFakeError as error:  # its frames are forgotten
         session.error = error
     return session.outcome()
+
+
+def _run_alone(session: _Session, native: nn.Module, inputs: Inputs, log: UndoLog) -> None:
+    """Run the model while no other thread runs one.
+
+    What torch keeps for this thread is set back last, after all that an interruption has left half open.
+    """
+    log.hold(one_at_a_time)
+    keep_thread_state(log)
+    run_and_undo(partial(_run_in, session, native, inputs))
+
+
+def _run_in(session: _Session, native: nn.Module, inputs: Inputs, log: UndoLog) -> None:
+    """Run the model in the surroundings that a run needs, all of which the log has undone."""
+    request, how = session.request, session.how
+    log.enter(unobserved())  # modes of the user's own would count our run as theirs
+    keep_process(log)
+    _hide_logs(log)
+    log.record(
+        setattr, torch, "manual_seed", torch.manual_seed
+    )  # the first fake mode puts another in its place
+    mode = FakeMode() if how.fake else None
+    if mode is not None:
+        session.mode = weakref.ref(mode)
+        pause_gc(log)
+    if how.gradients:  # twins made in inference mode could not train
+        log.enter(torch.inference_mode(False))
+    cast = _cast(native, inputs, request)
+    substitute = RealTwins(cast) if mode is None else FakeTwins(mode, cast)
+    lent, session.witness = borrow(log, loan(substitute), native, inputs.args, dict(inputs.kwargs))
+    _set_conditions(log, mode, gradients=how.gradients)
+    session.watch(log, *lent)
+    if mode is not None:  # the model may have caught it, and gone another way
+        session.error = session.error or mode.reads.unanswered
 
 
 class _Session:
     """One run being observed."""
 
     def __init__(self, request: Request, how: _How) -> None:
-        self._request = request
-        self._how = how
+        self.request = self._request = request
+        self.how = self._how = how
+        self.mode: weakref.ref[FakeMode] | None = None
+        self.witness = Witness()
         self._recorder = Recorder(Describer(), request)
         self._ledger = Ledger(self._recorder.place)
         self._given: tuple[Value, ...] = ()
@@ -272,7 +303,7 @@ class _Session:
         self._kv_cache: KvCache | None = None
         self.error: BaseException | None = None
 
-    def watch(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def watch(self, log: UndoLog, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Take the pass or step that is asked for."""
         request = self._request
         self._recorder = Recorder(Describer(_names_by_storage(model)), request)
@@ -290,12 +321,16 @@ class _Session:
         checkpoint_modules(model, request.what_if.checkpoint)
         for path, module in structure.walk(model):
             self._recorder.wrap(path, module)
+        show_random_states(log, self._ledger)
+        show_resizing(log, self._ledger)
         self._pass = Pass(model, request, self._recorder, self._ledger)
         try:
             with self._levels():
                 self._pass.take(args, kwargs, self._on_output)
         except (Exception, SystemExit) as error:
             # Whatever the user's forward raises is an answer: it belongs in the report.
+            raise_interruption(error)
+            forget_frames(error)
             self.error = error
         finally:
             self._recorder.trail.forget()
@@ -338,34 +373,36 @@ class _Session:
             trained=self._pass is None or self._pass.trained,
             kv_cache=self._kv_cache,
             optimizer_problems={} if self._pass is None else self._pass.optimizer_problems,
+            notes=self._traces(),
         )
 
+    def _traces(self) -> tuple[Note, ...]:
+        """What the run left behind, now that all is given back."""
+        self._pass = None
+        return (*moved_notes(self.witness), *find_left_behind(self.mode))
 
-@contextmanager
-def _quiet() -> Iterator[None]:
+
+def _hide_logs(log: UndoLog) -> None:
     """torch logs a traceback for each kernel its fake tensors cannot run; we have a better use for it."""
-    logger = logging.getLogger(FakeTensorMode.__module__)
-    before = logger.disabled
-    logger.disabled = True
-    try:
-        yield
-    finally:
-        logger.disabled = before
+    logger, here = logging.getLogger(FakeTensorMode.__module__), threading.get_ident()
+
+    def is_of_others(record: logging.LogRecord) -> bool:
+        return record.thread != here
+
+    log.record(logger.removeFilter, is_of_others)
+    logger.addFilter(is_of_others)
 
 
-@contextmanager
-def _conditions(mode: FakeMode | None, *, gradients: bool) -> Iterator[None]:
+def _set_conditions(log: UndoLog, mode: FakeMode | None, *, gradients: bool) -> None:
     """The surroundings of a run: gradients where wanted, compiled parts run as written."""
-    with ExitStack() as stack:
-        if "torch._dynamo" in sys.modules:  # else nothing is compiled, and loading it changes torch
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
-        stack.enter_context(torch.set_grad_enabled(gradients))
-        if mode is not None:
-            stack.enter_context(shown())
-            stack.enter_context(mode.reads.noticed())
-            stack.enter_context(converted_by_replacing())
-            stack.enter_context(mode)
-        yield
+    if "torch._dynamo" in sys.modules:  # else nothing is compiled, and loading it changes torch
+        log.enter(torch.compiler.set_stance("force_eager"))
+    torch.set_grad_enabled(gradients)
+    if mode is not None:
+        show_known_values(log)
+        mode.reads.notice(log)
+        convert_by_replacing(log)
+        log.enter(mode)
 
 
 def _cast(native: nn.Module, inputs: Inputs, request: Request) -> Cast:
@@ -409,6 +446,7 @@ def _notes(native: nn.Module, outcome: _Outcome, request: Request) -> Iterator[N
             code="asked-of-cpu",
             text="the kernel of the CPU does not accept these element types; another device may accept them",
         )
+    yield from outcome.notes
     yield from training_notes(
         request,
         trained=outcome.trained,

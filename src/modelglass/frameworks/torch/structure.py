@@ -16,6 +16,7 @@ from modelglass.frameworks.torch.describe import dtype_name, json_safe, shape_of
 from modelglass.frameworks.torch.packing import EXPANDED, hidden_weights, packing_of
 from modelglass.frameworks.torch.sharing import owners
 from modelglass.report import Json, Model, Module, Note, Tensor, TensorKind
+from modelglass.undo import undoing
 
 _PLAIN = (torch.dtype, torch.device)
 _MODULE_INTERNALS = frozenset(vars(nn.Module()))
@@ -72,14 +73,12 @@ def unsaved(native: nn.Module) -> frozenset[str]:
 @contextmanager
 def in_training(native: nn.Module) -> Iterator[None]:
     """The model in training mode, as its own `train()` has it; each module is as it was afterwards."""
-    modes = [(module, module.training) for _, module in walk(native)]
-    with suppress(NotImplementedError):  # what was exported has one mode
-        native.train()
-    try:
+    with undoing() as log:
+        for _, module in walk(native):
+            log.record(setattr, module, "training", module.training)
+        with suppress(NotImplementedError):  # what was exported has one mode
+            native.train()
         yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 def _own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
