@@ -258,3 +258,23 @@ def test_a_tuple_is_one_object_however_often_it_is_held(mode: Literal["fake", "r
     report = mg.inspect(model, torch.ones(2, 4), run=mode)
     assert report.cost is not None
     assert report.cost.macs == 2 * 2 * 16
+
+
+@pytest.mark.parametrize("order", ["part first", "whole first"])
+def test_a_part_of_another_tensor_has_statistics_of_its_own(order: str) -> None:
+    whole = nn.Parameter(torch.arange(32.0).reshape(8, 4))
+    tensors = {"whole": whole, "part": nn.Parameter(whole.data[:4]), "again": whole}
+    if order == "part first":
+        tensors = dict(reversed(tensors.items()))
+    stats = mg.inspect(holding(**tensors), stats=True).stats
+    assert stats is not None
+    means = {name: None if each is None else each.mean for name, each in stats.items()}
+    assert means == {"whole": 15.5, "part": 7.5, "again": 15.5}
+
+
+def test_what_is_not_a_number_is_found_outside_of_a_part() -> None:
+    whole = nn.Parameter(torch.zeros(8, 4))
+    with torch.no_grad():
+        whole[7, 3] = torch.nan
+    report = mg.inspect(holding(part=nn.Parameter(whole.data[:4]), whole=whole), stats=True)
+    assert [note.where for note in report.notes if note.code == "nan"] == [("whole",)]

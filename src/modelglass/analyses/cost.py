@@ -109,12 +109,18 @@ def _cut_short(model: Model, run: Run | None, by_module: Mapping[str, ModuleCost
     ended = {call.module for call in model.calls if not call.completed}
     goes_back = run is not None and run.train  # nobody knows what the gradients would have cost
     found: dict[str, ModuleCost] = {}
-    for path, each in by_module.items():
-        reached = path in called or bool(each.total_macs)
-        own, total = (each.own_macs, each.total_macs) if reached else (None, None)
-        complete = each.complete and path in called - ended and not goes_back
-        found[path] = ModuleCost(own_macs=own, total_macs=total, complete=complete)
-    return found
+    for module in reversed(model.modules):  # children come after their parents
+        path, each = module.path, by_module[module.path]
+        below = [found[child] for child in module.children]
+        reached = path in called or bool(each.total_macs) or any(one.total_macs is not None for one in below)
+        # A list of modules is never called itself.
+        ran = path not in ended if path in called else bool(below) and all(one.complete for one in below)
+        found[path] = ModuleCost(
+            own_macs=each.own_macs if reached else None,
+            total_macs=each.total_macs if reached else None,
+            complete=each.complete and ran and not goes_back,
+        )
+    return {path: found[path] for path in by_module}
 
 
 def _effective(model: Model) -> int | None:

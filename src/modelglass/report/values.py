@@ -20,6 +20,8 @@ class Values:
     whatever numpy type has the right size, because `dtype` says what the bytes mean. It must be safe to
     call from several threads, inside `holding()`, which the thread that asks for the values enters before
     the first piece and leaves after the last: what has yet to be computed is computed there, once.
+
+    Two tensors that share a storage have the same `elements` exactly when they show all of the same values.
     """
 
     dtype: str
@@ -27,6 +29,7 @@ class Values:
     read: Callable[[int, int], Any]
     described: Described = "values"
     held: Callable[[], AbstractContextManager[None]] | None = None  # None: there is nothing to prepare
+    elements: object = None
 
     @property
     def numel(self) -> int:

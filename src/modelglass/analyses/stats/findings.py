@@ -22,8 +22,13 @@ def findings(
     model: Model, stats: Mapping[str, TensorStats | None], values: Mapping[str, Values | str]
 ) -> Iterator[Note]:
     """A note for each kind of finding, in the order of `FINDINGS`, and for tensors without statistics."""
-    owners = {tensor.storage: tensor for tensor in reversed(model.tensors) if stats.get(tensor.name)}
-    owned = list(reversed(owners.values()))
+    owners: dict[str, Tensor] = {}
+    for tensor in model.tensors:
+        if stats.get(tensor.name):
+            owner = owners.setdefault(tensor.storage, tensor)
+            if (tensor.numel or 0) > (owner.numel or 0):  # of which the other is a part
+                owners[tensor.storage] = tensor
+    owned = list(owners.values())
     met: dict[tuple[str, Severity], dict[str, str]] = defaultdict(dict)
     padding = _padding_rows(model)
     for tensor in owned:

@@ -29,14 +29,18 @@ def statistics(
             f"no tensor is called {pattern!r}",
             hint=f"names look like {model.tensors[0].name!r}; * stands for anything",
         )
-    first = {tensor.storage: tensor for tensor in reversed(wanted)}
-    sources = {
-        storage: source
-        for storage, tensor in reversed(first.items())
-        if isinstance(source := source_of(tensor, values), Values)
+    readable = {
+        tensor.name: source for tensor in wanted if isinstance(source := source_of(tensor, values), Values)
     }
-    found = describe(sources, advance=advance)
-    return {tensor.name: found.get(tensor.storage) for tensor in wanted}
+    # A view of a part of another tensor shares its storage, and has values of its own.
+    first: dict[object, str] = {}
+    same = {
+        tensor.name: first.setdefault((tensor.storage, readable[tensor.name].elements), tensor.name)
+        for tensor in wanted
+        if tensor.name in readable
+    }
+    found = describe({name: readable[name] for name in first.values()}, advance=advance)
+    return {tensor.name: found.get(same.get(tensor.name, "")) for tensor in wanted}
 
 
 def source_of(tensor: Tensor, values: Mapping[str, Values | str]) -> Values | str:

@@ -24,9 +24,19 @@ def memory_and_start(tensor: torch.Tensor) -> tuple[int, int] | None:
         return None
     storage = tensor.untyped_storage()
     offset = int(tensor.storage_offset()) * tensor.itemsize
-    if storage.device.type == "meta":  # fake tensors, too
+    try:
+        return (storage._cdata, offset) if storage.device.type == "meta" else (0, storage.data_ptr() + offset)
+    except RuntimeError:  # a tensor of somebody's own making, which has no address to give
         return storage._cdata, offset
-    return 0, storage.data_ptr() + offset
+
+
+def elements_of(tensor: torch.Tensor) -> object:
+    """Equal for two tensors exactly when they are the same elements in memory, in the same order."""
+    place = memory_and_start(tensor)
+    if place is None:
+        return id(tensor)
+    lazily = tensor.is_conj(), tensor.is_neg()  # what is yet to be done to the elements
+    return *place, tensor.dtype, tuple(tensor.shape), tensor.stride(), lazily
 
 
 def owners(tensors: Sequence[torch.Tensor]) -> list[int]:

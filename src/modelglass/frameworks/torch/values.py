@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from modelglass.frameworks.torch.describe import dtype_name, unobserved
 from modelglass.frameworks.torch.packing import wrapped_parts
+from modelglass.frameworks.torch.sharing import elements_of
 from modelglass.frameworks.torch.structure import named_tensors
 from modelglass.report.values import Values
 
@@ -35,7 +37,9 @@ def _values(tensor: torch.Tensor) -> Values | str:
         return "on the meta device, or fake"
     try:
         stored = _stored(tensor)
-        return stored if isinstance(stored, str) else _readable(*stored)
+        return (
+            stored if isinstance(stored, str) else replace(_readable(*stored), elements=elements_of(tensor))
+        )
     except Exception as error:  # a tensor of somebody's own making may raise anything
         return f"unreadable ({type(error).__name__})"
 
