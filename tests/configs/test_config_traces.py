@@ -124,7 +124,7 @@ def test_a_builder_leaves_no_trace(folder: Path) -> None:
     (folder / "config.yaml").write_text("width: 4\n")
     mg.inspect(MODEL, torch.ones(1, 1))  # the first run of all loads more of torch
     before = state(folder)
-    assert mg.inspect(folder / "config.yaml", torch.ones(1, 4).double(), builder=f"{folder}/b.py::fn").counts
+    assert mg.inspect(folder / "config.yaml", torch.ones(1, 4), builder=f"{folder}/b.py::fn").counts
     assert state(folder) == before
 
 

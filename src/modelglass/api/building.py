@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from modelglass.report import Note
 
 # What fake tensors raise where only values could tell; inputs of another size have none.
-UNFAKEABLE = ("DataDependentOutputException", "DynamicOutputShapeException", "UnsupportedOperatorException")
+UNFAKEABLE = (
+    "DataDependentOutputException",
+    "DynamicOutputShapeException",
+    "NeedsValuesError",
+    "UnsupportedOperatorException",
+)
 REAL_NBYTES = 2 << 30  # of a model that may be built with its weights where values are looked at
 AUTOMATIC = "auto"  # for inputs: as the model's own configuration says that they are
 

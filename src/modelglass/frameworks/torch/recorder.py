@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensor,
     UnsupportedOperatorException,
+    NeedsValuesError,
 )
 
 from modelglass.frameworks.blame import source_line
@@ -26,6 +27,7 @@ from modelglass.frameworks.torch.digest import Ran, digest, is_work, ran
 from modelglass.frameworks.torch.index_values import check_operator
 from modelglass.frameworks.torch.naming import kernel_name, overload_name, public_name
 from modelglass.frameworks.torch.process import during
+from modelglass.frameworks.torch.reads import NeedsValuesError
 from modelglass.frameworks.torch.trail import Trail
 from modelglass.report import Call, Dataflow, Failure, Kernel, MemoryPhase, Op, Phase, Value
 
@@ -34,6 +36,7 @@ CANNOT_FAKE = (
     DataDependentOutputException,
     DynamicOutputShapeException,
     UnsupportedOperatorException,
+    NeedsValuesError,
 )
 PROGRESS_EVERY = 500  # operators between two words of progress
 
