@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import torch.backends.opt_einsum
 from torch import nn
 from torch.nn.utils import parametrizations
 from torch.nn.utils.rnn import pack_padded_sequence
