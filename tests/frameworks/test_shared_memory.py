@@ -278,3 +278,12 @@ def test_what_is_not_a_number_is_found_outside_of_a_part() -> None:
         whole[7, 3] = torch.nan
     report = mg.inspect(holding(part=nn.Parameter(whole.data[:4]), whole=whole), stats=True)
     assert [note.where for note in report.notes if note.code == "nan"] == [("whole",)]
+
+
+def test_a_view_as_large_as_a_parameter_does_not_take_its_place() -> None:
+    layer = nn.Linear(4, 8, bias=False)
+    model = holding(view=layer.weight.data.view(4, 8))
+    model.layer = layer
+    found = mg.inspect(model).counts
+    assert found is not None
+    assert (found.params, found.buffers, found.tied) == (32, 0, {"view": "layer.weight"})

@@ -82,13 +82,17 @@ def _bits_per_weight(counted: Iterable[Tensor], nbytes: int, weights: int) -> fl
 
 
 def _owners(model: Model) -> dict[str, Tensor]:
-    """By storage, the tensor that counts it: the first, unless another has more elements of it."""
+    """By storage, the tensor that counts it: the one with most elements, of equals that of its name."""
     owners: dict[str, Tensor] = {}
     for tensor in model.tensors:
         owner = owners.setdefault(tensor.storage, tensor)
-        if owner is not tensor and (tensor.numel or 0) > (owner.numel or 0):
+        if owner is not tensor and _weight(tensor) > _weight(owner):
             owners[tensor.storage] = tensor
     return owners
+
+
+def _weight(tensor: Tensor) -> tuple[int, bool]:
+    return tensor.numel or 0, tensor.name == tensor.storage
 
 
 Size = tuple[int, int | None, int, int, int]  # in the order of a tally's fields

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
+from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
@@ -40,10 +41,13 @@ def elements_of(tensor: torch.Tensor) -> object:
 
 
 def owners(tensors: Sequence[torch.Tensor]) -> list[int]:
-    """For each tensor the position of the one that counts its memory: of those that share it, the largest."""
+    """For each tensor the position of the one that counts its memory.
+
+    Of those that share it that is the largest; of equals the first parameter, else the first.
+    """
     owners = list(range(len(tensors)))
     for group in _groups(tensors):
-        owner = max(group, key=lambda at: (tensors[at].numel(), -at))
+        owner = max(group, key=lambda at: (tensors[at].numel(), isinstance(tensors[at], nn.Parameter), -at))
         for at in group:
             owners[at] = owner
     return owners
