@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 import modelglass as mg
+from models import Apply
 
 TABLE: dict[str, Any] = {}
 SEVERAL: list[Any] = []
@@ -206,3 +207,15 @@ def test_a_value_that_was_replaced_is_put_back() -> None:
 
     assert not [note for note in mg.inspect(Growing(), torch.ones(1, 4)).notes if note.severity == "warning"]
     assert TABLE["mask"] is before
+
+
+@pytest.mark.parametrize(
+    "run",
+    [lambda x: [x + 1][5], lambda x: x @ torch.ones(3, 3), lambda x: (x + 1).item()],
+    ids=["index", "shapes", "values"],
+)
+def test_a_run_that_fails_leaves_nothing_behind_either(run: Any) -> None:
+    """Where nothing has values, the fake run has the last word, and its error would hold its frames."""
+    report = mg.inspect(Apply(lambda self, x: run(x)), torch.ones(2, device="meta"), on_failure="report")
+    assert report.run.failure is not None
+    assert "left-behind" not in [note.code for note in report.notes]

@@ -117,6 +117,12 @@ def forget_frames(error: BaseException | None) -> None:
                 frame.clear()
 
 
+def drop_tracebacks(error: BaseException | None) -> None:
+    """Let go of the frames themselves, and of those that called them."""
+    for each in _chain(error):
+        each.__traceback__ = None
+
+
 def raise_interruption(error: BaseException) -> None:
     """Raise the interruption behind an error, if any: code that was torn apart fails in its own way."""
     for each in _chain(error):

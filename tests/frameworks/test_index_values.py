@@ -32,7 +32,7 @@ def torch_error(model: nn.Module, inputs: tuple[Any, ...]) -> str | None:
 
 
 def reported_error(model: nn.Module, inputs: tuple[Any, ...]) -> str | None:
-    failure = mg.inspect(model, inputs).run.failure
+    failure = mg.inspect(model, inputs, on_failure="report").run.failure
     return None if failure is None else failure.error
 
 
@@ -110,7 +110,7 @@ def test_the_message_is_that_of_torch(name: str) -> None:
     model = valueless(Apply(LOOKUPS[name]))
     with pytest.raises((IndexError, RuntimeError)) as raised:
         model(x, index)
-    failure = mg.inspect(model, (x, index)).run.failure
+    failure = mg.inspect(model, (x, index), on_failure="report").run.failure
     assert failure is not None
     assert failure.message == str(raised.value)
 
@@ -139,7 +139,7 @@ def test_no_more_is_drawn_than_there_is(replacement: bool) -> None:
 
 
 def test_the_real_run_has_the_last_word() -> None:
-    report = mg.inspect(nn.Embedding(10, 4), torch.tensor([3, 10]))
+    report = mg.inspect(nn.Embedding(10, 4), torch.tensor([3, 10]), on_failure="report")
     assert report.run.mode == "real"
     failure = report.run.failure
     assert failure is not None
@@ -148,7 +148,7 @@ def test_the_real_run_has_the_last_word() -> None:
 
 def test_numbers_that_come_from_the_run_are_not_known_and_not_checked() -> None:
     model = valueless(Apply(lambda self, x: F.embedding(x.argmax(-1) + 100, x)))
-    assert mg.inspect(model, torch.rand(3, 4)).run.failure is None
+    assert mg.inspect(model, torch.rand(3, 4), on_failure="report").run.failure is None
 
 
 def test_numbers_that_something_unknown_was_written_over_are_not_checked() -> None:
@@ -156,18 +156,23 @@ def test_numbers_that_something_unknown_was_written_over_are_not_checked() -> No
         index.copy_(x.argmax(0))
         return F.one_hot(index, 3) + F.embedding(index, x).sum()
 
-    assert mg.inspect(valueless(Apply(forward)), (torch.rand(3, 2), torch.tensor([9, 9]))).run.failure is None
+    assert (
+        mg.inspect(
+            valueless(Apply(forward)), (torch.rand(3, 2), torch.tensor([9, 9])), on_failure="report"
+        ).run.failure
+        is None
+    )
 
 
 def test_training_on_labels_out_of_range_fails() -> None:
     model = valueless(Apply(lambda self, x, y: F.cross_entropy(self.layer(x), y), layer=nn.Linear(4, 3)))
-    report = mg.inspect(model, (torch.rand(2, 4), torch.tensor([0, 3])), train=True)
+    report = mg.inspect(model, (torch.rand(2, 4), torch.tensor([0, 3])), train=True, on_failure="report")
     assert report.run.failure is not None
     assert report.run.failure.message == "Target 3 is out of bounds."
 
 
 def failure_of(model: nn.Module, **inputs: Any) -> tuple[str, str] | None:
-    failure = mg.inspect(valueless(model), inputs).run.failure
+    failure = mg.inspect(valueless(model), inputs, on_failure="report").run.failure
     return None if failure is None else (failure.module, failure.error)
 
 

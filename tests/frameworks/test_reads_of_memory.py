@@ -42,7 +42,7 @@ def going(read: Callable[[torch.Tensor], Any]) -> Callable[[Any, torch.Tensor], 
 @pytest.mark.filterwarnings("ignore:TypedStorage")
 @pytest.mark.parametrize("read", READS.values(), ids=list(READS))
 def test_a_model_that_catches_the_error_goes_the_way_it_really_goes(read: Any) -> None:
-    report = mg.inspect(Apply(going(read), layer=nn.Linear(4, 4)), torch.ones(2, 4))
+    report = mg.inspect(Apply(going(read), layer=nn.Linear(4, 4)), torch.ones(2, 4), on_failure="report")
     assert report.run is not None
     assert report.cost is not None
     assert (report.run.mode, report.cost.macs) == ("real", 32)
@@ -53,7 +53,7 @@ def test_a_model_that_catches_the_error_goes_the_way_it_really_goes(read: Any) -
 def test_without_values_the_report_says_so(name: str) -> None:
     with torch.device("meta"):
         model = Apply(going(READS[name]), layer=nn.Linear(4, 4))
-    report = mg.inspect(model, torch.ones(2, 4, device="meta"))
+    report = mg.inspect(model, torch.ones(2, 4, device="meta"), on_failure="report")
     assert report.run is not None
     assert report.run.failure is not None
     assert "needs a tensor that is in memory" in report.run.failure.message
@@ -71,7 +71,7 @@ KNOWN: dict[str, Callable[[torch.Tensor], bool]] = {
 def test_values_that_are_known_need_no_real_run(read: Any) -> None:
     model = Apply(lambda self, x, ids: self.layer(x) if read(ids) else x, layer=nn.Linear(4, 4))
     ids = torch.arange(3)
-    report = mg.inspect(model, (torch.ones(2, 4), ids))
+    report = mg.inspect(model, (torch.ones(2, 4), ids), on_failure="report")
     assert report.run is not None
     assert report.cost is not None
     assert (report.run.mode, report.cost.macs) == ("fake", 32)

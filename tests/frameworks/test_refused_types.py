@@ -39,7 +39,7 @@ def reported_error(model: nn.Module, *inputs: torch.Tensor) -> tuple[str, str] |
     """What the report of a fake run says of the same call."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        report = mg.inspect(model, inputs)
+        report = mg.inspect(model, inputs, on_failure="report")
     failure = report.run.failure
     assert report.run.mode == "fake"
     return None if failure is None else (failure.error, failure.message)
@@ -246,7 +246,7 @@ def test_layers_refuse_types_with_the_error_of_torch(name: str, weights: str) ->
 def test_a_half_head_fails_at_the_head() -> None:
     model = transformers_model("Llama", "ForCausalLM", **SMALL).eval()
     model.lm_head.half()
-    report = mg.inspect(model, {"input_ids": ids()})
+    report = mg.inspect(model, {"input_ids": ids()}, on_failure="report")
     failure = report.run.failure
     assert failure is not None
     assert (failure.module, failure.op) == ("lm_head", "torch.nn.functional.linear")
@@ -266,7 +266,7 @@ def test_the_default_type_of_inputs_made_elsewhere_decides() -> None:
     assert mg.inspect(model, torch.zeros(2, 4)).run.failure is None
     torch.set_default_dtype(torch.float64)
     try:
-        failure = mg.inspect(model, torch.zeros(2, 4)).run.failure
+        failure = mg.inspect(model, torch.zeros(2, 4), on_failure="report").run.failure
     finally:
         torch.set_default_dtype(torch.float32)
     assert failure is not None
@@ -280,7 +280,7 @@ def test_an_error_that_the_model_catches_is_not_a_failure() -> None:
         except NotImplementedError:
             return torch.linalg.svdvals(x.float())
 
-    report = mg.inspect(valueless(Apply(forward)), torch.ones(3, 3).half())
+    report = mg.inspect(valueless(Apply(forward)), torch.ones(3, 3).half(), on_failure="report")
     assert report.run.failure is None
     assert [value.dtype for value in report.run.outputs] == ["float32"]
 
@@ -288,7 +288,7 @@ def test_an_error_that_the_model_catches_is_not_a_failure() -> None:
 def test_a_what_if_of_other_weights_is_refused_where_torch_refuses_it() -> None:
     model = valueless(Apply(lambda self, x: torch.linalg.svdvals(x), layer=nn.Linear(3, 3)))
     assert mg.inspect(model, torch.ones(3, 3)).run.failure is None
-    report = mg.inspect(model, torch.ones(3, 3), what_if=mg.WhatIf(weights="bfloat16"))
+    report = mg.inspect(model, torch.ones(3, 3), what_if=mg.WhatIf(weights="bfloat16"), on_failure="report")
     assert report.run.failure is not None
     assert "not implemented for 'BFloat16'" in report.run.failure.message
 
@@ -296,7 +296,9 @@ def test_a_what_if_of_other_weights_is_refused_where_torch_refuses_it() -> None:
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_autocast_makes_types_equal(dtype: str) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 4))
-    report = mg.inspect(valueless(model), torch.zeros(2, 4), what_if=mg.WhatIf(autocast=dtype))
+    report = mg.inspect(
+        valueless(model), torch.zeros(2, 4), what_if=mg.WhatIf(autocast=dtype), on_failure="report"
+    )
     assert report.run.failure is None
 
 
@@ -304,7 +306,12 @@ def test_the_backward_pass_and_the_optimizer_are_asked_as_well() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.GroupNorm(2, 4), nn.GELU())
     for kind in (torch.float32, torch.float64, torch.bfloat16):
         report = mg.inspect(
-            model.to(kind), torch.zeros(2, 4, dtype=kind), run="fake", train=True, optimizer="adamw"
+            model.to(kind),
+            torch.zeros(2, 4, dtype=kind),
+            run="fake",
+            train=True,
+            optimizer="adamw",
+            on_failure="report",
         )
         assert report.run.mode == "fake"
         assert not {"forward-failed", "optimizer-failed"} & {note.code for note in report.notes}
@@ -312,7 +319,9 @@ def test_the_backward_pass_and_the_optimizer_are_asked_as_well() -> None:
 
 def test_a_refusal_without_a_real_run_names_the_device_that_was_asked() -> None:
     report = mg.inspect(
-        valueless(Apply(lambda self, x: x.softmax(-1))), torch.ones(3).to("meta", torch.int64)
+        valueless(Apply(lambda self, x: x.softmax(-1))),
+        torch.ones(3).to("meta", torch.int64),
+        on_failure="report",
     )
     assert [note.code for note in report.notes] == ["forward-failed", "asked-of-cpu"]
 

@@ -167,7 +167,8 @@ def _look_at_template(template: Json, key: str, node: _Node | None, found: Findi
 def _look_at_parts(value: Mapping[Json, Json], node: _Node | None, found: Findings) -> None:
     """Names of code under keys that mean it only together with others."""
     target = value.get("target")
-    if isinstance(target, str) and _DOTTED.fullmatch(target):
+    # An exported program names its operators so, which are looked up and never imported.
+    if isinstance(target, str) and _DOTTED.fullmatch(target) and not target.startswith("torch.ops."):
         is_class = target.rpartition(".")[2][:1].isupper()  # NeMo writes only that, latent diffusion "params"
         if is_class or "params" in value:
             text = f"building it imports and calls {target[:200]!r}"

@@ -17,7 +17,7 @@ _STREAMS = ("stdin", "stdout", "stderr", "excepthook", "displayhook")
 
 def keep_python_state(log: UndoLog) -> None:
     """Have all of it be as it is now in the end."""
-    _keep_warnings(log)
+    keep_warnings(log)
     keep_random_states(log)
     log.record(_restore_members, sys.path, list(sys.path))
     log.record(_restore_environment, dict(os.environ))
@@ -42,7 +42,7 @@ def seed_python(seed: int) -> None:
         sys.modules["numpy"].random.seed(seed)
 
 
-def _keep_warnings(log: UndoLog) -> None:
+def keep_warnings(log: UndoLog) -> None:
     """Filters, and which warnings were shown: those of the run are shown again in a later one."""
     shown = {name: getattr(warnings, name) for name in ("showwarning", "_showwarnmsg_impl")}
     log.record(_forget_shown)

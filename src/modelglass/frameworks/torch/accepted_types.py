@@ -44,6 +44,11 @@ _PLAIN = frozenset(
 )
 
 
+# Kernels that believe what they are given: in made-up memory of another kernel's they would crash.
+_BELIEVING = ("aten::mkldnn_", "aten::_mkldnn_", "aten::fbgemm_", "aten::_cudnn_", "aten::miopen_")
+_PRIVATE = frozenset({"workspace", "reserve", "reserve_space", "logsumexp", "rng_state", "philox_seed"})
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """What a kernel raises for its element types."""
@@ -89,7 +94,10 @@ def _can_be_asked(func: Any) -> bool:
     """Kernels of torch that compute; views accept every type, and packed arguments cannot be made smaller."""
     if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten" or func.is_view:
         return False
-    kinds = [str(argument.type) for argument in func._schema.arguments]
+    schema = func._schema
+    if schema.name.startswith(_BELIEVING) or not _PRIVATE.isdisjoint(each.name for each in schema.arguments):
+        return False
+    kinds = [str(argument.type) for argument in schema.arguments]
     return any("Tensor" in kind for kind in kinds) and not any("torch.classes" in kind for kind in kinds)
 
 
@@ -170,9 +178,8 @@ class _Call:
         """Ways to make the call small; not each of them keeps every kernel's rules about sizes."""
         if self._is_small():
             yield int
-        if not self._func._schema.name.startswith("aten::mkldnn_"):  # which believes what it is given
-            yield _cut
-            yield _divide
+        yield _cut
+        yield _divide
 
     def fillings(self) -> tuple[int, ...]:
         """The whole numbers in its tensors: zeros index everything, but they divide nothing."""

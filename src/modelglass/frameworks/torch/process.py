@@ -11,7 +11,12 @@ from typing import Any
 
 import torch
 
-from modelglass.frameworks.python_state import keep_python_state, keep_random_states, seed_python
+from modelglass.frameworks.python_state import (
+    keep_python_state,
+    keep_random_states,
+    keep_warnings,
+    seed_python,
+)
 from modelglass.frameworks.torch.thread_state import keep_thread_state
 from modelglass.undo import UndoLog, undoing
 
@@ -35,18 +40,24 @@ one_at_a_time = RLock()
 def keep_process(log: UndoLog) -> None:
     """Have random states, torch's settings and Python's be in the end as they are now."""
     keep_python_state(log)
-    for read, write in _SETTINGS:
-        log.record(_restore_setting, read, write, read())
-    _keep_generators(log)
+    _keep_settings(log)
 
 
 @contextmanager
 def untouched_process() -> Iterator[None]:
-    """Random states, gradient mode and torch's settings are the same afterwards."""
+    """Random states, gradient mode, torch's settings and warnings' filters are the same afterwards."""
     with undoing() as log:
         keep_thread_state(log)
-        keep_process(log)
+        keep_warnings(log)
+        keep_random_states(log)
+        _keep_settings(log)
         yield
+
+
+def _keep_settings(log: UndoLog) -> None:
+    for read, write in _SETTINGS:
+        log.record(_restore_setting, read, write, read())
+    _keep_generators(log)
 
 
 @contextmanager

@@ -16,7 +16,6 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensor,
     UnsupportedOperatorException,
-    NeedsValuesError,
 )
 
 from modelglass.frameworks.blame import source_line

@@ -50,7 +50,7 @@ from modelglass.frameworks.torch.values import values as read_values
 from modelglass.frameworks.training_notes import training_notes
 from modelglass.report import Call, Dataflow, KvCache, Lifetimes, Model, Note, Op, Run, Value
 from modelglass.report.values import Values
-from modelglass.undo import UndoLog, forget_frames, raise_interruption, run_and_undo
+from modelglass.undo import UndoLog, drop_tracebacks, forget_frames, raise_interruption, run_and_undo
 
 
 def accepts(native: object) -> bool:
@@ -379,6 +379,7 @@ class _Session:
     def _traces(self) -> tuple[Note, ...]:
         """What the run left behind, now that all is given back."""
         self._pass = None
+        drop_tracebacks(self.error)  # our own frames were still at work when it was caught
         return (*moved_notes(self.witness), *find_left_behind(self.mode))
 
 
