@@ -230,7 +230,7 @@ def test_a_model_is_let_go_of() -> None:
     for sample in SAMPLES:
         model, inputs = SAMPLES[sample]()
         gc.collect()
-        report = mg.inspect(model, inputs=inputs)
+        report = mg.inspect(model, inputs=inputs, on_failure="report")
         gone = (
             [weakref.ref(model), *map(weakref.ref, (each for _, each in model.named_modules()))]
             if (sample != "cyclic")

@@ -60,7 +60,7 @@ def ran() -> mg.Report:
 
 @pytest.fixture(scope="module")
 def failed() -> mg.Report:
-    return mg.inspect(Failing(), torch.ones(1, 2))
+    return mg.inspect(Failing(), torch.ones(1, 2), on_failure="report")
 
 
 @pytest.fixture(scope="module")

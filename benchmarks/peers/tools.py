@@ -81,7 +81,7 @@ TOOLS: dict[str, Tool] = {
             "saved": MODELGLASS.format(", train=True") + "report.memory.saved_nbytes",
             "training flops": MODELGLASS.format(", train=True") + "report.cost.flops",
             "outputs": MODELGLASS.format("") + "[output.shape for output in report.run.outputs]",
-            "until the error": MODELGLASS.format("")
+            "until the error": MODELGLASS.format(', on_failure="report"')
             + "[(call.module, call.outputs[0].shape) for call in report.model.calls if call.outputs]",
             "training memory": """
                 change = mg.WhatIf(weights="bfloat16", master_weights=True)

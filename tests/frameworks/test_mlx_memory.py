@@ -127,6 +127,11 @@ def looked_at(model: nn.Module, x: mx.array, **request: Any) -> Memory:
     return memory(observation.lifetimes, optimizer=observation.optimizer)
 
 
+def first_peak(memory: Any) -> int:
+    """The peak of a pass, or of the first step: a real run takes no other."""
+    return memory.peak_nbytes if memory.first_peak_nbytes is None else int(memory.first_peak_nbytes)
+
+
 @contextmanager
 def little_memory() -> Iterator[None]:
     """MLX believes that all memory is taken, so it waits for kernels instead of preparing more of them."""
@@ -147,12 +152,12 @@ def test_worked_out_is_at_most_what_mlx_takes_and_near_it_with_little_memory(nam
     asked: dict[str, Any] = {} if step == "forward" else {"train": True, "optimizer": "adamw"}
     estimate = looked_at(model, x, **asked)
     with little_memory():
-        tight = min(looked_at(model, x, mode="real", **asked).peak_nbytes for _ in range(2))
+        tight = min(first_peak(looked_at(model, x, mode="real", **asked)) for _ in range(2))
     free = looked_at(model, x, mode="real", **asked)
     assert (estimate.method, free.method) == ("estimate", "measured")
-    assert estimate.peak_nbytes <= tight
-    assert estimate.peak_nbytes >= 0.5 * tight
-    assert estimate.peak_nbytes <= free.peak_nbytes
+    assert first_peak(estimate) <= tight
+    assert first_peak(estimate) >= 0.5 * tight
+    assert first_peak(estimate) <= first_peak(free)
     assert estimate.base_nbytes == free.base_nbytes
 
 

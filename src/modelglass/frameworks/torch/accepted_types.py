@@ -198,7 +198,7 @@ class _Call:
             }
             self._func(*args, **kwargs)
         except _ERRORS as error:
-            return error
+            return error.with_traceback(None)  # its frames would keep the model's tensors alive
         return None
 
     def _is_small(self) -> bool:
