@@ -14,7 +14,7 @@ from sums import disagreements
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_rows_add_up(sample: str, train: bool) -> None:
     model, inputs = SAMPLES[sample]()
-    report = mg.inspect(model, inputs=inputs, train=train)
+    report = mg.inspect(model, inputs=inputs, train=train, on_failure="report")
     assert disagreements(report) == []
     assert report.cost.by_module[""].total_macs == report.cost.macs
 
@@ -34,7 +34,7 @@ def test_parameters_are_the_frameworks_own_count(sample: str) -> None:
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_every_operator_belongs_to_a_call_of_its_module(sample: str) -> None:
     model, inputs = SAMPLES[sample]()
-    report = mg.inspect(model, inputs=inputs, train=True)
+    report = mg.inspect(model, inputs=inputs, train=True, on_failure="report")
     assert [call.index for call in report.model.calls] == list(range(len(report.model.calls)))
     assert [op.index for op in report.model.ops] == list(range(len(report.model.ops)))
     for op in report.model.ops:

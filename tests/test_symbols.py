@@ -423,7 +423,7 @@ def test_a_model_that_runs_for_real_has_none_and_says_so() -> None:
 
 def test_a_model_that_fails_has_none() -> None:
     model, inputs = SAMPLES["failing"]()
-    assert mg.inspect(model, inputs, symbols=True).symbols is None
+    assert mg.inspect(model, inputs, symbols=True, on_failure="report").symbols is None
 
 
 def test_the_pass_of_a_training_step_has_them_too() -> None:
