@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import sys
+import sysconfig
 import tempfile
 import time
 import traceback
@@ -199,6 +200,7 @@ def _watch() -> None:
         import_module("modelglass.formats.values")
         for name in ("configs.yaml_values", "formats.yaml_documents", "formats.jinja_reach"):
             import_module(f"modelglass.{name}")
+        sysconfig.get_paths()  # Python reads its own settings from a module, once
         sys.addaudithook(WATCH.hook)
         _hooked = True
 
