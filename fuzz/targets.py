@@ -32,7 +32,7 @@ from modelglass.errors import FileError, InspectError
 from modelglass.formats import Limits, Reading, read, strict_json
 from modelglass.formats.source import Source
 from modelglass.report import Scan
-from modelglass.targets import is_config_target
+from modelglass.targets.paths import is_config_path
 
 SECONDS = 5.0  # of processor time, for one input
 GROWTH_NBYTES = 400 << 20
@@ -133,7 +133,7 @@ def _read(path: Path, rendered: bool) -> tuple[Scan, Any]:
 
 def _answer(path: Path) -> Any:
     """The report of a file; of a configuration, which only code makes a model of, what it says."""
-    return repr(configs.read(path)) if is_config_target(path) else api.inspect(path, run="none")
+    return repr(configs.read(path)) if is_config_path(path) else api.inspect(path, run="none")
 
 
 def _check_invalid_is_told(path: Path, scanned: Scan) -> None:

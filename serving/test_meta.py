@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from modelglass.analyses.serving import completed
+from modelglass.analyses.serving import with_shares
 from modelglass.errors import TargetError
-from modelglass.frameworks.request import Observation
 from modelglass.frameworks.vllm.building import built
-from modelglass.report import Engine, PagedCache, Serving
+from modelglass.report import Engine, Observation, PagedCache, Serving
 
 GIB = 1 << 30
 UTILIZATION = 0.92  # vLLM's own default
@@ -135,7 +134,7 @@ def build(folders: Path) -> Build:
 
 def engine_of(observation: Observation) -> Engine:
     assert observation.engine is not None
-    return completed(observation.engine, observation.ranks, observation.whole)
+    return with_shares(observation.engine, observation.ranks, observation.whole)
 
 
 def cache_of(observation: Observation) -> PagedCache:

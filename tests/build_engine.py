@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from modelglass.frameworks.request import Held, Observation
 from modelglass.report import (
     CacheGroup,
     Component,
@@ -15,9 +14,11 @@ from modelglass.report import (
     Model,
     Module,
     Note,
+    Observation,
     Packing,
     PagedCache,
     Piece,
+    RankModel,
     Run,
     Shard,
     Tensor,
@@ -48,7 +49,7 @@ TINY = Sizes()
 LLAMA_70B = Sizes(hidden=8192, inner=28672, layers=80, heads=64, kv_heads=8, head=128, vocabulary=128_256)
 
 
-def held(sizes: Sizes = TINY, *, ranks: int = 1, rank: int = 0, stages: int = 1, stage: int = 0) -> Held:
+def held(sizes: Sizes = TINY, *, ranks: int = 1, rank: int = 0, stages: int = 1, stage: int = 0) -> RankModel:
     """What one rank of one stage holds."""
     builder = _Builder(sizes, ranks, rank, stages, stage)
     builder.build()
@@ -58,7 +59,7 @@ def held(sizes: Sizes = TINY, *, ranks: int = 1, rank: int = 0, stages: int = 1,
         modules=tuple(builder.modules),
         tensors=tuple(builder.tensors),
     )
-    return Held(rank=stage * ranks + rank, model=model, shards=builder.shards)
+    return RankModel(rank=stage * ranks + rank, model=model, shards=builder.shards)
 
 
 def engine(**more: Any) -> Engine:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import transformers
 
-from modelglass.api.building import automatic_inputs
+from modelglass.api._inputs import automatic_inputs
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 TEXT = {**SMALL, "vocab_size": 120}

@@ -17,7 +17,7 @@ from types import ModuleType
 import pytest
 
 from modelglass.analyses import formulas
-from modelglass.api import comparing, distinct, fitting, flowing, inspecting, showing
+from modelglass.api import _compare, _fit, _flow, _inspect, _unique, showing
 from modelglass.cli.main import main
 from modelglass.cli.model_inspector import main as model_inspector
 from modelglass.frameworks import request as requests
@@ -32,7 +32,7 @@ NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
 @pytest.mark.parametrize(
     "module",
-    [comparing, fitting, flowing, inspecting, distinct, showing, formulas, requests],
+    [_compare, _fit, _flow, _inspect, _unique, showing, formulas, requests],
     ids=lambda each: each.__name__,
 )
 def test_docstrings(module: ModuleType) -> None:

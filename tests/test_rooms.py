@@ -23,18 +23,36 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "collector": ({"undo"}, set()),
     "undo": (set(), set()),
     "frameworks": (
-        {"collector", "errors", "report", "quantized", "frameworks", "undo"},
+        {"collector", "errors", "options", "report", "quantized", "frameworks", "undo"},
         {"torch", "mlx", "vllm", "numpy"},
     ),
     "analyses": ({"errors", "report", "analyses"}, {"numpy", "numba"}),
     "renderers": ({"errors", "report", "renderers"}, {"matplotlib"}),
     "files": ({"errors"}, set()),
-    "targets": ({"errors"}, set()),
+    "options": ({"errors", "report"}, set()),
+    "user_code": ({"errors", "files"}, set()),
+    "targets": (
+        {
+            "analyses",
+            "checkpoints",
+            "collector",
+            "configs",
+            "errors",
+            "files",
+            "formats",
+            "frameworks",
+            "options",
+            "report",
+            "targets",
+            "user_code",
+        },
+        set(),
+    ),
     "configs": (
-        {"errors", "targets", "formats", "configs"},
+        {"errors", "files", "formats", "configs", "user_code"},
         {"yaml", "omegaconf", "transformers", "torch"},
     ),
-    "checkpoints": ({"collector", "errors", "report", "formats", "analyses", "targets"}, set()),
+    "checkpoints": ({"collector", "errors", "report", "formats", "analyses", "user_code"}, set()),
     "planning": ({"errors", "report", "analyses"}, set()),
     "symbols": ({"errors", "report", "analyses", "symbols"}, set()),
     "api": (
@@ -51,12 +69,14 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
             "planning",
             "symbols",
             "files",
+            "options",
             "targets",
+            "user_code",
             "api",
         },
         set(),
     ),
-    "doors": ({"api", "doors", "errors", "files", "report", "renderers"}, {"mlx"}),
+    "doors": ({"api", "doors", "errors", "files", "options", "report", "renderers", "targets"}, {"mlx"}),
     "mlx": ({"doors"}, set()),
     "cli": ({"api", "doors", "errors", "files", "cli", "__init__"}, {"click"}),
     "__init__": ({"api", "doors", "errors", "report", "frameworks", "analyses"}, set()),
@@ -128,7 +148,7 @@ def test_listing_a_file_loads_nothing_that_is_about_runs(tmp_path: Path) -> None
     )
     loaded = set(fresh(code, str(path)).split())
     assert "renderers.text" in loaded
-    assert loaded.isdisjoint({"analyses.formulas", "api.comparing", "api.distinct", "api.fitting"})
+    assert loaded.isdisjoint({"analyses.formulas", "api._compare", "api._unique", "api._fit"})
     assert loaded.isdisjoint({f"report.{noun}" for noun in ("comparison", "fit", "flow", "memory")})
 
 

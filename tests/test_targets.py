@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import modelglass as mg
-from modelglass import targets
 from modelglass.errors import InspectError, TargetError, UsageError
+from modelglass.files import suggest_path
+from modelglass.targets.paths import is_code_name, is_config_path
 
 SOURCE = """
 import torch
@@ -109,17 +110,17 @@ WRONG = {
     "my_nett.py::build": (TargetError, "no file", "did you mean my_net.py"),
     "nowhere/my_net.py::build": (TargetError, "no file", "does not exist either"),
     "my_net.py::bulid": (TargetError, "has no 'bulid'", "did you mean build? it has Net, Zoo, build"),
-    "my_net.py::constant": (InspectError, "gave a builtins.int", "torch.nn.Module"),
+    "my_net.py::constant": (InspectError, "'my_net.py::constant' returned a builtins.int", "torch.nn.Module"),
     "my_net.py::needy": (TargetError, "cannot be called without arguments", "wrap it"),
     "my_net.py::leave": (TargetError, "raised SystemExit: 7", "my_net.py, line"),
     "my_net.py::explode": (TargetError, "raised ValueError: no weights here", "my_net.py, line 25"),
-    "my_net.py::batch": (InspectError, "no model modelglass knows", "torch.nn.Module"),
+    "my_net.py::batch": (InspectError, "not a supported model type", "torch.nn.Module"),
     "broken.py::build": (TargetError, "raised ModuleNotFoundError", "broken.py, line 1"),
     "syntax.py::build": (TargetError, "raised SyntaxError", "syntax.py, line 1"),
     "absent_module:build": (TargetError, "no module 'absent_module'", "install it"),
     "broken:build": (TargetError, "raised ModuleNotFoundError", ""),
     "my_net.py::": (UsageError, "does not name a function", "file.py::function"),
-    "my_net.py": (InspectError, "names no function", "file.py::function"),
+    "my_net.py": (InspectError, "name a function in it", "file.py::function"),
     "weights.safetensors": (TargetError, "there is no file", "check the path"),
 }
 
@@ -134,23 +135,21 @@ def test_wrong_targets_get_one_clear_message(folder: Path, target: str) -> None:
 
 
 def test_code_targets_are_told_from_paths(tmp_path: Path) -> None:
-    assert targets.is_code_target("a.py::b")
-    assert targets.is_code_target("pkg.mod:fn")
-    assert not targets.is_code_target("model.safetensors")
+    assert is_code_name("a.py::b")
+    assert is_code_name("pkg.mod:fn")
+    assert not is_code_name("model.safetensors")
     odd = tmp_path / "with:colon"
     odd.write_text("")
-    assert not targets.is_code_target(str(odd))
+    assert not is_code_name(str(odd))
 
 
 @pytest.mark.parametrize("name", ["nope.json", "zzzz.yaml", "weights.gguf"])
 def test_a_file_that_is_not_there_has_what_is_in_its_folder(name: str, tmp_path: Path) -> None:
-    assert targets.nearby(tmp_path / name).endswith("is empty")
+    assert suggest_path(tmp_path / name).endswith("is empty")
     for number in range(10):
         (tmp_path / f"{number}.txt").touch()
-    assert "has 0.txt, 1.txt, " in targets.nearby(tmp_path / name)
-    assert targets.nearby(tmp_path / name).endswith("7.txt, …")
-    assert "::" not in targets.nearby(tmp_path / name)
-    assert "file.py::function" in targets.nearby(tmp_path / "code.py")
+    assert "has 0.txt, 1.txt, " in suggest_path(tmp_path / name)
+    assert suggest_path(tmp_path / name).endswith("7.txt, …")
 
 
 def test_a_folder_that_cannot_be_listed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,6 +157,6 @@ def test_a_folder_that_cannot_be_listed_is_told(tmp_path: Path, monkeypatch: pyt
         raise PermissionError(13, "Permission denied", str(folder))
 
     monkeypatch.setattr("os.listdir", refuse)
-    assert "cannot be listed (Permission denied)" in targets.nearby(tmp_path / "model.pt")
+    assert "cannot be listed (Permission denied)" in suggest_path(tmp_path / "model.pt")
     (tmp_path / "config.json").write_text("{}")
-    assert targets.is_config_target(tmp_path)
+    assert is_config_path(tmp_path)

@@ -17,8 +17,8 @@ from zoo.repairs import OUT
 
 import modelglass as mg
 from fingerprint import fingerprint
-from modelglass.api.building import REAL_NBYTES, UNFAKEABLE, automatic_inputs
-from modelglass.api.building import build as build_from_config
+from modelglass.api._inputs import NEEDS_VALUES, REAL_NBYTES, automatic_inputs
+from modelglass.targets import resolve
 from sums import disagreements
 
 Row = dict[str, Any]
@@ -80,7 +80,7 @@ def _check_config(model: Any, row: Row) -> None:
         config.architectures = [type(model).__name__]
         path.write_text(config.to_json_string())
         try:
-            with build_from_config(path) as found:
+            with resolve(path).to_run().open(weightless=True) as found:
                 same = type(found.native).__name__, truth.params(found.native)
         except Exception as error:  # noqa: BLE001 (that there is none is what is checked)
             row["wrong"]["config"] = said(error).replace(folder, "")
@@ -92,7 +92,7 @@ def _check_config(model: Any, row: Row) -> None:
 def _wants_values(report: mg.Report, model: Any) -> bool:
     failure = report.run.failure if report.run is not None else None
     small = sum(each.nbytes for each in model.parameters()) <= REAL_NBYTES
-    return failure is not None and failure.error in UNFAKEABLE and small
+    return failure is not None and failure.error in NEEDS_VALUES and small
 
 
 def _check(report: mg.Report, row: Row) -> None:

@@ -21,7 +21,7 @@ from modelglass.formats.packing import packed
 from modelglass.formats.reading import Reading
 from modelglass.formats.tree import modules
 from modelglass.report import Checkpoint, File, Model, Note, Report
-from modelglass.targets import only_installed
+from modelglass.user_code import only_installed
 
 if TYPE_CHECKING:
     from modelglass.report import Architecture, Counts, Finding, Json, Level, Scan, Severity, Tensor

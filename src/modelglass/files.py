@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and what to try instead of one that does not exist."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from errno import EISDIR
 from pathlib import Path
 
 from modelglass.errors import UsageError
+
+_MOST_LISTED = 8  # names in a message
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
@@ -52,3 +54,28 @@ def remove_marked(folder: Path, pattern: str, mark: str) -> None:
     for path in folder.glob(pattern):
         if path.is_file() and mark in path.read_text(encoding="utf-8", errors="replace"):
             path.unlink()
+
+
+def suggest_path(path: Path) -> str:
+    """What to try instead of a path that does not exist."""
+    parent = path.parent
+    if not os.path.isdir(parent):
+        return f"the folder {str(parent)!r} does not exist either"
+    try:
+        names = sorted(os.listdir(parent))
+    except OSError as cause:
+        return f"check the path: the folder {str(parent)!r} cannot be listed ({cause.strerror})"
+    from difflib import get_close_matches
+
+    close = get_close_matches(path.name, names, n=3, cutoff=0.5)
+    if close:
+        return f"did you mean {', '.join(close)}?"
+    return f"check the path: the folder {str(parent.resolve())!r} {_list_names(names)}"
+
+
+def _list_names(names: list[str]) -> str:
+    """The first few names in a folder."""
+    shown = [name for name in names if not name.startswith(".")]
+    if not shown:
+        return "is empty"
+    return f"has {', '.join(shown[:_MOST_LISTED])}" + (", …" if len(shown) > _MOST_LISTED else "")

@@ -10,9 +10,8 @@ import build
 import build_engine
 from build_engine import LLAMA_70B, TINY, Sizes, held
 from modelglass.analyses.counts import count
-from modelglass.analyses.serving import completed, share, united, whole_model
-from modelglass.frameworks.request import Held
-from modelglass.report import Shard, Share
+from modelglass.analyses.serving import share, united, whole_model, with_shares
+from modelglass.report import RankModel, Shard, Share
 
 
 def weights(sizes: Sizes) -> int:
@@ -29,7 +28,7 @@ def whole_of(sizes: Sizes, *, ranks: int, stages: int = 1) -> Share | None:
         for stage in range(stages)
         for rank in range(ranks)
     ]
-    return completed(build_engine.engine(tensor_parallel=ranks, pipeline_parallel=stages), every).whole
+    return with_shares(build_engine.engine(tensor_parallel=ranks, pipeline_parallel=stages), every).whole
 
 
 def test_padding_is_apart_from_parameters() -> None:
@@ -41,7 +40,7 @@ def test_padding_is_apart_from_parameters() -> None:
 def test_one_rank_of_eight_and_the_whole_of_a_large_model() -> None:
     observed = build_engine.observation(LLAMA_70B, ranks=8, rank=3)
     assert observed.engine is not None
-    engine = completed(observed.engine, observed.ranks, observed.whole)
+    engine = with_shares(observed.engine, observed.ranks, observed.whole)
     assert [(each.rank, each.params, each.padding) for each in engine.ranks] == [(3, 8_820_367_360, 0)]
     assert engine.whole is not None
     assert (engine.whole.rank, engine.whole.params) == (None, 70_553_706_496)
@@ -90,7 +89,7 @@ def test_weights_that_an_engine_emptied_count() -> None:
 
 
 def test_the_whole_stays_unknown_when_ranks_are_missing() -> None:
-    found = completed(build_engine.engine(tensor_parallel=2), [held(ranks=2)])
+    found = with_shares(build_engine.engine(tensor_parallel=2), [held(ranks=2)])
     assert found.whole is None
     assert len(found.ranks) == 1
 
@@ -101,7 +100,7 @@ def test_a_weight_counts_rather_than_a_buffer_that_shows_it_further_up() -> None
     root = build.module("", children=("mixer",), tensors=("view",))
     mixer = build.module("mixer", tensors=("mixer.weight",))
     model = build.model(weight, view, modules=(root, mixer))
-    whole = completed(build_engine.engine(), [Held(0, model)]).whole
+    whole = with_shares(build_engine.engine(), [RankModel(0, model)]).whole
     assert whole is not None
     assert (whole.params, whole.weight_nbytes, whole.nbytes) == (12, 48, 48)
 
@@ -112,7 +111,7 @@ def test_bytes_of_the_whole_stay_unknown_when_nothing_says_how_scales_are_cut() 
         replace(one, shards={name: shard for name, shard in one.shards.items() if "scale" not in name})
         for one in every
     ]
-    whole = completed(build_engine.engine(tensor_parallel=2), untold).whole
+    whole = with_shares(build_engine.engine(tensor_parallel=2), untold).whole
     assert whole is not None
     assert (whole.params, whole.padding, whole.weight_nbytes, whole.nbytes) == (263_552, 15_616, None, None)
 
@@ -129,14 +128,14 @@ def test_bytes_of_the_whole_stay_unknown_when_nothing_says_what_scales_are() -> 
         stray = build.tensor("stray", kind="buffer")
         model = replace(one.model, modules=modules, tensors=(*one.model.tensors, stray))
         every.append(replace(one, model=model))
-    whole = completed(build_engine.engine(tensor_parallel=2), every).whole
+    whole = with_shares(build_engine.engine(tensor_parallel=2), every).whole
     assert whole is not None
     assert (whole.params, whole.weight_nbytes) == (263_552, None)
 
 
 def test_a_tensor_without_a_size_is_a_hole_in_its_rank_and_in_the_whole() -> None:
     model = build.model(build.tensor("a"), build.tensor("b", shape=None))
-    found = completed(build_engine.engine(), [Held(0, model)])
+    found = with_shares(build_engine.engine(), [RankModel(0, model)])
     assert [(each.params, each.unknown) for each in (*found.ranks, found.whole) if each] == [(6, 1), (6, 1)]
 
 
@@ -161,25 +160,27 @@ def test_stages_are_put_together_in_the_order_of_the_tree() -> None:
 
 
 def test_what_a_stage_calls_its_memory_means_nothing_to_another() -> None:
-    def stage(rank: int, name: str) -> Held:
+    def stage(rank: int, name: str) -> RankModel:
         path = name.partition(".")[0]
         modules = (
             build.module("", children=("a", "b")),
             *(build.module(each, tensors=(name,) if each == path else ()) for each in ("a", "b")),
         )
-        return Held(rank, build.model(build.tensor(name, storage="0"), modules=modules))
+        return RankModel(rank, build.model(build.tensor(name, storage="0"), modules=modules))
 
     pair = [stage(0, "a.weight"), stage(1, "b.weight")]
-    whole = completed(build_engine.engine(pipeline_parallel=2), pair).whole
+    whole = with_shares(build_engine.engine(pipeline_parallel=2), pair).whole
     assert whole is not None
     assert whole.params == 12
 
 
 def test_a_divided_buffer_has_its_whole_bytes() -> None:
     every = [
-        Held(rank, build.model(build.tensor("b", shape=(4,), kind="buffer")), {"b": Shard(whole=(8,), dim=0)})
+        RankModel(
+            rank, build.model(build.tensor("b", shape=(4,), kind="buffer")), {"b": Shard(whole=(8,), dim=0)}
+        )
         for rank in range(2)
     ]
-    whole = completed(build_engine.engine(tensor_parallel=2), every).whole
+    whole = with_shares(build_engine.engine(tensor_parallel=2), every).whole
     assert whole is not None
     assert (whole.nbytes, whole.weight_nbytes) == (32, 0)

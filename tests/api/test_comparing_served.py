@@ -12,8 +12,7 @@ import build_engine
 import command_line
 import modelglass as mg
 from modelglass.errors import MissingPackageError, TargetError, UsageError
-from modelglass.frameworks.request import Observation
-from modelglass.report import Report, Serving
+from modelglass.report import Observation, Report, Serving
 
 LLAMA = {
     "model_type": "llama",
@@ -84,9 +83,9 @@ def test_a_saved_report_of_an_engine(config: Path, tmp_path: Path) -> None:
 
 def test_what_makes_no_sense_is_wrong_usage(config: Path) -> None:
     serving = mg.Serving(tensor_parallel=2)
-    with pytest.raises(UsageError, match="nothing to compare it with"):
+    with pytest.raises(UsageError, match="compare needs two models"):
         mg.compare_structure(config)
-    with pytest.raises(UsageError, match="how a model would be served"):
+    with pytest.raises(UsageError, match="serving options apply only"):
         mg.compare_structure(config, config, serving=serving)
     with pytest.raises(UsageError, match="cannot be called with inputs"):
         mg.compare_structure(config, framework_b="vllm", inputs="auto")
@@ -129,7 +128,7 @@ def test_the_command_line(config: Path, capsys: Capture) -> None:
 def test_the_command_line_says_what_is_missing(config: Path, capsys: Capture) -> None:
     code, _, err = command_line.run("compare", str(config), capsys=capsys)
     assert code == 2
-    assert "there is nothing to compare it with" in err
+    assert "compare needs two models" in err
     code, _, err = command_line.run(
         "compare", str(config), str(config), "--tensor-parallel", "2", capsys=capsys
     )

@@ -16,8 +16,8 @@ import build_engine
 import modelglass as mg
 from modelglass import frameworks
 from modelglass.errors import TargetError, UsageError
-from modelglass.frameworks.request import Inputs, Observation, Request
-from modelglass.report import Serving
+from modelglass.frameworks.request import Inputs, Request
+from modelglass.report import Observation, Serving
 
 
 class Builder:
@@ -80,17 +80,17 @@ def test_a_report_with_an_engine_reads_back_equal(built: Builder, config: Path, 
     ("given", "problem"),
     [
         ({"framework": "jax"}, "framework='jax' is not known"),
-        ({"framework": "torch", "serving": Serving()}, "how a model would be served"),
-        ({"serving": Serving()}, "how a model would be served"),
-        ({"framework": "vllm", "serving": {"rank": 1}}, "is no setup"),
-        ({"framework": "vllm", "inputs": "hello"}, "inputs does not go with"),
-        ({"framework": "vllm", "input_shape": (3,)}, "input_shape does not go with"),
-        ({"framework": "vllm", "train": True}, "train does not go with"),
-        ({"framework": "vllm", "run": "real"}, 'run="real" does not go with'),
-        ({"framework": "vllm", "stats": "*.weight"}, "stats does not go with"),
-        ({"framework": "vllm", "dtype": "float16"}, "dtype does not go with"),
-        ({"framework": "vllm", "builder": len}, "builder does not go with"),
-        ({"framework": "vllm", "symbols": True}, "symbols does not go with"),
+        ({"framework": "torch", "serving": Serving()}, "serving does not apply to"),
+        ({"serving": Serving()}, "serving does not apply to"),
+        ({"framework": "vllm", "serving": {"rank": 1}}, "serving must be a mg.Serving"),
+        ({"framework": "vllm", "inputs": "hello"}, "inputs does not apply to"),
+        ({"framework": "vllm", "input_shape": (3,)}, "input_shape does not apply to"),
+        ({"framework": "vllm", "train": True}, "train does not apply to"),
+        ({"framework": "vllm", "run": "real"}, 'run="real" does not apply to'),
+        ({"framework": "vllm", "stats": "*.weight"}, "stats does not apply to"),
+        ({"framework": "vllm", "dtype": "float16"}, "dtype does not apply to"),
+        ({"framework": "vllm", "builder": len}, "builder does not apply to"),
+        ({"framework": "vllm", "symbols": True}, "symbols does not apply to"),
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )
@@ -107,7 +107,7 @@ def test_what_is_no_configuration_is_said_so(built: Builder, tmp_path: Path) -> 
         mg.inspect(tmp_path / "missing", framework="vllm")
     for target in (tmp_path, tmp_path / "model.safetensors"):
         (tmp_path / "model.safetensors").write_bytes(b"")
-        with pytest.raises(TargetError, match="no configuration that vLLM could build"):
+        with pytest.raises(TargetError, match="not a configuration that vLLM could build"):
             mg.inspect(target, framework="vllm")
 
 
@@ -116,7 +116,7 @@ def test_a_framework_that_agrees_is_welcome_and_another_is_not() -> None:
     for other in ("mlx", "vllm"):
         with pytest.raises(UsageError, match=f"a model of torch, not of {other}"):
             mg.inspect(torch.nn.Linear(2, 2), framework=other)
-    with pytest.raises(UsageError, match="how a model would be served"):
+    with pytest.raises(UsageError, match="serving does not apply to"):
         mg.inspect(torch.nn.Linear(2, 2), framework="vllm", serving=Serving())
 
 
@@ -124,7 +124,7 @@ def test_a_file_that_is_read_has_no_framework(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
     save_file({"a": torch.zeros(2)}, tmp_path / "a.safetensors")
-    with pytest.raises(UsageError, match="by no framework"):
+    with pytest.raises(UsageError, match='framework="torch" does not apply to'):
         mg.inspect(tmp_path / "a.safetensors", framework="torch")
 
 
@@ -142,7 +142,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
 
     def observe(native: object, request: Request) -> Observation:
         requests.append(request)
-        found = build_engine.observation(untold=request.runs)
+        found = build_engine.observation(operators_unknown=request.runs)
         return build_engine.generated(found, "world") if request.runs else found
 
     fake = SimpleNamespace(

@@ -171,7 +171,6 @@ def test_what_cannot_run_exits_with_3(run: Run, fitter: Fitter) -> None:
 
 WRONG = {
     "no memory": (["m.py::build", *INPUT], "--memory"),
-    "no inputs": (["m.py::build", "--memory=9"], "a run needs inputs"),
     "an optimizer without training": (
         ["m.py::build", *INPUT, "--memory=9", "--optimizer=sgd"],
         "add --train",

@@ -135,18 +135,18 @@ WRONG: dict[str, tuple[list[str], int, str]] = {
     "input twice": (["net.py::build", "--input", "x=2", "--input", "x=3"], 2, "given twice"),
     "empty columns": (["net.py::build", "--columns", ""], 2, "no column ''"),
     "odd type": (["net.py::build", "--input", "2x3:quint8", "--run", "real"], 3, "cannot make an input"),
-    "inputs give nothing": (["net.py::build", "--inputs", "net.py::nothing"], 3, "gave None"),
+    "inputs give nothing": (["net.py::build", "--inputs", "net.py::nothing"], 3, "returned None"),
     "builder leaves": (["net.py::leave"], 3, "SystemExit"),
     "both inputs": (["net.py::build", "--inputs", "a", "--input", "2"], 2, "exclude each other"),
-    "train without inputs": (["net.py::build", "--train"], 2, "needs a run"),
+    "train without inputs": (["net.py::build", "--train"], 2, "needs inputs"),
     "huge for real": (["net.py::words", "--input", "99999999999999x3", "--run", "real"], 3, "cannot make"),
     "unwritable": (["net.py::build", "-o", "no/such/folder/x"], 2, "cannot write"),
     "no file": (["absent.py::build"], 3, "no file"),
     "function raises": (["net.py::explode"], 3, "no weights here"),
     "inputs raise": (["net.py::build", "--inputs", "net.py::explode"], 3, "no weights here"),
-    "no model": (["net.py::batch"], 3, "no model"),
+    "no model": (["net.py::batch"], 3, "not a supported model"),
     "a file that is not there": (["weights.bin"], 3, "there is no file"),
-    "a file of code": (["net.py"], 3, "names no function"),
+    "a file of code": (["net.py"], 3, "name a function in it"),
 }
 
 

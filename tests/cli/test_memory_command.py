@@ -154,7 +154,7 @@ def test_a_plot(suffix: str, capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "a run needs inputs"),
+        ([], "inputs cannot be derived"),
         (["--train"], "give --inputs file.py::function or --input"),
         ([*INPUT, "--optimizer", "sgd"], "add --train"),
         ([*INPUT, "--master-weights"], "add --train"),

@@ -12,8 +12,7 @@ import pytest
 import build_engine
 import command_line
 from modelglass.errors import MissingPackageError
-from modelglass.frameworks.request import Observation
-from modelglass.report import Serving
+from modelglass.report import Observation, Serving
 from modelglass.report.codec import loads
 
 Run = Callable[..., tuple[int, str, str]]
@@ -93,10 +92,10 @@ def test_every_option_arrives(run: Run, config: str, setups: list[Serving]) -> N
         ("--framework vllm --utilization 0.9", "--utilization is a share of a device's memory"),
         ("--framework vllm --memory 8GiB --utilization 1.5", "utilization=1.5 is no share"),
         ("--framework vllm --rank 1", "give tensor_parallel, too: alone, there is rank 0"),
-        ("--framework vllm --run real", 'run="real" does not go with'),
-        ("--framework vllm --train", "train does not go with"),
-        ("--framework vllm --stats", "stats does not go with"),
-        ("--framework vllm --input 1x2", "inputs does not go with"),
+        ("--framework vllm --run real", 'run="real" does not apply to'),
+        ("--framework vllm --train", "train does not apply to"),
+        ("--framework vllm --stats", "stats does not apply to"),
+        ("--framework vllm --input 1x2", "inputs does not apply to"),
         ("--framework nothing", "framework='nothing' is not known"),
         ("--framework vllm --rank one", "'one' is not a valid integer"),
     ],

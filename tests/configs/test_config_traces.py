@@ -16,7 +16,7 @@ from torch import nn
 
 import modelglass as mg
 from fingerprint import fingerprint
-from modelglass.api.building import build
+from opened import build
 
 MODULE = """
 import logging, os, random, sys

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from fingerprint import fingerprint
-from modelglass.api import building
-from modelglass.api.building import automatic_inputs
+from modelglass.api import _inputs
+from modelglass.api._inputs import automatic_inputs
 from small_models import PICTURE, ROBOT, SMALL, TEXT, built, called
 
 QFORMER = {**TEXT, "encoder_hidden_size": 32, "cross_attention_frequency": 1}
@@ -199,9 +199,9 @@ def test_where_values_decide_inputs_are_good_only_if_weights_can_be_had(
         model = built("jetmoe", config)
     given = automatic_inputs(model)
     assert given is not None
-    assert building._output_shapes(model, given.kwargs) == []
-    monkeypatch.setattr(building, "REAL_NBYTES", 0)
-    assert building._output_shapes(model, given.kwargs) is None
+    assert _inputs._output_shapes(model, given.kwargs) == []
+    monkeypatch.setattr(_inputs, "REAL_NBYTES", 0)
+    assert _inputs._output_shapes(model, given.kwargs) is None
 
 
 def test_a_configuration_that_changes_when_it_is_read_stays_as_it_was() -> None:

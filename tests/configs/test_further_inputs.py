@@ -11,7 +11,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, TimeSeriesTransforme
 from transformers import TimeSeriesTransformerModel as Series
 
 import modelglass as mg
-from modelglass.api.building import automatic_inputs
+from modelglass.api._inputs import automatic_inputs
 
 SMALL = {"prediction_length": 6, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1}
 

@@ -13,7 +13,7 @@ import torch
 
 import modelglass as mg
 from command_line import run
-from modelglass.api.building import build
+from opened import build
 
 SMALL = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64, "num_hidden_layers": 2}
 TEXT = {**SMALL, "vocab_size": 120}
@@ -191,7 +191,7 @@ def test_families(family: tuple[str, dict[str, Any], dict[str, tuple[int, ...]]]
 def test_ids_mean_nothing_in_particular(tmp_path: Path) -> None:
     config = {**LLAMA, "vocab_size": 20, "pad_token_id": 11, "bos_token_id": 12, "eos_token_id": [13, 14]}
     path = written(tmp_path, {"architectures": ["LlamaForCausalLM"], **config})
-    from modelglass.api.building import automatic_inputs
+    from modelglass.api._inputs import automatic_inputs
 
     with build(path) as found:
         given = automatic_inputs(found.native)
@@ -341,17 +341,17 @@ def test_a_broken_torchvision_does_not_matter(tmp_path: Path) -> None:
 
 
 def test_an_index_and_a_report_are_no_configurations(tmp_path: Path) -> None:
-    from modelglass.targets import is_config_target
+    from modelglass.targets.paths import is_config_path
 
     index = tmp_path / "weights.json"
     index.write_text('{"metadata": {}, "weight_map": {"a": "b.safetensors"}}')
     mg.save(mg.inspect(torch.nn.Linear(1, 1)), tmp_path / "report.json")
-    assert not is_config_target(index)
-    assert not is_config_target(tmp_path / "report.json")
-    assert not is_config_target(tmp_path / "model.safetensors.index.json")
-    assert is_config_target(written(tmp_path, {"model_type": "bert"}))
-    assert is_config_target(tmp_path / "model.yaml")
-    assert not is_config_target(tmp_path / "model.pt")
+    assert not is_config_path(index)
+    assert not is_config_path(tmp_path / "report.json")
+    assert not is_config_path(tmp_path / "model.safetensors.index.json")
+    assert is_config_path(written(tmp_path, {"model_type": "bert"}))
+    assert is_config_path(tmp_path / "model.yaml")
+    assert not is_config_path(tmp_path / "model.pt")
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,10 @@ from torch import nn
 
 import modelglass as mg
 from command_line import run
-from modelglass.api.building import build
 from modelglass.configs.guarding import guarded
 from modelglass.errors import UntrustedError
-from modelglass.targets import only_installed
+from modelglass.user_code import only_installed
+from opened import build
 
 Capture = pytest.CaptureFixture[str]
 MARK = "made-by-a-stranger"
@@ -350,7 +350,7 @@ def test_what_is_no_model_gets_a_sentence(case: tuple[str, Any], folder: Path, c
     for command in ("inspect", "memory", "flow", "unique"):
         code, out, err = run(command, str(path), capsys=capsys)
         assert (code, out) == (3, ""), command
-        assert "which is no model modelglass knows" in err
+        assert "which is not a supported model type" in err
     assert not (folder / MARK).exists()
 
 

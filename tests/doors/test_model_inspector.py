@@ -203,7 +203,7 @@ def test_a_batch_that_cannot_be_tried_is_left_as_given(folder: Path) -> None:
     (folder / "config.yaml").write_text("model:\n  _target_: net.Choosing\n")
     real = "net.py::Choosing"
     with pytest.raises(InspectError):
-        api.completed(api.inspect(real, torch.ones(3, 4), what_if=api.WhatIf(batch_size=8)))
+        api.require_complete(api.inspect(real, torch.ones(3, 4), what_if=api.WhatIf(batch_size=8)))
     found = asked(config="config.yaml", inputs="net.py::batch", builder=lambda config: _choosing(folder))
     assert found.batch_problem is not None
     assert found.estimate is not None
@@ -418,11 +418,11 @@ def test_arguments_of_a_training_are_its_configuration() -> None:
         ({"checkpoint": "bad.pt"}, FileError, "bad.pt"),
         ({"checkpoint": "best.pt", "inputs": "net.py::batch"}, UsageError, "--builder"),
         ({"config": "config.yaml", "builder": "net.py::missing"}, TargetError, "has no 'missing'"),
-        ({"checkpoint": "best.pt", "model_key": "a.b"}, UsageError, "for configurations"),
+        ({"checkpoint": "best.pt", "model_key": "a.b"}, UsageError, "applies only to a configuration"),
         ({"config": "best.pt"}, UsageError, "--checkpoint best.pt"),
         ({"config": "unnamed"}, UsageError, "--checkpoint unnamed"),
         ({"checkpoint": "config.yaml"}, UsageError, "--config config.yaml"),
-        ({"config": "config.yaml", "checkpoint": "config.yaml"}, UsageError, "holds no weights"),
+        ({"config": "config.yaml", "checkpoint": "config.yaml"}, UsageError, "it has no weights"),
     ],
     ids=[
         *("nothing", "typo", "no-file", "no-model", "no-import", "damaged", "no-code", "no-builder"),

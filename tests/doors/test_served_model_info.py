@@ -14,8 +14,7 @@ import build_engine
 from build_engine import LLAMA_70B, TINY
 from modelglass.doors.model_info import described, rendered
 from modelglass.doors.served_model_info import LONGEST
-from modelglass.frameworks.request import Observation
-from modelglass.report import Report
+from modelglass.report import Observation, Report
 from renderers.test_engine_text import report
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "schema" / "model-info-vllm-1.json"
@@ -30,7 +29,7 @@ def document(observed: Observation, name: str | None = None) -> Any:
 
 
 def answered(*texts: str, prompt: str = "Test prompt") -> Observation:
-    return build_engine.generated(build_engine.observation(untold=True), *texts, prompt=prompt)
+    return build_engine.generated(build_engine.observation(operators_unknown=True), *texts, prompt=prompt)
 
 
 def test_the_documented_keys_have_real_values() -> None:

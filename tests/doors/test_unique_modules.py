@@ -276,8 +276,8 @@ def explode() -> Any:
 TROUBLE: dict[str, tuple[Any, Any, str]] = {
     "load raises": (explode, get_inputs, "raised ValueError: no weights here"),
     "inputs raise": (load_model, explode, "raised ValueError: no weights here"),
-    "inputs are None": (load_model, lambda: None, "gave None"),
-    "no model": (lambda: 7, get_inputs, "no model modelglass knows"),
+    "inputs are None": (load_model, lambda: None, "returned None"),
+    "no model": (lambda: 7, get_inputs, "not a supported model type"),
     "inputs do not fit": (load_model, lambda: torch.ones(1, 5, 8, 8), "0 raised RuntimeError"),
     "needs arguments": (lambda width: nn.Linear(width, 1), get_inputs, "without arguments"),
     "no such file": ("missing.py::load", get_inputs, "there is no file"),

@@ -17,8 +17,8 @@ import modelglass as mg
 from modelglass.errors import UsageError
 from modelglass.frameworks.mlx import observe
 from modelglass.frameworks.mlx.optimizers import factory
-from modelglass.frameworks.request import Inputs, Observation, Request
-from modelglass.report import Lifetimes, WhatIf
+from modelglass.frameworks.request import Inputs, Request
+from modelglass.report import Lifetimes, Observation, WhatIf
 
 FLOAT = 4  # bytes
 Macs = dict[tuple[str, str], int]

@@ -86,7 +86,7 @@ def test_a_default_device_of_meta_is_no_obstacle() -> None:
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"inputs": x, "input_shape": (3,)}, "exclude each other"),
     ({"inputs": x, "run": "dry"}, "is not known"),
-    ({"train": True}, "needs a run"),
+    ({"train": True}, "needs inputs"),
     ({"input_shape": (-1, 3)}, "is no shape"),
     ({"input_shape": (3.5,)}, "is no shape"),
     ({"input_shape": 3}, "is no shape"),

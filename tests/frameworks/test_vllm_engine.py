@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import build
-from modelglass.analyses.serving import completed
+from modelglass.analyses.serving import with_shares
 from modelglass.errors import UsageError
 from modelglass.frameworks.request import Inputs, Request
 from modelglass.frameworks.vllm import engine, rpc
@@ -60,7 +60,7 @@ def test_ranks_that_nobody_could_add_up_are_not_all_handed_on(monkeypatch: pytes
     found = engine.observe_engine(None, engine_with(parallel_config=parallel), Request())
     assert [held.rank for held in found.ranks] == [0]
     assert found.engine is not None
-    assert completed(found.engine, found.ranks, found.whole).whole is None
+    assert with_shares(found.engine, found.ranks, found.whole).whole is None
 
 
 def test_neither_workers_nor_settings_leave_a_hole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,14 +13,13 @@ import build_engine
 import modelglass as mg
 from build_engine import LLAMA_70B, TINY, held
 from modelglass.analyses.counts import count
-from modelglass.analyses.serving import completed
+from modelglass.analyses.serving import with_shares
 from modelglass.errors import UsageError
-from modelglass.frameworks.request import Held, Observation
 from modelglass.renderers import memory
 from modelglass.renderers._engine import part_text, rank_rows
 from modelglass.renderers._escape import cell_width
 from modelglass.renderers._sources import dtype_text
-from modelglass.report import CacheGroup, Packing, Piece, Report, Shard
+from modelglass.report import CacheGroup, Observation, Packing, Piece, RankModel, Report, Shard
 
 Golden = Callable[[str, str], None]
 DEVICE = 80 * 2**30
@@ -28,7 +27,7 @@ DEVICE = 80 * 2**30
 
 def report(observed: Observation, **more: Any) -> Report:
     assert observed.engine is not None
-    engine = replace(completed(observed.engine, observed.ranks, observed.whole), **more)
+    engine = replace(with_shares(observed.engine, observed.ranks, observed.whole), **more)
     return Report(
         model=observed.model,
         run=observed.run,
@@ -75,7 +74,7 @@ def test_an_engine_that_answered(golden: Golden) -> None:
 
 def test_ranks_that_hold_the_same_share_a_row() -> None:
     every = [held(TINY, ranks=4, rank=rank) for rank in range(4)]
-    engine = completed(build_engine.engine(tensor_parallel=4), every)
+    engine = with_shares(build_engine.engine(tensor_parallel=4), every)
     rows = rank_rows(engine)
     assert [row[:4] for row in rows] == [
         ["0–2, each", "78,464", "0", "78,464"],
@@ -85,7 +84,7 @@ def test_ranks_that_hold_the_same_share_a_row() -> None:
 
 
 def test_one_rank_alone_is_the_whole() -> None:
-    engine = completed(build_engine.engine(), [held()])
+    engine = with_shares(build_engine.engine(), [held()])
     assert [row[0] for row in rank_rows(engine)] == ["0 (whole)"]
 
 
@@ -93,7 +92,7 @@ def test_a_hole_in_a_rank_is_shown() -> None:
     unsaid = build.tensor("a", trainable=None), build.tensor("b", shape=None, trainable=None)
     model = replace(build.model(*unsaid), source="vllm")
     observed = build_engine.observation(model=model, ranks=1)
-    text = mg.render(report(replace(observed, ranks=(Held(0, model),), whole=None)), width=100)
+    text = mg.render(report(replace(observed, ranks=(RankModel(0, model),), whole=None)), width=100)
     assert "0 (whole)         ≥ 6" in text
     assert "parameters  6 + unknown" in text
     assert "(root)  Block  unknown" in text

@@ -6,27 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from modelglass.analyses.counts import count
 from modelglass.report import Model, Module, Share
 
 if TYPE_CHECKING:
-    from modelglass.report import Engine, Shape, Shard, Tensor
+    from modelglass.report import Engine, RankModel, Shape, Shard, Tensor
 
 
-class Held(Protocol):
-    """The modules of one rank, and how its tensors relate to the whole model's."""
-
-    @property
-    def rank(self) -> int: ...
-    @property
-    def model(self) -> Model: ...
-    @property
-    def shards(self) -> Mapping[str, Shard]: ...
-
-
-def completed(engine: Engine, ranks: Sequence[Held], whole: Held | None = None) -> Engine:
+def with_shares(engine: Engine, ranks: Sequence[RankModel], whole: RankModel | None = None) -> Engine:
     """The engine with what each rank holds, and what the model takes as a whole.
 
     `whole` is the model as one rank alone would hold it. Without it, all ranks together tell, if they are
@@ -71,7 +60,7 @@ def whole_model(model: Model, shards: Mapping[str, Shard]) -> Model:
     return replace(model, tensors=tensors)
 
 
-def united(ranks: Sequence[Held]) -> Model:
+def united(ranks: Sequence[RankModel]) -> Model:
     """The model of all ranks in whole shapes, the stages of a pipeline put together."""
     first = ranks[0].model
     modules: dict[str, Module] = {}
@@ -135,7 +124,7 @@ class _Together(NamedTuple):
     ranks: int
 
 
-def _together(engine: Engine, ranks: Sequence[Held]) -> Share | None:
+def _together(engine: Engine, ranks: Sequence[RankModel]) -> Share | None:
     """The whole model from all its ranks; None: some are missing."""
     if len(ranks) != engine.tensor_parallel * engine.pipeline_parallel:
         return None

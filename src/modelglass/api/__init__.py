@@ -5,9 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from modelglass.api.building import AUTOMATIC, is_built
-from modelglass.api.flowing import flow
-from modelglass.api.inspecting import completed, contained, held, inspect, inspect_calls, scan, seeded
+from modelglass.api._flow import flow
+from modelglass.api._inspect import contained, held, inspect, inspect_calls, require_complete, scan, seeded
 from modelglass.api.showing import (
     COMPARISON_RENDERERS,
     FIT_RENDERERS,
@@ -28,13 +27,15 @@ from modelglass.api.showing import (
     summary,
     timeline_plotter,
 )
+from modelglass.options import AUTOMATIC
 from modelglass.renderers._escape import told, unspoken
 from modelglass.renderers.columns import COLUMNS, known_columns
+from modelglass.targets.paths import has_weights_and_config
 
 if TYPE_CHECKING:
-    from modelglass.api.comparing import compare_structure
-    from modelglass.api.distinct import reproduce, unique
-    from modelglass.api.fitting import fit
+    from modelglass.api._compare import compare_structure
+    from modelglass.api._fit import fit
+    from modelglass.api._unique import reproduce, unique
     from modelglass.checkpoints import limits_of as checked_limits
     from modelglass.frameworks.request import TensorSpec
     from modelglass.renderers.unique import COLUMNS as UNIQUE_COLUMNS
@@ -69,14 +70,13 @@ __all__ = [
     "WhatIf",
     "checked_limits",
     "compare_structure",
-    "completed",
     "contained",
     "fit",
     "flow",
+    "has_weights_and_config",
     "held",
     "inspect",
     "inspect_calls",
-    "is_built",
     "known_columns",
     "load",
     "plot",
@@ -84,6 +84,7 @@ __all__ = [
     "plotter",
     "render",
     "reproduce",
+    "require_complete",
     "save",
     "scan",
     "seeded",
@@ -96,10 +97,10 @@ __all__ = [
 ]
 
 _HOMES = {  # what a listing of a file does without, imported when it is asked for
-    "compare_structure": ("api.comparing", "compare_structure"),
-    "fit": ("api.fitting", "fit"),
-    "reproduce": ("api.distinct", "reproduce"),
-    "unique": ("api.distinct", "unique"),
+    "compare_structure": ("api._compare", "compare_structure"),
+    "fit": ("api._fit", "fit"),
+    "reproduce": ("api._unique", "reproduce"),
+    "unique": ("api._unique", "unique"),
     "FINDINGS": ("report", "FINDINGS"),
     "checked_limits": ("checkpoints", "limits_of"),
     "STATS_COLUMNS": ("renderers.weights", "COLUMNS"),

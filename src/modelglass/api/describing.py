@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelglass import targets
-from modelglass.api.making import adapter_of, needing, silently
+from modelglass.api._models import adapter_of, require_extra
 from modelglass.errors import FileError
+from modelglass.targets.kind import report_nothing
+from modelglass.targets.paths import config_in
 
 if TYPE_CHECKING:
     from modelglass.formats.reading import Reading
@@ -86,7 +87,7 @@ def match(native: Any, report: Report, checkpoint: Report) -> tuple[Matching, tu
     from modelglass.configs.stored import stored_form
     from modelglass.report import Note
 
-    found = match(report.model, checkpoint.model, unsaved=adapter_of(native, native).unsaved(native))
+    found = match(report.model, checkpoint.model, unsaved=adapter_of(native).unsaved(native))
     form, problem = (None, None) if found.complete else stored_form(native)
     if problem is not None:
         text = (
@@ -100,7 +101,7 @@ def match(native: Any, report: Report, checkpoint: Report) -> tuple[Matching, tu
 
 def in_training(native: Any) -> AbstractContextManager[None]:
     """The model in training mode inside; afterwards each module is in the mode it was in."""
-    found: AbstractContextManager[None] = adapter_of(native, native).in_training(native)
+    found: AbstractContextManager[None] = adapter_of(native).in_training(native)
     return found
 
 
@@ -109,7 +110,7 @@ def normalisation_of(native: Any, report: Report) -> dict[str, Json]:
     from modelglass.analyses.normalisation import settings
 
     said = settings(report.model.modules[0].config) if report.model.modules else {}
-    values = adapter_of(native, native).values(native)
+    values = adapter_of(native).values(native)
     return {**said, **_constants(report.model, values)}
 
 
@@ -124,12 +125,12 @@ def normalisation_in(path: Path, report: Report) -> dict[str, Json]:
     found: dict[str, Json] = {}
 
     def look(read: Report, reading: Reading) -> Report:
-        with needing("numpy", "reading values", extra="stats"):
+        with require_extra("numpy", "reading values", extra="stats"):
             from modelglass.formats.values import values
         found.update(_constants(report.model, values(reading)))
         return read
 
-    inspect_file(path, limits=None, progress=silently, with_stats=look)
+    inspect_file(path, limits=None, progress=report_nothing, with_stats=look)
     return {**said, **found}
 
 
@@ -137,12 +138,12 @@ def settings_of(path: Path) -> dict[str, Json]:
     """What a configuration file says, or the one in a folder."""
     from modelglass import configs
 
-    return configs.read(targets.config_in(path) or path if path.is_dir() else path)
+    return configs.read(config_in(path) or path if path.is_dir() else path)
 
 
 def settings_beside(path: Path) -> dict[str, Json]:
     """What the configuration in a checkpoint's folder says; nothing where there is none that can be read."""
-    beside = targets.config_in(path if path.is_dir() else path.parent)
+    beside = config_in(path if path.is_dir() else path.parent)
     try:
         return {} if beside is None else settings_of(beside)
     except FileError:
@@ -163,7 +164,7 @@ def _constants(model: Model, values: Mapping[str, Values | str]) -> dict[str, Js
     names = constants(model)
     if not names:
         return {}
-    with needing("numpy", "reading values", extra="stats"):
+    with require_extra("numpy", "reading values", extra="stats"):
         from modelglass.analyses.stats.numbers import numbers
     held = {name: values.get(name, "") for name in names}
     return {name: None if isinstance(each, str) else numbers(each) for name, each in held.items()}

@@ -12,11 +12,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
-from modelglass.api.flowing import flow
-from modelglass.api.inspecting import inspect
-from modelglass.api.making import needing
+from modelglass.api._flow import flow
+from modelglass.api._inspect import inspect
+from modelglass.api._models import require_extra
 from modelglass.collector import without_gc
-from modelglass.errors import ReportFormatError, UsageError
+from modelglass.errors import UsageError
 from modelglass.files import write_whole
 from modelglass.renderers._escape import unspoken
 from modelglass.report import Report
@@ -145,14 +145,14 @@ def plot_memory(report: Report, path: str | os.PathLike[str]) -> None:
 
 def timeline_plotter(path: str | os.PathLike[str]) -> Callable[[Report], None]:
     """How to draw memory over a run to that file; what stands in the way is found now."""
-    with needing("matplotlib", "drawing", extra="plots"):
+    with require_extra("matplotlib", "drawing", extra="plots"):
         from modelglass.renderers import timeline
     return _plotter(timeline, path)
 
 
 def plotter(path: str | os.PathLike[str]) -> Callable[[Report], None]:
     """How to draw a report to that file; what stands in the way is found now, not after weights are read."""
-    with needing("matplotlib", "drawing", extra="plots"):
+    with require_extra("matplotlib", "drawing", extra="plots"):
         from modelglass.renderers import plots
     return _plotter(plots, path)
 
@@ -193,22 +193,9 @@ def load(path: str | os.PathLike[str]) -> Report: ...
 def load(path: str | os.PathLike[str], kind: type[Loaded]) -> Loaded: ...
 def load(path: str | os.PathLike[str], kind: type[Any] | None = None) -> Any:
     """Read a report or comparison that `save` wrote, equal to the one saved; `kind` says which it must be."""
-    try:
-        content = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as cause:
-        raise ReportFormatError(
-            f"{os.fspath(path)!r} cannot be read: {cause}", hint="pass a file that mg.save wrote"
-        ) from cause
-    from modelglass.report.codec import loads
+    from modelglass.targets import saved
 
-    with without_gc():
-        found = loads(content)
-    if kind is not None and not isinstance(found, kind):
-        raise ReportFormatError(
-            f"{os.fspath(path)!r} holds a {type(found).__name__}, not a {kind.__name__}",
-            hint="leave the kind out, or pass another file",
-        )
-    return found
+    return saved.load(Path(path), kind)
 
 
 class ModelSummary(str):

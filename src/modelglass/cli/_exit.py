@@ -53,7 +53,7 @@ def end_of_run(report: Any, *, shown: bool) -> None:
     from modelglass import api
 
     try:
-        api.completed(report)
+        api.require_complete(report)
     except ForwardError as error:
         if not shown:
             _tell_error(error)

@@ -122,16 +122,7 @@ def chosen_optimizer(train: bool, name: str | None) -> str | None:
     return chosen if train and chosen != NO_OPTIMIZER else None
 
 
-def needed_inputs(
-    inputs: str | None, specs: tuple[str, ...], target: str | None = None, builder: str | None = None
-) -> Any:
-    """What the model is called with, by what a configuration says where nothing is given; a run needs it."""
+def inputs_or_automatic(inputs: str | None, specs: tuple[str, ...]) -> Any:
+    """The inputs of a run: as given, or as the model's configuration says."""
     given = given_inputs(inputs, specs)
-    if given is None and target is not None and api.is_built(target, builder=builder, runs=True):
-        return api.AUTOMATIC
-    if given is None:
-        raise UsageError(
-            "memory is seen in a run, and a run needs inputs",
-            hint="give --inputs file.py::function or --input 1x3x224x224",
-        )
-    return given
+    return api.AUTOMATIC if given is None else given

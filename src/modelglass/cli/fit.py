@@ -15,7 +15,7 @@ from modelglass.cli._options import (
     config_options,
     format_option,
     inputs_options,
-    needed_inputs,
+    inputs_or_automatic,
     optimizer_option,
     output_option,
     width_option,
@@ -93,7 +93,7 @@ def fit(
     returns a model. Sizes are searched for by runs on fake tensors, which take none of the memory.
     """
     device_nbytes = parsed_size(memory)
-    given = needed_inputs(inputs, specs, target, builder)
+    given = inputs_or_automatic(inputs, specs)
     stepper = chosen_optimizer(train, optimizer)
     with Progress() as progress, aside():
         found = api.fit(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -12,8 +10,8 @@ from modelglass import api
 from modelglass.cli._options import (
     color_option,
     config_options,
-    given_inputs,
     inputs_options,
+    inputs_or_automatic,
     output_option,
     width_option,
 )
@@ -81,7 +79,7 @@ def flow(
     returns a model. Sizes that follow the inputs have names, found by running with other sizes, too.
     """
     chosen = format_ or _format_of(output)
-    given = _given(target, inputs, specs, builder)
+    given = inputs_or_automatic(inputs, specs)
     with Progress() as progress, aside():
         report = api.inspect(
             target, given, symbols=True, builder=builder, model_key=model_key, trust=trust, progress=progress
@@ -104,20 +102,3 @@ def _format_of(output: Path | None) -> str:
             hint=f"end it in {', '.join(each for each in _SUFFIXES if each)}, or say --format",
         )
     return found
-
-
-def _given(target: str, inputs: str | None, specs: tuple[str, ...], builder: str | None) -> Any:
-    """What the model is called with; of a configuration, inputs can be made."""
-    given = given_inputs(inputs, specs)
-    if given is not None:
-        return given
-    if api.is_built(target, builder=builder, runs=True):
-        return api.AUTOMATIC
-    # Of a folder without a configuration, and of what is not there, building a model tells.
-    if ":" in target or os.path.isfile(target):
-        raise UsageError(
-            "data flows in a run, and a run needs inputs",
-            hint="give --inputs file.py::function or --input 1x3x224x224; a checkpoint runs with the code or "
-            "the configuration of its model as the target",
-        )
-    return api.AUTOMATIC

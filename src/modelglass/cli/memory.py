@@ -15,7 +15,7 @@ from modelglass.cli._options import (
     config_options,
     format_option,
     inputs_options,
-    needed_inputs,
+    inputs_or_automatic,
     optimizer_option,
     output_option,
     width_option,
@@ -104,7 +104,7 @@ def memory(
     returns a model. Tensors are fake, and each is followed from the kernel that makes it to its end: none of
     the memory is taken to find out, unless with --calibrate, which runs one kernel at a time.
     """
-    given = needed_inputs(inputs, specs, target, builder)
+    given = inputs_or_automatic(inputs, specs)
     what_if = _what_if(train, **changes)
     stepper = chosen_optimizer(train, optimizer)
     draw = None if plot is None else api.timeline_plotter(plot)

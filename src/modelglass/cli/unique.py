@@ -20,7 +20,6 @@ from modelglass.cli._options import (
 )
 from modelglass.cli._output import aside, emit, wants_color, width_of
 from modelglass.cli._progress import Progress
-from modelglass.errors import UsageError
 
 EPILOG = """\b
 Examples:
@@ -86,15 +85,8 @@ def unique(
     if columns is not None:
         api.known_columns(columns, api.UNIQUE_COLUMNS)
     given = given_inputs(inputs, specs)
-    if given is None and api.is_built(target, builder=builder, runs=True):
-        # Weights beside a configuration do not say what their modules are: a run does.
-        only_runs = not api.is_built(target, builder=builder)
-        given = api.AUTOMATIC if ops or repro or only_runs else None
-    elif given is None and (ops or repro):
-        raise UsageError(
-            "operators are seen in a run, and a run needs inputs",
-            hint="give --inputs file.py::function or --input 1x3x224x224",
-        )
+    if given is None and (ops or repro or api.has_weights_and_config(Path(target))):
+        given = api.AUTOMATIC  # operators are seen in a run, and so are the modules of a folder with weights
     with Progress() as progress, aside():
         report = api.inspect(
             target, given, builder=builder, model_key=model_key, trust=trust, progress=progress

@@ -18,7 +18,7 @@ from modelglass.configs.process import importing, offline_and_quiet, untouched
 from modelglass.configs.proving import check_proven, proven
 from modelglass.configs.reading import read
 from modelglass.errors import MissingPackageError, TargetError, UsageError
-from modelglass.targets import FORMS, naming, only_installed, telling
+from modelglass.user_code import FORMS, load_named, only_installed, user_errors
 
 Notes = tuple[tuple[str, str], ...]
 
@@ -99,7 +99,7 @@ def built_by(builder: Any, section: Any, *, weightless: bool = True) -> Iterator
         return
     if ":" not in builder:
         raise UsageError(f"the builder {builder!r} does not name a function", hint=f"write {FORMS}")
-    with naming(builder) as function:
+    with load_named(builder) as function:
         yield _by_function(function, section, weightless)
 
 
@@ -119,7 +119,7 @@ def _by_function(function: Any, section: Any, weightless: bool) -> Built:
         raise TargetError(f"the builder {name!r} cannot be called", hint="name a function of a configuration")
 
     def call() -> Any:
-        with telling(f"the builder {name!r}"):
+        with user_errors(f"the builder {name!r}"):
             return function(deepcopy(section))
 
     found, notes = _made(call, weightless)

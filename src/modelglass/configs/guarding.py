@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from modelglass.errors import UntrustedError
-from modelglass.targets import folders_of_packages
+from modelglass.user_code import folders_of_packages
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _EVENTS = {

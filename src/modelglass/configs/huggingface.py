@@ -13,7 +13,7 @@ from typing import Any
 
 from modelglass.configs.process import offline_and_quiet
 from modelglass.errors import MissingPackageError, TargetError
-from modelglass.targets import telling
+from modelglass.user_code import user_errors
 
 Notes = tuple[tuple[str, str], ...]
 
@@ -93,7 +93,7 @@ def _config(content: dict[str, Any], file: str, transformers: Any) -> Any:
     given = _without_code(deepcopy(content))
     given.pop("model_type", None)
     config_class = _config_class(content, file, transformers)
-    with telling(f"{file}: reading it as a {config_class.__name__}", whole=True):
+    with user_errors(f"{file}: reading it as a {config_class.__name__}", whole=True):
         return config_class.from_dict(given)
 
 
@@ -227,7 +227,7 @@ def _native(model_class: Any, config: Any, file: str, weightless: bool) -> tuple
     def make() -> Any:
         return model_class._from_config(deepcopy(config))
 
-    with telling(f"{file}: building a {model_class.__name__}"), _installed(file, model_class.__name__):
+    with user_errors(f"{file}: building a {model_class.__name__}"), _installed(file, model_class.__name__):
         if config._attn_implementation not in (None, "eager", "sdpa"):
             config._attn_implementation = "sdpa" if model_class._supports_sdpa else "eager"
         return noted(*without_weights(make, expected=(Exception,))) if weightless else (make(), ())

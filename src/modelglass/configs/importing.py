@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from modelglass.errors import TargetError
-from modelglass.targets import telling
+from modelglass.user_code import user_errors
 
 # Modules whose package is called something else.
 _PACKAGES = {
@@ -46,7 +46,7 @@ def located(name: str, node: str) -> Any:
         )
     _refuse_unless_harmless(parts[0], name, node)
     found = _imported(parts[0], name, node)
-    with telling(f"importing {name!r}, which {node} names,"):  # a package may load its members when asked
+    with user_errors(f"importing {name!r}, which {node} names,"):  # a package may load its members when asked
         for index, part in enumerate(parts[1:], start=1):
             if not hasattr(found, part) and isinstance(found, ModuleType) and hasattr(found, "__path__"):
                 _imported(".".join(parts[: index + 1]), name, node, parent=found)
@@ -85,7 +85,7 @@ def _home(found: Any) -> str:
 
 def _imported(module: str, name: str, node: str, parent: ModuleType | None = None) -> Any:
     """The module; None when a package has no module of that name."""
-    with telling(f"importing {module!r}, which {node} names,"):
+    with user_errors(f"importing {module!r}, which {node} names,"):
         try:
             return import_module(module)
         except ModuleNotFoundError as cause:

@@ -10,7 +10,7 @@ from typing import Any
 from modelglass.configs.interpolation import Key, named
 from modelglass.configs.nodes import HYDRA, Find, is_node, target_of
 from modelglass.errors import TargetError
-from modelglass.targets import telling
+from modelglass.user_code import user_errors
 
 _OF_HYDRA = frozenset({HYDRA, "_args_", "_partial_", "_recursive_", "_convert_"})
 
@@ -86,7 +86,7 @@ def _section(value: Any, key: Key) -> Any:
         from omegaconf import OmegaConf
     except ModuleNotFoundError:
         return Section({name: _section(item, (*key, name)) for name, item in value.items()})
-    with telling(f"{named(key)}, as a section of OmegaConf,"):  # which takes fewer kinds of names than YAML
+    with user_errors(f"{named(key)}, as a section of OmegaConf,"):  # it takes fewer names than YAML
         return OmegaConf.create(value)
 
 
@@ -101,7 +101,7 @@ def _called(target: Any, args: tuple[Any, ...], given: dict[str, Any], key: Key)
         ) from cause
     except ValueError:  # a signature written in C
         pass
-    with telling(f"building {where}, a {name},"):
+    with user_errors(f"building {where}, a {name},"):
         return target(*args, **given)
 
 

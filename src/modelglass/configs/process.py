@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from io import StringIO
 from pathlib import Path
 
-from modelglass.targets import importing_from
+from modelglass.user_code import importing_from
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from typing import Any
 from modelglass.configs.interpolation import Key, named
 from modelglass.configs.nodes import nodes_in, target_of
 from modelglass.errors import TargetError, UntrustedError
-from modelglass.targets import folders_of_packages, telling
+from modelglass.user_code import folders_of_packages, user_errors
 
 _FRAMEWORKS = ("torch", "mlx")
 # What can do no more than hold what it is given.
@@ -162,7 +162,7 @@ def _is_made_for_models(top: str) -> bool:
 
 def _member(top: str, parts: list[str]) -> Any:
     """What the package has under that name; nothing that it merely imports from elsewhere is followed."""
-    with telling(f"importing {top!r}"):
+    with user_errors(f"importing {top!r}"):
         found: Any = import_module(top)
         for index, part in enumerate(parts):
             if not hasattr(found, part) and isinstance(found, ModuleType) and hasattr(found, "__path__"):

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from modelglass.errors import CorruptFileError, TargetError
+from modelglass.files import suggest_path
 from modelglass.formats.limits import Limits
 from modelglass.formats.source import OpenFile
 from modelglass.formats.strict_json import document
-from modelglass.targets import nearby
 
 MOST_NBYTES = 16 << 20  # of a configuration; lists of labels are the longest that there are
 MOST_YAML_NBYTES = 2 << 20  # which takes far longer to read
@@ -18,7 +18,7 @@ MOST_YAML_NBYTES = 2 << 20  # which takes far longer to read
 def read(path: Path) -> dict[str, Any]:
     """The sections of a configuration file."""
     if not path.exists():
-        raise TargetError(f"there is no file {str(path)!r}", hint=nearby(path))
+        raise TargetError(f"there is no file {str(path)!r}", hint=suggest_path(path))
     content = _json(path) if path.suffix.lower() == ".json" else _yaml(path)
     if not isinstance(content, dict):
         found = "nothing" if content is None else f"a {type(content).__name__}"

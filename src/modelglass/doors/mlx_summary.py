@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+from modelglass.api._models import require_extra
 from modelglass.api.describing import outputs_by_module, outputs_with_batch
-from modelglass.api.making import needing
 from modelglass.api.showing import ModelSummary as _Text
 from modelglass.api.showing import batch_of, short_summary, summarised
 from modelglass.errors import UsageError
@@ -167,7 +167,7 @@ def _summary_of(self: Any, input_shape: Any = None, batch_size: int = 1, verbose
 
 
 def _nn(wanted_by: str) -> Any:
-    with needing("mlx", wanted_by, extra="mlx"):
+    with require_extra("mlx", wanted_by, extra="mlx"):
         from mlx import nn
     return nn
 

@@ -11,11 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from modelglass import api
-from modelglass.api import building, describing, making
+from modelglass.api import describing
+from modelglass.api._inputs import REAL_NBYTES
+from modelglass.api._models import BuiltModel, with_model
 from modelglass.errors import ForwardError, InputsError, MissingPackageError, TargetError, UsageError
+from modelglass.options import BuildOptions, RunOptions
 from modelglass.renderers import inspector
 from modelglass.renderers._units import shape_text
 from modelglass.report import AUTOCAST, Inspection, Json, Report, WhatIf
+from modelglass.targets.config import Config
+from modelglass.targets.paths import check_exists, is_checkpoint_file, is_config_path
 
 BATCH_SIZE = 512  # as the document has it
 OPTIMIZER = "adamw"
@@ -49,9 +54,12 @@ def inspect_model(question: Question) -> Inspection:
     """Everything that can be known of the model; what cannot is there as a reason."""
     if question.config is None and question.checkpoint is None:
         raise UsageError("nothing to inspect", hint="give --config FILE, --checkpoint FILE, or both")
-    building.check_roles(question.config, question.checkpoint)
+    _check_roles(question.config, question.checkpoint)
     if question.config is None and question.builder is None:
-        making.check_no_config(None, question.model_key)
+        if question.model_key is not None:
+            raise UsageError(
+                "model_key applies only to a configuration", hint="leave it out, or give --config"
+            )
         if question.inputs is not None:
             raise UsageError(
                 "a checkpoint alone cannot be run with inputs",
@@ -59,20 +67,37 @@ def inspect_model(question: Question) -> Inspection:
             )
         return _of_checkpoint(question)
     found = _of_checkpoint(question)
-    return making.with_model(_recipe(question), lambda subject: _of_model(question, found, subject))
-
-
-def _recipe(question: Question) -> making.Recipe:
-    """The model of the configuration, or that the builder makes of what the checkpoint says."""
-    return making.Recipe(
-        target=question.config or question.checkpoint,
-        inputs=question.inputs,
-        builder=question.builder,
-        model_key=question.model_key,
-        trust=question.trust,
-        is_config=True,
+    run = RunOptions(inputs=question.inputs)
+    return with_model(
+        _built_from(question),
+        run,
+        lambda built: _of_model(question, found, built),
         progress=question.progress,
     )
+
+
+def _check_roles(config: Path | None, checkpoint: Path | None) -> None:
+    """Refuse a checkpoint that is given as a configuration, and the other way round."""
+    if config is not None and is_checkpoint_file(config):
+        raise UsageError(
+            f"{str(config)!r} is a checkpoint. A configuration is needed here (config.json or YAML)",
+            hint=f"give it as --checkpoint {config}",
+        )
+    if checkpoint is not None and checkpoint.exists() and is_config_path(checkpoint):
+        raise UsageError(
+            f"{str(checkpoint)!r} is a configuration; it has no weights",
+            hint=f"give it as --config {checkpoint}",
+        )
+
+
+def _built_from(question: Question) -> Config:
+    """The model of the configuration, or that the builder makes of what the checkpoint says."""
+    path = question.config or question.checkpoint
+    if path is None:
+        raise UsageError("nothing to inspect", hint="give --config FILE, --checkpoint FILE, or both")
+    check_exists(path)
+    build = BuildOptions(builder=question.builder, model_key=question.model_key, trust=question.trust)
+    return Config(path, build)
 
 
 def render(inspection: Inspection, *, language: str = "en", width: int = 100, verbose: bool = False) -> str:
@@ -127,14 +152,14 @@ def _settings_of(path: Path, report: Report) -> dict[str, Json]:
     return {**(found or describing.settings_beside(path)), **metadata}
 
 
-def _of_model(question: Question, found: Inspection, subject: making.Subject) -> Inspection:
+def _of_model(question: Question, found: Inspection, built: BuiltModel) -> Inspection:
     """What the model itself shows, beside what the checkpoint told."""
-    native, given = subject.native, subject.inputs
+    native, given = built.native, built.inputs
     report = api.inspect(
         native, given, symbols=given is not None, on_failure="report", progress=question.progress
     )
-    subject.check(report)
-    report = replace(report, notes=(*subject.notes, *report.notes))
+    built.check(report)
+    report = replace(report, notes=(*built.notes, *report.notes))
     config = found.config if question.config is None else describing.settings_of(question.config)
     found = replace(
         found,
@@ -155,19 +180,17 @@ def _of_model(question: Question, found: Inspection, subject: making.Subject) ->
     _, problem = _tried(lambda: report)
     if problem:
         return _failed(found, problem, "flow", "memory")
-    return _with_memory(question, _with_flow(found, report), subject)
+    return _with_memory(question, _with_flow(found, report), built)
 
 
 def _normalisation(question: Question, native: Any, report: Report) -> dict[str, Json]:
     """How the model's data are scaled, in the values that it is built with where that is no great effort."""
     found = describing.normalisation_of(native, report)
-    small = report.counts is not None and report.counts.nbytes <= building.REAL_NBYTES
-    target = question.config or question.checkpoint
-    if None not in found.values() or not small or target is None:
+    small = report.counts is not None and report.counts.nbytes <= REAL_NBYTES
+    if None not in found.values() or not small:
         return found
-    options = {"builder": question.builder, "model_key": question.model_key, "trust": question.trust}
     try:
-        with building.build(target, weightless=False, **options) as built:
+        with _built_from(question).open(weightless=False) as built:
             return describing.normalisation_of(built.native, report)
     except TargetError:  # it can be built without weights alone, as it was
         return found
@@ -208,15 +231,15 @@ def _with_flow(found: Inspection, report: Report) -> Inspection:
         return _without(found, error.problem, "flow")
 
 
-def _with_memory(question: Question, found: Inspection, subject: making.Subject) -> Inspection:
+def _with_memory(question: Question, found: Inspection, built: BuiltModel) -> Inspection:
     """A training step with the batch, and the same in mixed precision."""
 
     def step(change: WhatIf) -> Report:
         options = {"optimizer": question.optimizer, "what_if": change, "progress": question.progress}
-        with describing.in_training(subject.native):
-            report = api.inspect(subject.native, subject.inputs, train=True, on_failure="report", **options)
+        with describing.in_training(built.native):
+            report = api.inspect(built.native, built.inputs, train=True, on_failure="report", **options)
         if question.batch_size is not None or change.batch_size is None:  # else the batch may be to blame
-            subject.check(report)
+            built.check(report)
         return report
 
     change = WhatIf(batch_size=question.batch_size or BATCH_SIZE)
@@ -246,6 +269,6 @@ def _with_memory(question: Question, found: Inspection, subject: making.Subject)
 def _tried(run: Callable[[], Report]) -> tuple[Report | None, str]:
     """A run that reached its end, or why it did not."""
     try:
-        return api.completed(run()), ""
+        return api.require_complete(run()), ""
     except (ForwardError, InputsError) as error:
         return None, str(error)

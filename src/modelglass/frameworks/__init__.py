@@ -8,8 +8,7 @@ from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from types import ModuleType
 
-# Package name = file name here. vLLM's modules are also torch's, so it is asked first.
-FRAMEWORKS = ("vllm", "torch", "mlx")
+from modelglass.options import FRAMEWORKS
 
 
 def framework_of(native: object) -> str | None:

@@ -8,22 +8,8 @@ from operator import index
 from typing import Any
 
 from modelglass.errors import UsageError
-from modelglass.report import (
-    Axes,
-    Dataflow,
-    Engine,
-    KvCache,
-    Lifetimes,
-    Model,
-    Note,
-    Run,
-    RunMode,
-    Shape,
-    Shard,
-    WhatIf,
-)
-
-Progress = Callable[[str], None]
+from modelglass.options import Progress
+from modelglass.report import Axes, RunMode, Shape, WhatIf
 
 
 @dataclass(frozen=True)
@@ -147,31 +133,3 @@ class Request:
     @property
     def runs(self) -> bool:
         return self.inputs is not None and self.mode != "none"
-
-
-@dataclass(frozen=True)
-class Held:
-    """The modules of one rank of an engine, and how its tensors relate to the whole model's."""
-
-    rank: int
-    model: Model
-    shards: Mapping[str, Shard] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Observation:
-    """The facts an adapter found."""
-
-    model: Model
-    run: Run
-    notes: tuple[Note, ...] = ()
-    lifetimes: Lifetimes | None = None  # None: nothing ran to its end
-    dataflow: Dataflow | None = None  # None: nothing ran to its end
-    optimizer: str | None = None  # of `lifetimes.tails`, the one that was asked for
-    kv_cache: KvCache | None = None  # as the run's output showed it
-    config: Mapping[str, Any] | None = None  # what the model says of itself, as its makers keep it
-    cache_dtype: str | None = None  # of what attention would keep
-    engine: Engine | None = None  # what serves the model, without the figures that are worked out of `ranks`
-    ranks: tuple[Held, ...] = ()  # of the engine, those that were looked at
-    whole: Held | None = None  # as one rank alone would hold it (rank 0); None: it was not looked at
-    untold: bool = False  # the model ran, and which operators it executed could not be seen

@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from modelglass.report.matching import Difference, Matching, Side
     from modelglass.report.memory import CATEGORIES, Coverage, KvCache, LiveTensor, Memory, Method, Moment
     from modelglass.report.model import Json, Model, Module, Packing, Shape, Tensor, TensorKind
+    from modelglass.report.observation import Observation, RankModel
     from modelglass.report.parts import Part, PartKind
     from modelglass.report.report import (
         Counts,
         ModuleCounts,
         Note,
-        OnFailure,
         Report,
         Run,
         RunMode,
@@ -108,12 +108,12 @@ _HOMES = {
     "matching": ("Difference", "Matching", "Side"),
     "memory": ("CATEGORIES", "Coverage", "KvCache", "LiveTensor", "Memory", "Method", "Moment"),
     "model": ("Json", "Model", "Module", "Packing", "Shape", "Tensor", "TensorKind"),
+    "observation": ("Observation", "RankModel"),
     "parts": ("Part", "PartKind"),
     "report": (
         "Counts",
         "ModuleCounts",
         "Note",
-        "OnFailure",
         "Report",
         "Run",
         "RunMode",
@@ -183,7 +183,7 @@ __all__ = [
     "Moment",
     "NodeKind",
     "Note",
-    "OnFailure",
+    "Observation",
     "Op",
     "Option",
     "Packing",
@@ -193,6 +193,7 @@ __all__ = [
     "PartKind",
     "Phase",
     "Piece",
+    "RankModel",
     "Reached",
     "Report",
     "Reproducers",

@@ -17,7 +17,6 @@ if TYPE_CHECKING:  # what not every report has is loaded by those that do
     from modelglass.report.stats import TensorStats
 
 RunMode: TypeAlias = Literal["fake", "real", "none"]
-OnFailure: TypeAlias = Literal["raise", "report"]
 Severity: TypeAlias = Literal["info", "warning", "error"]
 
 

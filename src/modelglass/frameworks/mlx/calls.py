@@ -18,7 +18,7 @@ from mlx import nn
 from modelglass.frameworks.blame import source_line
 from modelglass.frameworks.mlx.describe import Describer, arrays_in, ways_in
 from modelglass.frameworks.mlx.pieces import Cuts
-from modelglass.frameworks.request import Progress
+from modelglass.options import Progress
 from modelglass.report import Call, Failure, Phase, Value
 from modelglass.undo import UndoLog
 

@@ -22,9 +22,9 @@ from modelglass.frameworks.mlx.resize import dimensions, resized, resized_at
 from modelglass.frameworks.mlx.tracing import Tracing, forms
 from modelglass.frameworks.mlx.training import check
 from modelglass.frameworks.mlx.values import values as read_values
-from modelglass.frameworks.request import Inputs, Observation, Request
+from modelglass.frameworks.request import Inputs, Request
 from modelglass.frameworks.states import moved_notes
-from modelglass.report import Lifetimes, Model, Run
+from modelglass.report import Lifetimes, Model, Observation, Run
 from modelglass.report.values import Values
 from modelglass.undo import UndoLog, run_and_undo
 
@@ -48,7 +48,7 @@ def observe(native: nn.Module, request: Request) -> Observation:
         lifetimes=outcome.lifetimes,
         dataflow=outcome.dataflow,
         optimizer=outcome.optimizer,
-        untold=outcome.untold,
+        operators_unknown=outcome.untold,
         config=_config_of(native),
         cache_dtype=_cache_dtype(model),
     )

@@ -23,7 +23,7 @@ from modelglass.collector import pause_gc
 from modelglass.errors import InputsError
 from modelglass.frameworks.borrow import borrow
 from modelglass.frameworks.describing import joined
-from modelglass.frameworks.request import Inputs, Observation, Request
+from modelglass.frameworks.request import Inputs, Request
 from modelglass.frameworks.states import Witness, moved_notes
 from modelglass.frameworks.torch import folding, structure
 from modelglass.frameworks.torch.accepted_types import is_refusal
@@ -48,7 +48,7 @@ from modelglass.frameworks.torch.thread_state import keep_thread_state
 from modelglass.frameworks.torch.twins import CannotFakeError, Cast, FakeTwins, RealTwins
 from modelglass.frameworks.torch.values import values as read_values
 from modelglass.frameworks.training_notes import training_notes
-from modelglass.report import Call, Dataflow, KvCache, Lifetimes, Model, Note, Op, Run, Value
+from modelglass.report import Call, Dataflow, KvCache, Lifetimes, Model, Note, Observation, Op, Run, Value
 from modelglass.report.values import Values
 from modelglass.undo import UndoLog, drop_tracebacks, forget_frames, raise_interruption, run_and_undo
 

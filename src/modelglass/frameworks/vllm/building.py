@@ -20,10 +20,10 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 from modelglass.errors import TargetError
-from modelglass.frameworks.request import Held, Observation, Progress
 from modelglass.frameworks.vllm import versions
 from modelglass.frameworks.vllm.meta.child import SCRATCH
-from modelglass.report import Engine, Report, Run, Serving, codec
+from modelglass.options import Progress
+from modelglass.report import Engine, Observation, RankModel, Report, Run, Serving, codec
 
 CONFIG = "config.json"
 TIME_LIMIT = 300.0  # seconds; most models take 15 to 30
@@ -221,8 +221,8 @@ def _observation(answer: dict[str, Any], version: str) -> Observation:
         run=Run(mode="none"),
         notes=(*versions.version_notes(version), *rank.notes),
         engine=rank.engine,
-        ranks=(Held(rank.engine.rank, rank.model, rank.engine.shards),),
-        whole=Held(0, whole.model, whole.engine.shards),
+        ranks=(RankModel(rank.engine.rank, rank.model, rank.engine.shards),),
+        whole=RankModel(0, whole.model, whole.engine.shards),
     )
 
 

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from modelglass.errors import InspectError, TargetError, UsageError
-from modelglass.frameworks.request import Held, Observation, Progress, Request
+from modelglass.frameworks.request import Request
 from modelglass.frameworks.vllm.components import (
     architecture,
     components,
@@ -22,12 +22,15 @@ from modelglass.frameworks.vllm.generating import generated
 from modelglass.frameworks.vllm.rpc import NotReachedError, check_open, held_by_workers
 from modelglass.frameworks.vllm.tensors import UNCLEAR
 from modelglass.frameworks.vllm.versions import version_notes
+from modelglass.options import Progress
 from modelglass.report import (
     Engine,
     Model,
     Module,
     Note,
+    Observation,
     PagedCache,
+    RankModel,
     Reached,
     Report,
     Run,
@@ -63,7 +66,7 @@ def observe_engine(native: Any, engine: Any, request: Request) -> Observation:
         engine=_engine(engine, found),
         ranks=_adding_up(found),
         whole=found.whole,
-        untold=request.runs,
+        operators_unknown=request.runs,
     )
 
 
@@ -88,10 +91,10 @@ class _Found:
     """What ranks hold, and how that was found out."""
 
     reached: Reached
-    ranks: tuple[Held, ...]
+    ranks: tuple[RankModel, ...]
     notes: tuple[Note, ...] = ()
     cache: PagedCache | None = None
-    whole: Held | None = None
+    whole: RankModel | None = None
     are_real: bool = True  # False: nothing is known of what ranks hold
 
 
@@ -106,7 +109,7 @@ def _found(engine: Any, tell: Progress) -> _Found:
     return _Found("in-process" if has_workers_here(engine) else "workers", ranks, notes, cache)
 
 
-def _adding_up(found: _Found) -> tuple[Held, ...]:
+def _adding_up(found: _Found) -> tuple[RankModel, ...]:
     """The ranks that figures are made of: not all of them where nobody could tell what they are together."""
     if not found.are_real:
         return ()
@@ -124,11 +127,11 @@ def _merged(notes: Iterable[Note]) -> Iterator[Note]:
         yield replace(note, where=tuple(where))
 
 
-def _held(report: Report, number: int) -> Held:
+def _held(report: Report, number: int) -> RankModel:
     engine = report.engine
     if engine is None:
-        return Held(number, report.model)
-    return Held(engine.rank, report.model, engine.shards)
+        return RankModel(number, report.model)
+    return RankModel(engine.rank, report.model, engine.shards)
 
 
 def _built(engine: Any, problem: NotReachedError, tell: Progress) -> _Found:
@@ -147,7 +150,7 @@ def _built(engine: Any, problem: NotReachedError, tell: Progress) -> _Found:
     text = f"{problem.problem}, so the same classes were built from its settings, without weights; {_REACH}"
     note = Note(code="engine-not-reached", severity="warning", text=text)
     cache = None if found.engine is None else found.engine.cache
-    ranks = found.ranks or (Held(0, found.model, {} if found.engine is None else found.engine.shards),)
+    ranks = found.ranks or (RankModel(0, found.model, {} if found.engine is None else found.engine.shards),)
     return _Found("meta", ranks, (note, *found.notes), cache, found.whole)
 
 
@@ -190,7 +193,7 @@ def _unknown(config: Any, problem: str) -> _Found:
     hole = Tensor(name="weights", kind="parameter", shape=None, dtype=dtype, storage="weights")
     root = Module(path="", type=name, qualified_type=name, tensors=(hole.name,))
     model = Model(name=name, source="vllm", modules=(root,), tensors=(hole,))
-    return _Found("meta", (Held(0, model),), (note,), are_real=False)
+    return _Found("meta", (RankModel(0, model),), (note,), are_real=False)
 
 
 def _engine(engine: Any, found: _Found) -> Engine:

@@ -11,13 +11,13 @@ from torch import nn
 
 from modelglass.errors import TargetError, UsageError
 from modelglass.frameworks import torch as of_torch
-from modelglass.frameworks.request import Held, Observation, Request
+from modelglass.frameworks.request import Request
 from modelglass.frameworks.torch import reproducer, seeded, untouched_process
 from modelglass.frameworks.vllm.components import version
 from modelglass.frameworks.vllm.engine import observe_engine
 from modelglass.frameworks.vllm.reading import Reading, read
 from modelglass.frameworks.vllm.versions import version_notes
-from modelglass.report import Engine, Lifetimes
+from modelglass.report import Engine, Lifetimes, Observation, RankModel
 from modelglass.report.values import Values
 
 __all__ = [
@@ -123,7 +123,7 @@ def _engine_of(native: Any) -> Any:
     return engine
 
 
-def _around(native: nn.Module, reading: Reading) -> tuple[Engine | None, tuple[Held, ...]]:
+def _around(native: nn.Module, reading: Reading) -> tuple[Engine | None, tuple[RankModel, ...]]:
     """What is known of the engine that a module was made for: how ranks divide its weights."""
     if not reading.shards:
         return None, ()
@@ -132,7 +132,7 @@ def _around(native: nn.Module, reading: Reading) -> tuple[Engine | None, tuple[H
     engine = Engine(
         version=version(), reached="in-process", rank=rank, tensor_parallel=size, shards=reading.shards
     )
-    return engine, (Held(rank, reading.model, reading.shards),)
+    return engine, (RankModel(rank, reading.model, reading.shards),)
 
 
 def _divisions(native: nn.Module) -> Iterator[tuple[int, int]]:

@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from modelglass import targets
 from modelglass.collector import without_gc
 from modelglass.errors import CannotReproduceError, UnknownTargetError
 from modelglass.files import make_folder, remove_marked, write_together
 from modelglass.renderers._escape import printable
 from modelglass.report import Report
+from modelglass.user_code import FORMS
 
 if TYPE_CHECKING:
     from modelglass.report import Reproducers, Unique, UniqueOp
@@ -33,8 +33,8 @@ def unique(report: Report) -> Unique:
 
     if report.checkpoint is not None and not any(module.type for module in report.model.modules):
         raise UnknownTargetError(
-            f"{report.model.name!r} does not say what its modules are, so none can be told apart",
-            hint=f"name code that builds the model: {targets.FORMS}",
+            f"the checkpoint {report.model.name!r} has no module types, so modules cannot be grouped",
+            hint=f"name code that builds the model: {FORMS}",
         )
     return unique(report.model)
 

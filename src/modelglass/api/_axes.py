@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from modelglass.api.making import Subject
-    from modelglass.frameworks.request import Observation, Request
-    from modelglass.report import Axes, Model, Note, WhatIf
+    from modelglass.api._models import BuiltModel
+    from modelglass.frameworks.request import Request
+    from modelglass.report import Axes, Model, Note, Observation, WhatIf
 
 
-def axes_of(subject: Subject, request: Request, first: Observation) -> tuple[Axes, list[Note]]:
+def axes_of(built: BuiltModel, request: Request, first: Observation) -> tuple[Axes, list[Note]]:
     """The axes of the inputs of a run, and what is to be said about them."""
     from modelglass.analyses.axes import Seen, find_axes
     from modelglass.report import WhatIf
@@ -20,22 +20,23 @@ def axes_of(subject: Subject, request: Request, first: Observation) -> tuple[Axe
     quiet = replace(quiet, progress=None, memory_only=False)
 
     def look() -> Seen | None:
-        found: Observation = subject.adapter.varied(subject.native, quiet, {})
+        found: Observation = built.adapter.varied(built.native, quiet, {})
         return None if found.run.failure is not None else (found.model, found.run, found.dataflow)
 
     def resize(axes: Axes, batch_size: int) -> Model | None:
         asked = replace(quiet, axes=axes, what_if=WhatIf(batch_size=batch_size), calls_only=True)
-        found: Observation = subject.adapter.observe(subject.native, asked)
+        found: Observation = built.adapter.observe(built.native, asked)
         return None if found.run.failure is not None else found.model
 
     return find_axes((first.model, first.run, first.dataflow), look, resize)
 
 
-def axes_for(subject: Subject, request: Request, what_if: WhatIf) -> Axes | None:
+def axes_for(built: BuiltModel, request: Request, what_if: WhatIf | None) -> Axes | None:
     """The axes where a change of sizes needs them, found by a run without it."""
-    if (what_if.batch_size, what_if.seq_len) == (None, None) or not request.runs:
+    resizes = what_if is not None and (what_if.batch_size, what_if.seq_len) != (None, None)
+    if not resizes or not request.runs:
         return None
     as_given = replace(request.what_if, batch_size=None, seq_len=None)
     asked = replace(request, what_if=as_given, train=False, optimizer=None, calls_only=True, progress=None)
-    first: Observation = subject.adapter.observe(subject.native, asked)
-    return None if first.run.failure is not None else axes_of(subject, asked, first)[0]
+    first: Observation = built.adapter.observe(built.native, asked)
+    return None if first.run.failure is not None else axes_of(built, asked, first)[0]

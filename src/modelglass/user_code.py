@@ -1,4 +1,4 @@
-"""What a target is, and code targets: `file.py::function` and `package.module:function`, loaded and called.
+"""The user's code: `file.py::function` and `package.module:function`, loaded and called.
 
 Only code the user names runs. Nothing is left on disk (no bytecode) or on the import path.
 """
@@ -18,75 +18,26 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from modelglass.errors import MissingPackageError, TargetError, UsageError
+from modelglass.files import suggest_path
 
 FORMS = "file.py::function or package.module:function"
 
-
-def is_code_target(text: str) -> bool:
-    """Whether the text has the form of a code target."""
-    return ":" in text and not os.path.lexists(text)  # files may be called like code
-
-
-CONFIG = "config.json"  # what the configuration of a model is called in its folder
-_CONFIGS = (".yaml", ".yml", ".json")
-_WEIGHTS = (
-    *(".safetensors", ".gguf", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".pt2", ".npz", ".npy", ".pkl"),
-    *(".index.json", ".metadata"),
-)
 _FRAMEWORKS = ("torch", "mlx")  # each with an extra of its name, that installs it
-_MOST_TOLD = 300  # characters of a message
-_MOST_LISTED = 8  # names of files
-_HEAD = 1 << 16  # bytes that tell an index or a report from a configuration
-_NO_CONFIG = (b'"weight_map"', b'"modelglass-report"')
+_LONGEST_MESSAGE = 300  # characters
 
 
-def is_config_target(target: str | os.PathLike[str]) -> bool:
-    """Whether this is a configuration: a YAML or JSON file, or a folder with config.json and no weights."""
-    path = Path(target)
-    if os.path.isdir(path):
-        return config_in(path) is not None and not has_weights(path)
-    if path.suffix.lower() not in _CONFIGS or path.name.endswith(".index.json"):
-        return False
-    return path.suffix.lower() != ".json" or not os.path.isfile(path) or not _is_other_json(path)
+_FACTORIES = (FunctionType, BuiltinFunctionType, MethodType, type, partial, type(lru_cache(lambda: None)))
 
 
-def config_in(folder: Path) -> Path | None:
-    """The configuration of the model in a folder; None when there is none."""
-    path = folder / CONFIG
-    return path if os.path.isfile(path) else None
+def is_factory(value: Any) -> bool:
+    """Whether this is code that makes an object, rather than the object itself."""
+    return isinstance(value, _FACTORIES)
 
 
-def has_weights(folder: Path) -> bool:
-    """Whether files in a folder look like weights; the arguments of a training are none."""
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return False  # what is in it cannot be read, whatever it is
-    return any(name.endswith(_WEIGHTS) and not name.startswith("training_args.") for name in names)
-
-
-def _is_other_json(path: Path) -> bool:
-    """Whether a JSON file is an index of shards or a saved report."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD)
-    except OSError:
-        return False  # whoever reads it will say what is wrong
-    return any(mark in head for mark in _NO_CONFIG)
-
-
-_MAKERS = (FunctionType, BuiltinFunctionType, MethodType, type, partial, type(lru_cache(lambda: None)))
-
-
-def is_maker(value: Any) -> bool:
-    """Whether this is code that makes something, rather than the thing itself."""
-    return isinstance(value, _MAKERS)
-
-
-def called(maker: Any) -> Any:
-    """What a function returns."""
-    function = getattr(maker, "func", maker)  # of a partial
-    return _made_by(maker, getattr(function, "__qualname__", type(function).__name__))
+def call_factory(factory: Any) -> Any:
+    """Call a function without arguments."""
+    function = getattr(factory, "func", factory)  # of a partial
+    return _call_or_keep(factory, getattr(function, "__qualname__", type(function).__name__))
 
 
 @contextmanager
@@ -146,17 +97,17 @@ def _real(path: str | os.PathLike[str]) -> str:
 
 
 @contextmanager
-def calling(text: str) -> Iterator[Any]:
-    """What the named function returns, or the named object itself when it is no function or class.
+def call_named(text: str) -> Iterator[Any]:
+    """What the named function returns, or the named object itself where it is not a function or class.
 
     Imports next to it keep working inside the block; afterwards the process has forgotten them.
     """
-    with naming(text) as found:
-        yield _made_by(found, text)
+    with load_named(text) as found:
+        yield _call_or_keep(found, text)
 
 
 @contextmanager
-def naming(text: str) -> Iterator[Any]:
+def load_named(text: str) -> Iterator[Any]:
     """The named object itself, not called; what it imports is there inside the block."""
     place, _, name = text.partition("::") if "::" in text else text.rpartition(":")
     if not place or not name:
@@ -197,7 +148,7 @@ def _is_in(module: ModuleType | None, folder: Path) -> bool:
 
 def _load_file(path: Path) -> ModuleType:
     if not os.path.isfile(path):
-        raise TargetError(f"there is no file {str(path)!r}", hint=nearby(path))
+        raise TargetError(f"there is no file {str(path)!r}", hint=suggest_path(path))
     name = path.stem if path.stem not in sys.modules else f"modelglass_target_{path.stem}"
     spec = spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
@@ -205,13 +156,13 @@ def _load_file(path: Path) -> ModuleType:
     module = module_from_spec(spec)
     # Classes defined in the file look their module up by name (dataclasses, pickling).
     sys.modules[name] = module
-    with telling(f"loading {str(path)!r}"):
+    with user_errors(f"loading {str(path)!r}"):
         spec.loader.exec_module(module)
     return module
 
 
 def _load_module(name: str) -> ModuleType:
-    with telling(f"importing {name!r}"):
+    with user_errors(f"importing {name!r}"):
         try:
             return import_module(name)
         except ModuleNotFoundError as cause:
@@ -242,13 +193,13 @@ def _is_own(value: Any, module: ModuleType) -> bool:
     return callable(value) and getattr(value, "__module__", None) == module.__name__
 
 
-def _made_by(found: Any, text: str) -> Any:
+def _call_or_keep(found: Any, text: str) -> Any:
     """Call what is to be called; a model that is already built is taken as it is."""
-    if not is_maker(found):
+    if not is_factory(found):
         return found
     from inspect import signature
 
-    with telling(f"calling {text!r}"):
+    with user_errors(f"calling {text!r}"):
         try:
             signature(found).bind()
         except TypeError as cause:
@@ -262,8 +213,8 @@ def _made_by(found: Any, text: str) -> Any:
 
 
 @contextmanager
-def telling(what: str, *, whole: bool = False) -> Iterator[None]:
-    """Whatever the user's code raises, told in one line; of a message of several lines, the first or all."""
+def user_errors(what: str, *, whole: bool = False) -> Iterator[None]:
+    """What the user's code raises becomes a `TargetError` of one line: the first of its message, or all."""
     try:
         yield
     except (TargetError, MissingPackageError):
@@ -273,7 +224,7 @@ def telling(what: str, *, whole: bool = False) -> Iterator[None]:
         if framework is not None:
             raise MissingPackageError(framework, wanted_by=what, extra=framework) from cause
         lines = str(cause).strip().splitlines() or [""]
-        text = " ".join(" ".join(lines).split())[:_MOST_TOLD] if whole else lines[0]
+        text = " ".join(" ".join(lines).split())[:_LONGEST_MESSAGE] if whole else lines[0]
         raise TargetError(
             f"{what} raised {type(cause).__name__}: {text}",
             hint=f"it came from {_place_of(cause)}; --debug shows the whole traceback",
@@ -305,30 +256,3 @@ def _place_of(cause: BaseException) -> str:
         and not Path(frame.filename).is_relative_to(Path(__file__).parent)
     ]
     return f"{Path(frames[-1][0]).name}, line {frames[-1][1]}" if frames else "its own code"
-
-
-def nearby(path: Path) -> str:
-    """What to try instead of a path that leads nowhere."""
-    parent = path.parent
-    if not os.path.isdir(parent):
-        return f"the folder {str(parent)!r} does not exist either"
-    try:
-        names = sorted(os.listdir(parent))
-    except OSError as cause:
-        return f"check the path: the folder {str(parent)!r} cannot be listed ({cause.strerror})"
-    from difflib import get_close_matches
-
-    close = get_close_matches(path.name, names, n=3, cutoff=0.5)
-    if close:
-        return f"did you mean {', '.join(close)}?"
-    if path.suffix == ".py":
-        return f"check the path: {FORMS}"
-    return f"check the path: the folder {str(parent.resolve())!r} {_listed(names)}"
-
-
-def _listed(names: list[str]) -> str:
-    """What a folder has, the first few of it."""
-    shown = [name for name in names if not name.startswith(".")]
-    if not shown:
-        return "is empty"
-    return f"has {', '.join(shown[:_MOST_LISTED])}" + (", …" if len(shown) > _MOST_LISTED else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from modelglass.api.inspecting import completed
+from modelglass.api._inspect import require_complete
 from modelglass.collector import without_gc
 from modelglass.errors import UsageError
 from modelglass.report import Report
@@ -48,8 +48,8 @@ def flow(report: Report, *, depth: int | None = None) -> Flow:
             f"this is a {type(report).__name__}, not a report", hint="pass what mg.inspect returns"
         )
     if depth is not None and (type(depth) is not int or depth < 1):
-        raise UsageError(f"depth={depth!r} is no depth", hint="give 1 or more, or None")
-    completed(report)
+        raise UsageError(f"depth must be 1 or more, got {depth!r}", hint="leave it out for a readable depth")
+    require_complete(report)
     if report.dataflow is None and report.engine is not None:
         raise UsageError(
             f"{report.model.name!r} is served by an engine, and data cannot be followed inside it",
@@ -57,12 +57,12 @@ def flow(report: Report, *, depth: int | None = None) -> Flow:
         )
     if report.dataflow is None and report.run.mode == "real":
         raise UsageError(
-            f"what runs in {report.model.name!r} depends on values, so its operators were not seen",
+            f"{report.model.name!r} has value-dependent control flow; its operators could not be recorded",
             hint="modelglass inspect shows its calls",
         )
     if report.dataflow is None:
         raise UsageError(
-            f"{report.model.name!r} did not run, and data flows only in a run",
+            f"{report.model.name!r} was not run; flow needs inputs",
             hint="give inputs or their shapes; for a file, name code or a config that builds its model",
         )
     found = flow(

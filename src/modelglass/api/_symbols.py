@@ -6,12 +6,13 @@ from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from modelglass.api.making import silently
 from modelglass.errors import UsageError
 from modelglass.report import Note, Report
+from modelglass.targets.kind import report_nothing
 
 if TYPE_CHECKING:
-    from modelglass.frameworks.request import Observation, Request
+    from modelglass.frameworks.request import Request
+    from modelglass.report import Observation
     from modelglass.symbols import Seen, Sizes
 
 
@@ -29,7 +30,7 @@ def with_symbols(report: Report, adapter: ModuleType, native: Any, request: Requ
     if report.run.mode != "fake":
         text = "which sizes can change is found with fake runs, and this model ran for real"
         return replace(report, notes=(*report.notes, Note(code="no-symbols", text=text)))
-    tell = request.progress or silently
+    tell = request.progress or report_nothing
     quiet = replace(request, progress=None)
     runs = 0
 

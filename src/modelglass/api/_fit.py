@@ -7,15 +7,18 @@ from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from modelglass.api.inspecting import completed, report_of
-from modelglass.api.making import Recipe, Subject, change_of, chosen_optimizer, with_model
-from modelglass.api.sizing import axes_of
+from modelglass.analyses.analyse import analyse
+from modelglass.api._axes import axes_of
+from modelglass.api._inspect import request_for, require_complete
+from modelglass.api._models import BuiltModel, loaded_optimizer, with_model
 from modelglass.errors import UsageError
+from modelglass.options import BuildOptions, Progress, RunOptions
+from modelglass.targets import resolve
 
 if TYPE_CHECKING:
-    from modelglass.frameworks.request import Observation, Progress, Request
+    from modelglass.frameworks.request import Request
     from modelglass.planning import Planner
-    from modelglass.report import Fit, Lifetimes, Model, WhatIf
+    from modelglass.report import Fit, Lifetimes, Model, Observation, WhatIf
 
 # What a step with another optimizer would take is looked at in the same run.
 OTHER_OPTIMIZERS = ("sgd", "adamw", "adam8bit")
@@ -52,61 +55,65 @@ def fit(
     >>> found.fits, found.largest_batch
     (True, 511)
     """
-    from modelglass.analyses.remarks import remarks_on_memory
-    from modelglass.frameworks.request import Request, requested_inputs
-
     _check_size(device_nbytes)
-    base = change_of(what_if)
-    wanted = (base.optimizer or optimizer) if train else None
-
-    def look(subject: Subject) -> Fit:
-        with subject.mode_for(train), chosen_optimizer(wanted) as step:
-            request = Request(
-                inputs=requested_inputs(subject.inputs, input_shape, batch_size, dtype),
-                train=train,
-                optimizer=step,
-                other_optimizers=OTHER_OPTIMIZERS if step is not None else (),
-                loss=loss,
-                calibrate=calibrate,
-                device=None if device is None else str(device),
-                progress=progress,
-                memory_only=True,
-            )
-            _check_runs(request)
-            first = _complete(subject.observe(request))
-            _check_stepped(first)
-            axes, notes = axes_of(subject, request, first)
-            request = replace(request, axes=axes)
-            planner = _planner(subject, request, first)
-            fit = planner.fit(device_nbytes, base=replace(base, optimizer=None), options=options)
-        more = (*notes, *remarks_on_memory(_lifetimes(first)), *fit.notes)
-        return replace(fit, notes=(*subject.notes, *first.notes, *more))
-
-    recipe = Recipe(
-        target=target,
+    run = RunOptions(
         inputs=inputs,
-        builder=builder,
-        model_key=model_key,
-        trust=trust,
-        automatic=input_shape is None,
-        progress=progress,
+        input_shape=input_shape,
+        batch_size=batch_size,
+        dtype=dtype,
+        device=device,
+        train=train,
+        optimizer=optimizer if train else None,
+        loss=loss,
+        calibrate=calibrate,
+        what_if=what_if,
     )
-    return with_model(recipe, look)
+    build = BuildOptions(builder=builder, model_key=model_key, trust=trust)
+    runnable = resolve(target, build, run, runs=True).to_run()
+
+    def look(built: BuiltModel) -> Fit:
+        return _fit_model(built, run, device_nbytes, options=options, progress=progress)
+
+    return with_model(runnable, run, look, progress=progress)
 
 
-def _planner(subject: Subject, request: Request, first: Observation) -> Planner:
+def _fit_model(
+    built: BuiltModel, run: RunOptions, device_nbytes: int, *, options: bool, progress: Progress | None
+) -> Fit:
+    from modelglass.analyses.remarks import remarks_on_memory
+    from modelglass.report import WhatIf
+
+    base = replace(run.what_if or WhatIf(), optimizer=None)
+    with built.mode_for(run.train), loaded_optimizer(run.chosen_optimizer) as step:
+        request = replace(
+            request_for(built, replace(run, what_if=None), step),
+            other_optimizers=OTHER_OPTIMIZERS if step is not None else (),
+            progress=progress,
+            memory_only=True,
+        )
+        _check_runs(request)
+        first = _complete(built.observe(request))
+        _check_stepped(first)
+        axes, notes = axes_of(built, request, first)
+        planner = _planner(built, replace(request, axes=axes), first)
+        fit = planner.fit(device_nbytes, base=base, options=options)
+    more = (*notes, *remarks_on_memory(_lifetimes(first)), *fit.notes)
+    return replace(fit, notes=(*built.notes, *first.notes, *more))
+
+
+def _planner(built: BuiltModel, request: Request, first: Observation) -> Planner:
     from modelglass.planning import Planner
 
-    batch, seq_len = subject.adapter.sizes(subject.native, request)
+    batch, seq_len = built.adapter.sizes(built.native, request)
 
     def look() -> Model:
         from modelglass.analyses.cost import priced
 
         whole = replace(request, train=False, optimizer=None, memory_only=False, progress=None)
-        return priced(subject.adapter.observe(subject.native, whole).model)
+        return priced(built.adapter.observe(built.native, whole).model)
 
     return Planner(
-        _observer(subject.adapter, subject.native, request, first),
+        _observer(built.adapter, built.native, request, first),
         first.model,
         look=look,
         context=context_of(first),
@@ -150,7 +157,9 @@ def _observer(
 
 def _check_size(device_nbytes: Any) -> None:
     if type(device_nbytes) is not int or device_nbytes < 1:
-        raise UsageError(f"device_nbytes={device_nbytes!r} is no size", hint="give bytes: 24 * 2**30")
+        raise UsageError(
+            f"device_nbytes must be a positive integer, got {device_nbytes!r}", hint="give bytes: 24 * 2**30"
+        )
 
 
 def _check_runs(request: Request) -> None:
@@ -176,8 +185,8 @@ def _observed(adapter: ModuleType, native: Any, request: Request) -> Observation
 
 def _complete(observation: Observation) -> Observation:
     if observation.run.failure is not None:
-        seen = replace(observation, untold=True)  # operators were not looked at
-        completed(report_of(seen, change_of(None)))
+        # Operators were not looked at.
+        require_complete(analyse(replace(observation, operators_unknown=True)))
     return observation
 
 

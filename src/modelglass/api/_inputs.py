@@ -1,0 +1,92 @@
+"""What a model is called with: as given, by code that makes it, or as its own configuration says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from modelglass.errors import InputsError, UsageError
+from modelglass.options import is_automatic
+from modelglass.user_code import is_factory
+
+if TYPE_CHECKING:
+    from modelglass.frameworks.request import Inputs
+    from modelglass.report import Note
+    from modelglass.targets import OpenModel
+
+# What fake tensors raise where only values could tell; inputs of another size have none.
+NEEDS_VALUES = (
+    "DataDependentOutputException",
+    "DynamicOutputShapeException",
+    "NeedsValuesError",
+    "UnsupportedOperatorException",
+)
+REAL_NBYTES = 2 << 30  # of a model that may be built with its weights where values are looked at
+
+
+@contextmanager
+def make_inputs(opened: OpenModel, given: Any, notes: list[Note], *, make_own: bool) -> Iterator[Any]:
+    """The inputs of a model; what code imported to make them is forgotten afterwards.
+
+    `make_own`: where none are given, they are made from what the model's configuration says.
+    """
+    from modelglass.frameworks import takes_text
+
+    if isinstance(given, str) and takes_text(opened.native):
+        yield given  # a prompt, whatever it looks like
+    elif given is None and make_own:
+        yield automatic_inputs(opened.native, opened.inputs, notes)
+    elif is_automatic(given):
+        found = automatic_inputs(opened.native, opened.inputs, notes)
+        if found is None:
+            raise UsageError(
+                "the inputs cannot be derived from the model's configuration",
+                hint="give --inputs file.py::function or --input 1x3x224x224",
+            )
+        yield found
+    elif isinstance(given, str) or is_factory(given):
+        from modelglass.targets.code import result_of
+
+        with result_of(given) as found:
+            if found is None:
+                raise InputsError(f"{given!r} returned None", hint="return a tensor, a tuple or a dict")
+            yield found
+    else:
+        yield given
+
+
+def automatic_inputs(native: Any, own: Any = None, notes: list[Note] | None = None) -> Inputs | None:
+    """What a model can be called with: as came with it, as it shows itself, or as its configuration says.
+
+    None: nothing says it. Optional inputs that are left out go to `notes`.
+    """
+    from modelglass import configs
+    from modelglass.frameworks.request import Inputs, requested_inputs
+    from modelglass.report import Note
+
+    found = configs.Example(own) if own is not None else configs.example(native, _output_shapes)
+    if found.left_out and notes is not None:
+        text = "the model also takes these inputs, which could not be made for it"
+        notes.append(Note(code="inputs-left-out", text=text, where=found.left_out))
+    given = requested_inputs(found.inputs, None, 1, None)
+    return given if isinstance(given, Inputs) else None
+
+
+def _output_shapes(native: Any, given: dict[str, Any]) -> list[tuple[str, tuple[int, ...]]] | None:
+    """The shapes of a module's outputs, by name, without computing; None where it cannot be called so."""
+    from modelglass import frameworks
+    from modelglass.frameworks.request import Inputs, Request
+
+    request = Request(inputs=Inputs(kwargs=given), memory_only=True)
+    run = frameworks.adapter("torch").observe(native, request).run
+    if run.failure is not None:
+        # Where values decide what runs, the inputs were good enough to come that far, and weights can be had.
+        return [] if run.failure.error in NEEDS_VALUES and _may_have_weights(native) else None
+    return [(value.name, value.shape) for value in run.outputs if value.shape is not None]
+
+
+def _may_have_weights(native: Any) -> bool:
+    """Whether a model is small enough to be built with its weights where values are looked at."""
+    nbytes: int = sum(each.nbytes for each in native.parameters())
+    return nbytes <= REAL_NBYTES

@@ -1,0 +1,290 @@
+"""Reports: of a live model, of code that builds one, of a file."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from modelglass.api._inputs import NEEDS_VALUES
+from modelglass.api._models import BuiltModel, loaded_optimizer, require_extra, with_model
+from modelglass.collector import without_gc
+from modelglass.errors import ForwardError, UsageError
+from modelglass.options import BuildOptions, OnFailure, Progress, ReadOptions, RunOptions, check_on_failure
+from modelglass.renderers._units import pace
+from modelglass.report import Report
+from modelglass.targets import Readable, Target, resolve
+from modelglass.targets.kind import report_nothing
+
+if TYPE_CHECKING:
+    from modelglass.formats.reading import Reading
+    from modelglass.frameworks.request import Request
+    from modelglass.report import RunMode, Scan, Serving, Tensor, Values, WhatIf
+
+
+def inspect(
+    target: Any,
+    inputs: Any = None,
+    *,
+    input_shape: Sequence[Any] | None = None,
+    batch_size: int = 1,
+    dtype: Any = None,
+    device: Any = None,
+    run: RunMode = "fake",
+    train: bool = False,
+    optimizer: Any = None,
+    loss: Callable[[Any], Any] | None = None,
+    calibrate: bool = False,
+    what_if: WhatIf | None = None,
+    stats: bool | str = False,
+    symbols: bool = False,
+    limits: Mapping[str, int] | None = None,
+    builder: Any = None,
+    model_key: str | None = None,
+    trust: bool = False,
+    framework: str | None = None,
+    serving: Serving | None = None,
+    on_failure: OnFailure = "raise",
+    progress: Progress | None = None,
+) -> Report:
+    """Everything about a model: a module, an engine, code that builds one ("file.py::function"), a
+    checkpoint's path, or that of a configuration ("config.json", "model.yaml").
+
+    `inputs` is a tensor, a tuple (positional), a dict (keyword), `Inputs`, or code that makes them; "auto"
+    makes them from the model's own configuration, which is done without asking when the target is one. For
+    an engine, a text is a prompt that it answers.
+    `input_shape` with `batch_size` and `dtype` replaces them when a shape says it all. Without either, only
+    the structure is read. `builder` is a function of a configuration, or code that names it, and `model_key`
+    says which part of a configuration is the model ("a.b"). Of what a configuration names, only model classes
+    of installed packages are built; `trust=True` runs whatever it names, also from its own folder.
+    `run="fake"` computes nothing; `"real"` computes on copies; `"none"` does not run. `train=True` observes
+    the backward pass too. `stats=True` reads every weight and describes it; a pattern such as "*.weight" says
+    which. `symbols=True` runs with other sizes, to see which can change and what follows them. The model is
+    left exactly as it was. Of a file, only the description of its tensors is read, and nothing in it is run;
+    `limits` changes how much work it may cause.
+    Where the model raises, a `ForwardError` is raised, whose `report` holds everything up to there;
+    `on_failure="report"` returns that report instead.
+    `framework="vllm"` builds a configuration as a rank of an engine would hold it, without an engine, and
+    `serving` says how many ranks there are, which one is meant, and so on.
+
+    >>> import torch
+    >>> report = inspect(torch.nn.Linear(3, 8), inputs=torch.ones(5, 10, 3))
+    >>> report.counts.params, report.cost.macs
+    (32, 1200)
+    """
+    check_on_failure(on_failure)
+    build = BuildOptions(
+        builder=builder, model_key=model_key, trust=trust, framework=framework, serving=serving
+    )
+    asked = RunOptions(
+        inputs=inputs,
+        input_shape=input_shape,
+        batch_size=batch_size,
+        dtype=dtype,
+        device=device,
+        mode=run,
+        train=train,
+        optimizer=optimizer,
+        loss=loss,
+        calibrate=calibrate,
+        what_if=what_if,
+        symbols=symbols,
+    )
+    read = ReadOptions(stats=stats, limits=limits)
+    report = report_on(resolve(target, build, asked, read), asked, read, framework, progress)
+    return report if on_failure == "report" else require_complete(report)
+
+
+def report_on(
+    target: Target, run: RunOptions, read: ReadOptions, framework: str | None, progress: Progress | None
+) -> Report:
+    """The report of a target, of a run that may have failed."""
+    if isinstance(target, Readable):
+        return target.read(read, progress or report_nothing, _stats_of_file(read, progress))
+    runnable = target.to_run()
+    weightless = not read.stats and run.mode != "real"
+
+    def look(built: BuiltModel) -> Report:
+        return report_on_model(built, run, read, progress)
+
+    return with_model(runnable, run, look, weightless=weightless, framework=framework, progress=progress)
+
+
+def report_on_model(
+    built: BuiltModel, run: RunOptions, read: ReadOptions, progress: Progress | None
+) -> Report:
+    """The report of a model that is open."""
+    from modelglass.analyses.analyse import analyse
+    from modelglass.api._axes import axes_for
+    from modelglass.api._symbols import with_symbols
+
+    with built.mode_for(run.train), loaded_optimizer(run.chosen_optimizer) as step:
+        request = replace(request_for(built, run, step), progress=progress)
+        _check_training(request)
+        request = replace(request, axes=axes_for(built, request, run.what_if))
+        with without_gc():
+            report = analyse(built.observe(request), run.what_if, request.axes)
+        report = replace(report, notes=(*built.notes, *report.notes))
+        if run.symbols:
+            report = with_symbols(report, built.adapter, built.native, request)
+    if read.stats:
+        report = _with_stats(
+            report, built.adapter.values(built.native), read.stats, progress or report_nothing
+        )
+    return report
+
+
+def request_for(built: BuiltModel, run: RunOptions, optimizer: Any) -> Request:
+    """What an adapter is asked for a run with these options."""
+    from modelglass.analyses.formulas import costs_nothing
+    from modelglass.analyses.what_if import needs_run
+    from modelglass.frameworks.request import Request, requested_inputs
+    from modelglass.report import WhatIf
+
+    return Request(
+        inputs=requested_inputs(built.inputs, run.input_shape, run.batch_size, run.dtype),
+        mode=run.mode,
+        train=run.train,
+        optimizer=optimizer,
+        loss=run.loss,
+        calibrate=run.calibrate,
+        what_if=needs_run(run.what_if or WhatIf()),
+        device=None if run.device is None else str(run.device),
+        is_free=costs_nothing,
+    )
+
+
+def _check_training(request: Request) -> None:
+    if request.train and not request.runs:
+        raise UsageError(
+            "train=True needs inputs", hint="give inputs or their shapes, and a fake or real run"
+        )
+
+
+def _stats_of_file(read: ReadOptions, progress: Progress | None) -> Callable[[Report, Reading], Report]:
+    """What adds statistics to the report of a file that is open."""
+
+    def add(report: Report, reading: Reading) -> Report:
+        with require_extra("numpy", "weight statistics", extra="stats"):
+            from modelglass.formats.values import values
+        return _with_stats(
+            report, values(reading, report.model.tensors), read.stats, progress or report_nothing
+        )
+
+    return add
+
+
+def inspect_calls(
+    target: Any,
+    inputs: Any,
+    *,
+    builder: Any = None,
+    model_key: str | None = None,
+    trust: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """Structure and calls of a whole run, without operators and cost: at half the price of `inspect`."""
+    from modelglass.analyses.counts import count
+
+    build = BuildOptions(builder=builder, model_key=model_key, trust=trust)
+    run = RunOptions(inputs=inputs)
+
+    def look(built: BuiltModel) -> Report:
+        request = replace(request_for(built, run, None), progress=progress, calls_only=True)
+        found = built.observe(request)
+        if found.engine is not None and not found.model.calls:
+            raise UsageError(
+                "vLLM does not expose calls of its modules",
+                hint="pass the configuration, which transformers builds: its modules can be watched",
+            )
+        notes = (*built.notes, *found.notes)
+        return Report(model=found.model, run=found.run, counts=count(found.model), notes=notes)
+
+    runnable = resolve(target, build, run).to_run()
+    return require_complete(with_model(runnable, run, look, progress=progress))
+
+
+_LONGEST = 200  # characters of a value in a message: a prompt may be long
+_VALUES = "what runs depends on values, which models on meta and inputs of another size do not have"
+
+
+def require_complete(report: Report) -> Report:
+    """The report of a run that reached its end; one that did not is an error here."""
+    failure = report.run.failure
+    if failure is None:
+        return report
+    from modelglass.renderers._escape import fitted
+    from modelglass.renderers._totals import named_value
+    from modelglass.renderers._units import source_text
+
+    met = ", ".join(fitted(named_value(value), _LONGEST) for value in failure.inputs)
+    given = f"{failure.op or 'it'} was given {met}" if met else "check the inputs"
+    place = f"\n    {source_text(failure.source)}" if failure.source is not None else ""
+    raise ForwardError(
+        f"{failure.module or '(root)'} raised {failure.error}: {failure.message}{place}",
+        hint=_VALUES if failure.error in NEEDS_VALUES else given,
+        report=report,
+    )
+
+
+def _with_stats(
+    report: Report, values: Mapping[str, Values | str], wanted: bool | str, tell: Progress
+) -> Report:
+    with require_extra("numpy", "weight statistics", extra="stats"):
+        from modelglass.analyses.stats.findings import findings
+        from modelglass.analyses.stats.statistics import statistics
+    begun = time.monotonic()
+
+    def advance(done: int, total: int) -> None:
+        tell(f"reading weights, {pace(done, total, time.monotonic() - begun)}")
+
+    pattern = "*" if wanted is True else str(wanted)
+    found = statistics(report.model, values, pattern=pattern, advance=advance)
+    tell("drawing conclusions")
+    notes = findings(report.model, found, values)
+    return replace(report, stats=found, notes=(*report.notes, *notes))
+
+
+def scan(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    limits: Mapping[str, int] | None = None,
+    isolate: bool = True,
+    progress: Progress | None = None,
+) -> Scan:
+    """What loading files would run, import or reach, and whether they keep to the rules of their format.
+
+    Nothing in them is run. The answer is what was found in the bytes that were read, never that a file is
+    harmless. `limits` changes how much work a file may cause. Files are read in a process of their own, which
+    has so much time and memory for each of them; with `isolate=False` in this one, without those two bounds.
+    """
+    from modelglass.checkpoints import scan_files
+
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    files = [Path(path) for path in given]
+    return scan_files(files, limits=limits, progress=progress or report_nothing, isolate=isolate)
+
+
+def seeded() -> AbstractContextManager[None]:
+    """The same random numbers each time inside; outside, random states are as if nothing had happened."""
+    from modelglass import frameworks
+
+    return frameworks.seeded()
+
+
+def held(report: Report) -> Mapping[str, tuple[Tensor, ...]]:
+    """By module, the tensors of it and of all it contains, as the framework itself would list them."""
+    from modelglass.analyses.tree import held
+
+    return held(report.model)
+
+
+def contained(report: Report) -> Mapping[str, Sequence[tuple[str, str]]]:
+    """By module, the names of what hangs below it, each with the path that it is known by."""
+    from modelglass.analyses.tree import contents
+
+    return contents(report.model)

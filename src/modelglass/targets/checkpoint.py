@@ -1,0 +1,59 @@
+"""A file or folder with weights, which is read and never run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from modelglass.errors import UnknownTargetError
+from modelglass.options import BuildOptions, ReadOptions
+from modelglass.targets.kind import RUN, Readable
+from modelglass.targets.paths import check_exists
+from modelglass.user_code import FORMS
+
+if TYPE_CHECKING:
+    from modelglass.checkpoints import WithStats
+    from modelglass.options import Progress
+    from modelglass.report import Report
+
+
+@dataclass(frozen=True)
+class Checkpoint(Readable):
+    """The path of a file or folder with weights."""
+
+    path: Path
+
+    kind = "checkpoint"
+    takes = frozenset({"stats", "limits", "run"})
+    advice: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(RUN, f"name code that builds the model ({FORMS}), or give its configuration"),
+        **dict.fromkeys(("builder", "model_key", "trust"), "leave it out, or pass a configuration"),
+        "framework": 'leave the framework out; framework="vllm" is for a configuration',
+    }
+
+    @property
+    def because(self) -> str:  # type: ignore[override]
+        what = "a folder without config.json" if os.path.isdir(self.path) else "a file with weights"
+        return f"{what} is read and not run"
+
+    def __str__(self) -> str:
+        return repr(str(self.path))
+
+    def read(self, options: ReadOptions, progress: Progress, with_stats: WithStats) -> Report:
+        from modelglass.checkpoints import inspect_file
+
+        add = with_stats if options.stats else None
+        return inspect_file(self.path, limits=options.limits, progress=progress, with_stats=add)
+
+
+def resolve(target: str | os.PathLike[str], build: BuildOptions) -> Checkpoint:
+    path = Path(target)
+    if path.suffix == ".py":
+        raise UnknownTargetError(
+            f"{str(path)!r} is Python code; name a function in it", hint=f"name code: {FORMS}"
+        )
+    check_exists(path)
+    return Checkpoint(path)

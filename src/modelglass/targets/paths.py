@@ -1,0 +1,97 @@
+"""What a path leads to, by its name and the first bytes of a file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from modelglass.errors import TargetError
+from modelglass.files import suggest_path
+
+CONFIG = "config.json"  # the name of a model's configuration in its folder
+CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
+_WEIGHTS = (
+    *(".safetensors", ".gguf", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".pt2", ".npz", ".npy", ".pkl"),
+    *(".index.json", ".metadata"),
+)
+_HEAD = 1 << 16  # bytes that distinguish an index or a saved noun from a configuration
+_REPORT, _COMPARISON = b'"modelglass-report"', b'"modelglass-comparison"'
+_NOT_CONFIG = (b'"weight_map"', _REPORT, _COMPARISON)
+
+
+def is_code_name(text: str) -> bool:
+    """Whether the text has the form of a code target."""
+    return ":" in text and not os.path.lexists(text)  # a file may have such a name
+
+
+def is_config_path(path: Path) -> bool:
+    """Whether this is a configuration: a YAML or JSON file, or a folder with config.json and no weights."""
+    if os.path.isdir(path):
+        return config_in(path) is not None and not has_weights(path)
+    if path.suffix.lower() not in CONFIG_SUFFIXES or path.name.endswith(".index.json"):
+        return False
+    return path.suffix.lower() != ".json" or not any(mark in _head(path) for mark in _NOT_CONFIG)
+
+
+def is_saved_report(path: Path) -> bool:
+    """Whether a file is a report or a comparison that modelglass saved."""
+    head = _head(path) if path.suffix.lower() == ".json" else b""
+    return _REPORT in head or _COMPARISON in head
+
+
+def is_saved_comparison(path: Path) -> bool:
+    """Whether a file is a comparison that modelglass saved."""
+    return _COMPARISON in _head(path)
+
+
+def is_checkpoint_file(path: Path) -> bool:
+    """Whether a file holds weights, by its first bytes, or lists the files that do."""
+    if not os.path.isfile(path) or is_config_path(path):
+        return False
+    from modelglass import formats
+    from modelglass.formats.source import OpenFile
+
+    with OpenFile(path) as source:
+        found = formats.format_of(source.up_to(0, formats.HEAD), source)
+    return path.name.endswith(".index.json") or (found is not None and found.module != "documents")
+
+
+def config_in(folder: Path) -> Path | None:
+    """The configuration of the model in a folder; None where there is none."""
+    path = folder / CONFIG
+    return path if os.path.isfile(path) else None
+
+
+def has_weights_and_config(folder: Path) -> bool:
+    """Whether this is a folder of weights with the configuration of their model."""
+    return os.path.isdir(folder) and config_in(folder) is not None and has_weights(folder)
+
+
+def config_file(path: Path) -> Path | None:
+    """The configuration at a path: the file itself, or the one in a folder."""
+    return config_in(path) if os.path.isdir(path) else path
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether files in a folder look like weights. `training_args.bin` has none."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return False  # nothing can be read there, whatever it is
+    return any(name.endswith(_WEIGHTS) and not name.startswith("training_args.") for name in names)
+
+
+def check_exists(path: Path) -> None:
+    if not os.path.lexists(path):
+        raise TargetError(f"there is no file {str(path)!r}", hint=suggest_path(path))
+
+
+def _head(path: Path) -> bytes:
+    """The first bytes of a file; none where it cannot be read, which its reader reports."""
+    if not os.path.isfile(path):
+        return b""
+    try:
+        with path.open("rb") as file:
+            return file.read(_HEAD)
+    except OSError:
+        return b""
