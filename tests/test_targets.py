@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 import modelglass as mg
 from modelglass.errors import InspectError, TargetError, UsageError
 from modelglass.files import suggest_path
+from modelglass.options import BuildOptions
+from modelglass.targets import recognise
 from modelglass.targets.paths import is_code_name, is_config_path
 
 SOURCE = """
@@ -160,3 +164,64 @@ def test_a_folder_that_cannot_be_listed_is_told(tmp_path: Path, monkeypatch: pyt
     assert "cannot be listed (Permission denied)" in suggest_path(tmp_path / "model.pt")
     (tmp_path / "config.json").write_text("{}")
     assert is_config_path(tmp_path)
+
+
+def test_every_kind_of_target_is_recognised_by_one_table(tmp_path: Path) -> None:
+    weights = tmp_path / "w.safetensors"
+    weights.write_bytes(b"")
+    config = tmp_path / "only" / "config.json"
+    config.parent.mkdir()
+    config.write_text("{}")
+    both = tmp_path / "both"
+    both.mkdir()
+    (both / "config.json").write_text("{}")
+    (both / "model.safetensors").write_bytes(b"")
+    report = mg.inspect(torch.nn.Linear(2, 2))
+    mg.save(report, tmp_path / "report.json")
+
+    def kind(target: object, *, runs: bool = False, **build: Any) -> str:
+        return recognise(target, BuildOptions(**build), runs=runs).kind
+
+    assert kind(torch.nn.Linear(2, 2)) == "live"
+    assert kind(lambda: None) == kind("a.py::build") == kind("package:build") == "code"
+    assert kind(weights) == kind(str(weights)) == "checkpoint"
+    assert kind(weights, builder=len) == "config"
+    assert kind(config) == kind(config.parent) == "config"
+    assert kind(config, framework="vllm") == "served"
+    assert kind(both) == "checkpoint"
+    assert kind(both, runs=True) == "config", "what runs is built from its configuration"
+    assert kind(report) == kind(tmp_path / "report.json") == "saved"
+
+
+def test_options_that_do_not_apply_are_refused_by_the_kind_of_target(tmp_path: Path) -> None:
+    report = mg.inspect(torch.nn.Linear(2, 2))
+    for target, options, problem in (
+        (torch.nn.Linear(2, 2), {"limits": {"tensors": 1}}, "limits does not apply to a live Linear"),
+        (torch.nn.Linear(2, 2), {"trust": True}, "trust does not apply to a live Linear"),
+        (lambda: torch.nn.Linear(2, 2), {"model_key": "a"}, "model_key does not apply to '<lambda>'"),
+        (report, {"train": True}, "train does not apply to a report: a report is taken as it is"),
+    ):
+        with pytest.raises(UsageError, match=problem):
+            mg.inspect(target, **options)
+
+
+def test_questions_about_a_run_take_reports_and_their_files(tmp_path: Path) -> None:
+    report = mg.inspect(torch.nn.Linear(2, 3), torch.ones(4, 2), symbols=True)
+    mg.save(report, tmp_path / "report.json")
+    for target in (report, tmp_path / "report.json"):
+        assert mg.inspect(target) == report
+        assert mg.flow(target) == mg.flow(torch.nn.Linear(2, 3), torch.ones(4, 2))
+        assert mg.memory(target) == report.memory
+        assert mg.unique(target) == mg.unique(torch.nn.Linear(2, 3), torch.ones(4, 2))
+        assert mg.compare(target, torch.nn.Linear(2, 3)).same
+
+
+def test_a_model_is_built_once_for_each_side_of_a_comparison() -> None:
+    built = []
+
+    def build() -> torch.nn.Module:
+        built.append(1)
+        return torch.nn.Linear(2, 2)
+
+    mg.compare(build, build, inputs=torch.ones(1, 2))
+    assert len(built) == 2

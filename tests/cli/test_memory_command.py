@@ -122,7 +122,7 @@ def test_options_become_a_what_if(capsys: Capture, monkeypatch: pytest.MonkeyPat
         return inspect(*args, train=True)
 
     inspect = api.inspect
-    monkeypatch.setattr(api, "inspect", remembered)
+    monkeypatch.setattr(api, "inspect_run", remembered)
     changes = ["--batch-size", "8", "--seq-len", "16", "--dtype", "bfloat16", "--autocast", "float16"]
     changes += ["--master-weights", "--accumulate", "4", "--checkpoint", "0", "--checkpoint", "2*"]
     changes += ["--sharding", "fsdp3", "--devices", "8", "--calibrate"]

@@ -6,7 +6,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from modelglass.api._flow import flow
-from modelglass.api._inspect import contained, held, inspect, inspect_calls, require_complete, scan, seeded
+from modelglass.api._inspect import (
+    contained,
+    held,
+    inspect,
+    inspect_calls,
+    inspect_run,
+    require_complete,
+    scan,
+    seeded,
+)
 from modelglass.api.showing import (
     COMPARISON_RENDERERS,
     FIT_RENDERERS,
@@ -33,8 +42,9 @@ from modelglass.renderers.columns import COLUMNS, known_columns
 from modelglass.targets.paths import has_weights_and_config
 
 if TYPE_CHECKING:
-    from modelglass.api._compare import compare_structure
+    from modelglass.api._compare import compare, compare_structure
     from modelglass.api._fit import fit
+    from modelglass.api._memory import memory
     from modelglass.api._unique import reproduce, unique
     from modelglass.checkpoints import limits_of as checked_limits
     from modelglass.frameworks.request import TensorSpec
@@ -69,6 +79,7 @@ __all__ = [
     "UniqueChoice",
     "WhatIf",
     "checked_limits",
+    "compare",
     "compare_structure",
     "contained",
     "fit",
@@ -77,8 +88,10 @@ __all__ = [
     "held",
     "inspect",
     "inspect_calls",
+    "inspect_run",
     "known_columns",
     "load",
+    "memory",
     "plot",
     "plot_memory",
     "plotter",
@@ -97,7 +110,9 @@ __all__ = [
 ]
 
 _HOMES = {  # what a listing of a file does without, imported when it is asked for
+    "compare": ("api._compare", "compare"),
     "compare_structure": ("api._compare", "compare_structure"),
+    "memory": ("api._memory", "memory"),
     "fit": ("api._fit", "fit"),
     "reproduce": ("api._unique", "reproduce"),
     "unique": ("api._unique", "unique"),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from modelglass.report import Comparison, Report, Serving
 
 
-def compare_structure(
+def compare(
     a: Any,
     b: Any = None,
     *,
@@ -48,11 +48,11 @@ def compare_structure(
     >>> import torch
     >>> a = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
     >>> b = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2, bias=False))
-    >>> found = compare_structure(a, b)
+    >>> found = compare(a, b)
     >>> found.same, [(pair.a, pair.deviations[0].code) for pair in found.differing]
     (False, [('2', 'bias')])
     """
-    from modelglass.analyses.comparison import compare
+    from modelglass.analyses import comparison
 
     again = b is None
     if again and framework_a == framework_b:
@@ -83,7 +83,7 @@ def compare_structure(
             side.target.check_installed()
     (one, unsaved_a), (other, unsaved_b) = (_read_or_run(side, progress) for side in sides)
     with without_gc():
-        return compare(
+        return comparison.compare(
             one.model,
             other.model,
             unsaved_a=unsaved_a,
@@ -145,3 +145,6 @@ def _naming(side: _Side) -> Iterator[None]:
         own = "each may have inputs of its own: inputs_a and inputs_b, --input-a and --input-b"
         hint = f"{cause.hint}; {own}" if side.shares_inputs else cause.hint
         raise type(cause)(f"of the two, {side.name} failed: {cause.problem}", hint=hint) from cause
+
+
+compare_structure = compare  # the name it had before 0.2

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from modelglass.analyses.analyse import analyse
 from modelglass.api._axes import axes_of
 from modelglass.api._inspect import request_for, require_complete
+from modelglass.api._memory import unknown_memory
 from modelglass.api._models import BuiltModel, loaded_optimizer, with_model
 from modelglass.errors import UsageError
-from modelglass.options import BuildOptions, Progress, RunOptions
+from modelglass.options import AUTOMATIC, BuildOptions, Progress, RunOptions
 from modelglass.targets import resolve
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def fit(
     """
     _check_size(device_nbytes)
     run = RunOptions(
-        inputs=inputs,
+        inputs=AUTOMATIC if inputs is None and input_shape is None else inputs,
         input_shape=input_shape,
         batch_size=batch_size,
         dtype=dtype,
@@ -91,7 +92,6 @@ def _fit_model(
             progress=progress,
             memory_only=True,
         )
-        _check_runs(request)
         first = _complete(built.observe(request))
         _check_stepped(first)
         axes, notes = axes_of(built, request, first)
@@ -162,11 +162,6 @@ def _check_size(device_nbytes: Any) -> None:
         )
 
 
-def _check_runs(request: Request) -> None:
-    if not request.runs:
-        raise UsageError("whether a model fits depends on its inputs", hint="give inputs or their shapes")
-
-
 def _check_stepped(observation: Observation) -> None:
     """That the step of the optimizer is there, or why it is not."""
     if observation.optimizer is not None and observation.optimizer not in _lifetimes(observation).tails:
@@ -192,11 +187,5 @@ def _complete(observation: Observation) -> Observation:
 
 def _lifetimes(observation: Observation) -> Lifetimes:
     if observation.lifetimes is None:
-        from modelglass.report.memory import UNKNOWN_MEMORY
-
-        reasons = [f": {note.text}" for note in observation.notes if note.code in UNKNOWN_MEMORY]
-        raise UsageError(
-            f"the memory of this run cannot be worked out{''.join(reasons[:1])}",
-            hint='measure it: mg.inspect(model, inputs, run="real")',
-        )
+        raise unknown_memory(observation.notes)
     return observation.lifetimes

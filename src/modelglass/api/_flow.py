@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from modelglass.api._inspect import require_complete
+from modelglass.api._inspect import inspect_run, require_complete
 from modelglass.collector import without_gc
 from modelglass.errors import UsageError
-from modelglass.report import Report
 
 if TYPE_CHECKING:
     from modelglass.report import Flow
@@ -29,27 +28,24 @@ _ABOUT_NUMBERS = frozenset(
 
 
 @without_gc()
-def flow(report: Report, *, depth: int | None = None) -> Flow:
-    """The dataflow between modules, and operators where no module did the work, found in the run.
+def flow(target: Any, inputs: Any = None, *, depth: int | None = None, **options: Any) -> Flow:
+    """The dataflow between modules, and operators where no module did the work, found in a run.
 
-    `depth` counts modules inside modules; without it, the flow is as deep as stays readable. Sizes that
-    follow the inputs have names where the report was made with `symbols=True`.
+    `target` is a report, or anything that `inspect` takes, with its inputs and options; without inputs, they
+    are made from the model's own configuration. `depth` counts modules inside modules; without it, the flow
+    is as deep as stays readable. Sizes that follow the inputs have names where the report was made with
+    `symbols=True`, as it is here unless `symbols=False` is given.
 
     >>> import torch
-    >>> from modelglass import inspect
-    >>> report = inspect(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU()), torch.ones(2, 4))
-    >>> [node.label for node in flow(report).nodes]
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
+    >>> [node.label for node in flow(model, torch.ones(2, 4)).nodes]
     ['input', '0', '1', 'output']
     """
     from modelglass.analyses.flow import flow
 
-    if not isinstance(report, Report):
-        raise UsageError(
-            f"this is a {type(report).__name__}, not a report", hint="pass what mg.inspect returns"
-        )
     if depth is not None and (type(depth) is not int or depth < 1):
         raise UsageError(f"depth must be 1 or more, got {depth!r}", hint="leave it out for a readable depth")
-    require_complete(report)
+    report = require_complete(inspect_run(target, inputs, **{"symbols": True, **options}))
     if report.dataflow is None and report.engine is not None:
         raise UsageError(
             f"{report.model.name!r} is served by an engine, and data cannot be followed inside it",

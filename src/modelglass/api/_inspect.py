@@ -14,10 +14,18 @@ from modelglass.api._inputs import NEEDS_VALUES
 from modelglass.api._models import BuiltModel, loaded_optimizer, require_extra, with_model
 from modelglass.collector import without_gc
 from modelglass.errors import ForwardError, UsageError
-from modelglass.options import BuildOptions, OnFailure, Progress, ReadOptions, RunOptions, check_on_failure
+from modelglass.options import (
+    AUTOMATIC,
+    BuildOptions,
+    OnFailure,
+    Progress,
+    ReadOptions,
+    RunOptions,
+    check_on_failure,
+)
 from modelglass.renderers._units import pace
 from modelglass.report import Report
-from modelglass.targets import Readable, Target, resolve
+from modelglass.targets import Readable, Target, resolve, saved_report
 from modelglass.targets.kind import report_nothing
 
 if TYPE_CHECKING:
@@ -97,6 +105,19 @@ def inspect(
     read = ReadOptions(stats=stats, limits=limits)
     report = report_on(resolve(target, build, asked, read), asked, read, framework, progress)
     return report if on_failure == "report" else require_complete(report)
+
+
+def inspect_run(target: Any, inputs: Any = None, **options: Any) -> Report:
+    """The report of a run, for questions that need one; a report or its file is taken as it is.
+
+    Where no inputs are given, they are made from the model's own configuration.
+    """
+    if inputs is None and not options.get("input_shape"):
+        saved = saved_report(target)
+        if saved is not None:
+            return saved
+        inputs = AUTOMATIC
+    return inspect(target, inputs, **options)
 
 
 def report_on(

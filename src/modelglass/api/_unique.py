@@ -4,33 +4,35 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from modelglass.api._inspect import inspect
 from modelglass.collector import without_gc
 from modelglass.errors import CannotReproduceError, UnknownTargetError
 from modelglass.files import make_folder, remove_marked, write_together
 from modelglass.renderers._escape import printable
-from modelglass.report import Report
 from modelglass.user_code import FORMS
 
 if TYPE_CHECKING:
-    from modelglass.report import Reproducers, Unique, UniqueOp
+    from modelglass.report import Report, Reproducers, Unique, UniqueOp
 
 MADE_BY = "Made by modelglass"  # in every file that may be replaced without asking
 
 
 @without_gc()
-def unique(report: Report) -> Unique:
+def unique(target: Any, inputs: Any = None, **options: Any) -> Unique:
     """The distinct modules and operators of a model, each with the places where it is.
 
+    `target` is a report, or anything that `inspect` takes, with its inputs and options.
+
     >>> import torch
-    >>> from modelglass import inspect
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))
-    >>> [(each.paths, each.count) for each in unique(inspect(model, inputs=torch.ones(2, 4))).modules]
+    >>> [(each.paths, each.count) for each in unique(model, torch.ones(2, 4)).modules]
     [(('',), 1), (('0', '2'), 2), (('1',), 1)]
     """
     from modelglass.analyses.unique import unique
 
+    report = inspect(target, inputs, **options)
     if report.checkpoint is not None and not any(module.type for module in report.model.modules):
         raise UnknownTargetError(
             f"the checkpoint {report.model.name!r} has no module types, so modules cannot be grouped",

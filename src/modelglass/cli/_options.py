@@ -120,9 +120,3 @@ def chosen_optimizer(train: bool, name: str | None) -> str | None:
         raise UsageError("--optimizer is for a training step", hint="add --train")
     chosen = name or DEFAULT_OPTIMIZER
     return chosen if train and chosen != NO_OPTIMIZER else None
-
-
-def inputs_or_automatic(inputs: str | None, specs: tuple[str, ...]) -> Any:
-    """The inputs of a run: as given, or as the model's configuration says."""
-    given = given_inputs(inputs, specs)
-    return api.AUTOMATIC if given is None else given

@@ -90,7 +90,7 @@ def compare(
     served = "vllm" if "vllm" in (framework_a, framework_b) else None
     serving = chosen_serving(served, engine, option="--framework-b")
     with Progress() as progress, aside():
-        found = api.compare_structure(
+        found = api.compare(
             a,
             b,
             inputs_a=given_a,

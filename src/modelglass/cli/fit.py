@@ -14,8 +14,8 @@ from modelglass.cli._options import (
     color_option,
     config_options,
     format_option,
+    given_inputs,
     inputs_options,
-    inputs_or_automatic,
     optimizer_option,
     output_option,
     width_option,
@@ -93,7 +93,7 @@ def fit(
     returns a model. Sizes are searched for by runs on fake tensors, which take none of the memory.
     """
     device_nbytes = parsed_size(memory)
-    given = inputs_or_automatic(inputs, specs)
+    given = given_inputs(inputs, specs)
     stepper = chosen_optimizer(train, optimizer)
     with Progress() as progress, aside():
         found = api.fit(

@@ -10,8 +10,8 @@ from modelglass import api
 from modelglass.cli._options import (
     color_option,
     config_options,
+    given_inputs,
     inputs_options,
-    inputs_or_automatic,
     output_option,
     width_option,
 )
@@ -79,12 +79,17 @@ def flow(
     returns a model. Sizes that follow the inputs have names, found by running with other sizes, too.
     """
     chosen = format_ or _format_of(output)
-    given = inputs_or_automatic(inputs, specs)
+    given = given_inputs(inputs, specs)
     with Progress() as progress, aside():
-        report = api.inspect(
-            target, given, symbols=True, builder=builder, model_key=model_key, trust=trust, progress=progress
+        found = api.flow(
+            target,
+            given,
+            depth=depth,
+            builder=builder,
+            model_key=model_key,
+            trust=trust,
+            progress=progress,
         )
-        found = api.flow(report, depth=depth)
     look: dict[str, object] = {}
     if chosen == "text":
         look = {"width": width_of(width, output), "color": wants_color(color, output)}

@@ -14,8 +14,8 @@ from modelglass.cli._options import (
     color_option,
     config_options,
     format_option,
+    given_inputs,
     inputs_options,
-    inputs_or_automatic,
     optimizer_option,
     output_option,
     width_option,
@@ -104,12 +104,12 @@ def memory(
     returns a model. Tensors are fake, and each is followed from the kernel that makes it to its end: none of
     the memory is taken to find out, unless with --calibrate, which runs one kernel at a time.
     """
-    given = inputs_or_automatic(inputs, specs)
+    given = given_inputs(inputs, specs)
     what_if = _what_if(train, **changes)
     stepper = chosen_optimizer(train, optimizer)
     draw = None if plot is None else api.timeline_plotter(plot)
     with Progress() as progress, aside():
-        report = api.inspect(
+        report = api.inspect_run(
             target,
             given,
             train=train,

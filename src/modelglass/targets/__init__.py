@@ -17,7 +17,7 @@ from modelglass.targets.kind import OpenModel, Readable, Runnable, Target
 from modelglass.targets.paths import has_weights_and_config, is_code_name, is_config_path, is_saved_report
 from modelglass.user_code import is_factory
 
-__all__ = ["OpenModel", "Readable", "Runnable", "Target", "recognise", "resolve"]
+__all__ = ["OpenModel", "Readable", "Runnable", "Target", "recognise", "resolve", "saved_report"]
 
 
 def _is_text(target: Any) -> bool:
@@ -73,6 +73,14 @@ def resolve(
         found = found.to_run()
     found.check(build, run, read)
     return found
+
+
+def saved_report(target: Any) -> Report | None:
+    """The report that a target is, or that its file holds; None: it is another kind of target."""
+    from modelglass.targets.saved import SavedReport
+
+    found = recognise(target, BuildOptions())
+    return found.report if isinstance(found, SavedReport) else None
 
 
 def recognise(target: Any, build: BuildOptions, *, runs: bool = False) -> Target:

@@ -33,6 +33,7 @@ class Config(Runnable):
         "stats": "pass the file with the weights, or code that loads them: file.py::function",
         "limits": "pass the file with the weights, or leave limits out",
     }
+    lacks = frozenset({"stats"})
     has_own_inputs = True
 
     @property

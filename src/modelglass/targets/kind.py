@@ -31,6 +31,7 @@ class Target:
 
     kind: ClassVar[str]
     takes: ClassVar[frozenset[str]]
+    lacks: ClassVar[frozenset[str]] = frozenset()  # to ask for what it does not have is no wrong usage
     because: ClassVar[str]  # why other options do not apply
     advice: ClassVar[Mapping[str, str]] = {}  # by option; what to do instead
 
@@ -42,8 +43,7 @@ class Target:
         for name, value in given_options(*options).items():
             if name not in self.takes:
                 shown = f'{name}="{value}"' if name in _SHOWN else name
-                # What a target does not have is no mistake in the call.
-                error = TargetError if name == "stats" else UsageError
+                error = TargetError if name in self.lacks else UsageError
                 raise error(
                     f"{shown} does not apply to {self}: {_ABOUT.get(name, self.because)}",
                     hint=self.advice.get(name, f"leave {name} out"),
