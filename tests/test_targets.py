@@ -124,7 +124,7 @@ WRONG = {
     "absent_module:build": (TargetError, "no module 'absent_module'", "install it"),
     "broken:build": (TargetError, "raised ModuleNotFoundError", ""),
     "my_net.py::": (UsageError, "does not name a function", "file.py::function"),
-    "my_net.py": (InspectError, "name a function in it", "file.py::function"),
+    "my_net.py": (InspectError, "name a function in it", "it could be my_net.py::Net, my_net.py::build,"),
     "weights.safetensors": (TargetError, "there is no file", "check the path"),
 }
 
@@ -225,3 +225,17 @@ def test_a_model_is_built_once_for_each_side_of_a_comparison() -> None:
 
     mg.compare(build, build, inputs=torch.ones(1, 2))
     assert len(built) == 2
+
+
+def test_a_file_of_code_lists_what_could_be_a_target(tmp_path: Path) -> None:
+    (tmp_path / "nets.py").write_text(
+        "import torch\nraise SystemExit('this file must not run')\n"
+        "def build(): ...\ndef sized(width): ...\ndef wide(width=8, *, depth=2): ...\ndef _own(): ...\n"
+        "class Net(torch.nn.Module):\n    def __init__(self): ...\n"
+        "class Sized(torch.nn.Module):\n    def __init__(self, width): ...\n"
+        "model = torch.nn.Linear(2, 2)\nwidth = 3\n"
+    )
+    with pytest.raises(InspectError) as caught:
+        mg.inspect(tmp_path / "nets.py")
+    names = [each.partition("::")[2] for each in caught.value.hint.split(", ")]
+    assert names == ["build", "wide", "Net", "model"]

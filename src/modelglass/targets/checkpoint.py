@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from modelglass.options import Progress
     from modelglass.report import Report
 
+_MOST_LISTED = 8  # functions in a message
+
 
 @dataclass(frozen=True)
 class Checkpoint(Readable):
@@ -49,11 +51,21 @@ class Checkpoint(Readable):
         return inspect_file(self.path, limits=options.limits, progress=progress, with_stats=add)
 
 
+def _unnamed_code(path: Path) -> UnknownTargetError:
+    """What in a file of code could be a target; it is read, not run."""
+    from modelglass.targets.python_file import factories_in
+
+    names = [f"{path}::{name}" for name in factories_in(path)]
+    more = ", …" if len(names) > _MOST_LISTED else ""
+    return UnknownTargetError(
+        f"{str(path)!r} is Python code; name a function in it",
+        hint=f"it could be {', '.join(names[:_MOST_LISTED])}{more}" if names else f"name code: {FORMS}",
+    )
+
+
 def resolve(target: str | os.PathLike[str], build: BuildOptions) -> Checkpoint:
     path = Path(target)
-    if path.suffix == ".py":
-        raise UnknownTargetError(
-            f"{str(path)!r} is Python code; name a function in it", hint=f"name code: {FORMS}"
-        )
     check_exists(path)
+    if path.suffix == ".py":
+        raise _unnamed_code(path)
     return Checkpoint(path)
