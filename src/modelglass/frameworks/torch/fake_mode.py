@@ -168,7 +168,7 @@ class FakeMode(FakeTensorMode):
 
     def _question(self, kernel: _Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """All that the answer depends on, or None when it is not to be remembered."""
-        if not kernel.is_repeatable:
+        if not kernel.is_repeatable or (kernel.needs_device and kwargs.get("device") is None):
             return None
         parts: list[Any] = [kernel, torch.get_default_dtype()]
         if not self._describe(args, parts) or not self._describe(kwargs.values(), parts):
@@ -282,20 +282,25 @@ class _Kernel:
     shape: Callable[..., Any] | None  # a shape function of ours
     makes_several: bool  # tensors, all of them in new memory
     is_repeatable: bool
+    needs_device: bool  # no tensor tells on which one the result is
 
 
 @cache
 def _kernel(func: Any) -> _Kernel:
-    returns = func._schema.returns if isinstance(func, torch._ops.OpOverload) else ()
+    schema = func._schema if isinstance(func, torch._ops.OpOverload) else None
+    returns = () if schema is None else schema.returns
+    given = () if schema is None else schema.arguments
     return _Kernel(
         manner=manner_of(func),
         rule=rule_of(func),
         shape=_SHAPES.get(func),
         makes_several=len(returns) > 1 and all(each.alias_info is None for each in returns),
         is_repeatable=_is_repeatable(func),
+        needs_device=not any(str(argument.type) in _TENSORS for argument in given),
     )
 
 
+_TENSORS = ("Tensor", "List[Tensor]")
 _ODD = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view})
 
 
@@ -305,10 +310,8 @@ def _is_repeatable(func: Any) -> bool:
         return False
     if not _ODD.isdisjoint(func.tags):
         return False
-    schema, tensors = func._schema, ("Tensor", "List[Tensor]")
-    takes = any(str(argument.type) in tensors for argument in schema.arguments)
-    gives = schema.is_mutable if not schema.returns else all(str(e.type) in tensors for e in schema.returns)
-    return takes and gives
+    returns = func._schema.returns
+    return all(str(each.type) in _TENSORS for each in returns) if returns else func._schema.is_mutable
 
 
 @contextmanager
