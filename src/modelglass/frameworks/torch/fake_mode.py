@@ -2,14 +2,15 @@
 
 A model repeats itself: the same kernel meets the same shapes in every block. What torch answers the first
 time (shape, strides, type, device) is kept and given again, which costs a fraction of asking. Remembered are
-kernels that give one or more new tensors in memory of their own, and views that give one tensor in the
-memory of their first argument; everything else is asked anew each time.
+kernels that give new tensors in memory of their own, views into the memory of their first argument, and
+kernels that write to their arguments and give these back; everything else is asked anew each time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -24,8 +25,8 @@ from torch._subclasses.fake_tensor import (
 from modelglass.frameworks.torch.accepted_types import check_types
 from modelglass.frameworks.torch.describe import memory_of, tensors_among
 from modelglass.frameworks.torch.guesses import guess
-from modelglass.frameworks.torch.index_values import check_values
-from modelglass.frameworks.torch.known import NOTHING, Known, value_of, written_by
+from modelglass.frameworks.torch.index_values import Rule, check_values, rule_of
+from modelglass.frameworks.torch.known import NOTHING, Known, Manner, manner_of, value_of
 from modelglass.frameworks.torch.overlaps import refuse_overlaps
 from modelglass.frameworks.torch.reads import Reads
 
@@ -34,8 +35,7 @@ REMEMBERED = 20_000  # answers, a few hundred bytes each; beyond that the memory
 _shielded = FakeTensorMode.__torch_dispatch__
 _ask_torch = getattr(_shielded, "__wrapped__", _shielded)  # without its shield against compilation
 
-_answers: dict[Any, _Answer] = {}
-_repeatable: dict[Any, bool] = {}
+_answers: dict[Any, _Answer | _GivenBack] = {}
 
 # Values that can be part of a question as they are.
 _PLAIN = frozenset(
@@ -51,6 +51,8 @@ class FakeMode(FakeTensorMode):
     def __init__(self) -> None:
         with _torch_functions_kept():
             super().__init__(allow_non_fake_inputs=True)
+        # torch's own memory is for the whole process: what ran first would decide which results are new.
+        self.cache_enabled = False
         self.known = Known()
         self.reads = Reads(self, value_of)
         self._is_asking = False
@@ -60,63 +62,72 @@ class FakeMode(FakeTensorMode):
         return False  # no shield: nothing is compiled while we watch
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.prim.device.default:
+            return args[0].device  # asked all the time, and no work
         kwargs = kwargs or {}
-        told = self.known.asked(func, args)
-        if told is not NOTHING:
-            return told
-        if func is torch.ops.aten._local_scalar_dense.default:
-            guessed = guess(args[0])
-            if guessed is not None:
-                return guessed
-        written = written_by(func, args, kwargs)
+        kernel = _kernel(func)
+        if kernel.manner.asks:
+            told = self._told(func, args)
+            if told is not NOTHING:
+                return told
+        written = kernel.manner.written_among(args, kwargs) if kernel.manner.written else ()
         if written:
             refuse_overlaps(func, written, args, kwargs)
-            run = partial(self._result, func, types, args, kwargs)
-            return self.known.follow_writing(func, written, args, kwargs, run)
-        result = self._result(func, types, args, kwargs)
-        self.known.follow(func, args, kwargs, result)
+            run = partial(self._result, kernel, func, types, args, kwargs)
+            return self.known.follow_writing(func, kernel.manner, written, args, kwargs, run)
+        result = self._result(kernel, func, types, args, kwargs)
+        self.known.follow(func, kernel.manner, args, kwargs, result)
         return result
 
-    def _result(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        question = self._question(func, args, kwargs)
+    def _told(self, func: Any, args: tuple[Any, ...]) -> Any:
+        """The number that a kernel reads off tensors, where it is known or guessed; else `NOTHING`."""
+        told = self.known.computed(func, args, {})
+        if told is NOTHING and func is torch.ops.aten._local_scalar_dense.default:
+            guessed = guess(args[0])
+            return NOTHING if guessed is None else guessed
+        return told
+
+    def _result(
+        self, kernel: _Kernel, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if self._is_asking:  # what torch asks in turn while it works out a shape is not what runs
+            return self._ask(kernel, func, types, args, kwargs)
+        question, given = self._question(kernel, args, kwargs), (*args, *kwargs.values())
         answer = None if question is None else _answers.get(question)
-        if answer is not None:
-            check_values(func, args, kwargs, self.known.value)
-            return answer.given_again(self, args)
-        if not self._is_asking:  # what torch asks in turn while it works out a shape is not what runs
+        if answer is None:
             check_types(func, args, kwargs)
-            check_values(func, args, kwargs, self.known.value)
-        before, self._is_asking = self._is_asking, isinstance(func, torch._ops.OpOverload)
+        if kernel.rule is not None:
+            check_values(kernel.rule, func, args, kwargs, self.known.value)
+        if answer is not None:
+            return answer.given_again(self, given)
+        self._is_asking = isinstance(func, torch._ops.OpOverload)
         try:
-            result = self._ask(func, types, args, kwargs)
+            result = self._ask(kernel, func, types, args, kwargs)
         finally:
-            self._is_asking = before
-        if question is None:
-            return result
-        self._remember(question, result, (*args, *kwargs.values()))
+            self._is_asking = False
+        if question is not None and question == self._question(kernel, args, kwargs):
+            self._remember(question, result, given)
         return result
 
-    def _ask(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _ask(
+        self, kernel: _Kernel, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         if isinstance(func, torch._ops.HigherOrderOperator):
             # Its rules are kept by exact class, and we are a subclass.
             return func.python_key_table[FakeTensorMode](self, *args, **kwargs)
-        ours = _SHAPES.get(func)
-        if ours is not None and isinstance(args[0], FakeTensor):
-            return ours(*args, **kwargs)
-        # torch's own memory is for the whole process: what ran first would decide which results are new.
-        # Where a kernel writes, nothing is.
-        self.cache_enabled = _writes(func)
+        if kernel.shape is not None and isinstance(args[0], FakeTensor):
+            return kernel.shape(*args, **kwargs)
         try:
-            return self._apart(func, _ask_torch(self, func, types, args, kwargs))
+            result = _ask_torch(self, func, types, args, kwargs)
         except DynamicOutputShapeException:
-            found = self._sized_by_values(func, types, args, kwargs)
-            if found is NOTHING:
+            result = self._sized_by_values(kernel, func, types, args, kwargs)
+            if result is NOTHING:
                 raise
-            return found
+        return self._apart(result) if kernel.makes_several else result
 
-    def _apart(self, func: Any, result: Any) -> Any:
-        """The results, each in memory of its own where the schema says so: shape functions may repeat one."""
-        if type(result) is not tuple or not _makes_new(func):
+    def _apart(self, result: Any) -> Any:
+        """The results, each in memory of its own: shape functions may repeat one."""
+        if type(result) is not tuple:
             return result
         made: dict[int | None, Any] = {}
         found = []
@@ -126,7 +137,9 @@ class FakeMode(FakeTensorMode):
             made[None if each is None else memory_of(each)] = each
         return tuple(found)
 
-    def _sized_by_values(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _sized_by_values(
+        self, kernel: _Kernel, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """The result of a kernel whose size values decide, where they are known; else `NOTHING`."""
         if func is torch.ops.aten.index.Tensor:
             indices = [self._without_mask(index) for index in args[1]]
@@ -134,6 +147,8 @@ class FakeMode(FakeTensorMode):
                 return NOTHING
             spread = [each for index in indices for each in index]
             return _ask_torch(self, func, types, (args[0], spread), kwargs)
+        if not kernel.manner.is_determined:
+            return NOTHING
         real = self.known.computed(func, args, kwargs)
         if real is NOTHING:
             return NOTHING
@@ -151,11 +166,11 @@ class FakeMode(FakeTensorMode):
             bare = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device="meta")
         return FakeTensor(self, bare, real.device)
 
-    def _question(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _question(self, kernel: _Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """All that the answer depends on, or None when it is not to be remembered."""
-        if not _is_repeatable(func):
+        if not kernel.is_repeatable or (kernel.needs_device and kwargs.get("device") is None):
             return None
-        parts: list[Any] = [func, torch.get_default_dtype()]
+        parts: list[Any] = [kernel, torch.get_default_dtype()]
         if not self._describe(args, parts) or not self._describe(kwargs.values(), parts):
             return None
         parts.extend(kwargs)
@@ -179,18 +194,40 @@ class FakeMode(FakeTensorMode):
         return True
 
     def _remember(self, question: Any, result: Any, given: tuple[Any, ...]) -> None:
-        tensors = result if isinstance(result, (tuple, list)) else (result,)
-        if not all(item is None or _is_plain(item) for item in tensors):
-            return
-        memories = [memory_of(item) for item in tensors if item is not None]
-        taken = [memory_of(item) for item in tensors_among(given)]
-        is_view = memories == taken[:1] and isinstance(given[0], FakeTensor)
-        is_new = len(set(memories)) == len(memories) and set(taken).isdisjoint(memories)
-        if not is_view and not (is_new and all(t is None or t.storage_offset() == 0 for t in tensors)):
-            return
-        if len(_answers) >= REMEMBERED:
-            _answers.clear()
-        _answers[question] = _Answer(result, is_view=is_view)
+        answer = _answer(result, given)
+        if answer is not None:
+            if len(_answers) >= REMEMBERED:
+                _answers.clear()
+            _answers[question] = answer
+
+
+def _answer(result: Any, given: tuple[Any, ...]) -> _Answer | _GivenBack | None:
+    """What gives the same result again; None: nothing does."""
+    place = next((at for at, each in enumerate(given) if each is result), None)
+    if result is None or place is not None:
+        return _GivenBack(place)
+    tensors = result if isinstance(result, (tuple, list)) else (result,)
+    if not all(item is None or _is_plain(item) for item in tensors):
+        return None
+    memories = [memory_of(item) for item in tensors if item is not None]
+    taken = [memory_of(item) for item in tensors_among(given)]
+    is_view = {*memories} == {*taken[:1]} and isinstance(given[0], FakeTensor)
+    is_new = len(set(memories)) == len(memories) and set(taken).isdisjoint(memories)
+    if not is_view and not (is_new and all(t is None or t.storage_offset() == 0 for t in tensors)):
+        return None
+    return _Answer(result, is_view=is_view)
+
+
+class _GivenBack:
+    """A kernel gives one of its arguments back, or nothing."""
+
+    __slots__ = ("_place",)
+
+    def __init__(self, place: int | None) -> None:
+        self._place = place
+
+    def given_again(self, mode: FakeMode, given: tuple[Any, ...]) -> Any:
+        return None if self._place is None else given[self._place]
 
 
 class _Answer:
@@ -206,20 +243,20 @@ class _Answer:
         tensors = (result,) if self._container is None else result
         self._specs = tuple(None if item is None else _spec(item) for item in tensors)
 
-    def given_again(self, mode: FakeMode, args: tuple[Any, ...]) -> Any:
+    def given_again(self, mode: FakeMode, given: tuple[Any, ...]) -> Any:
         with in_kernel_invocation_manager(mode):
-            bare = [spec and self._bare(spec, args) for spec in self._specs]
+            bare = [spec and self._bare(spec, given) for spec in self._specs]
         made = [
             None if spec is None else FakeTensor(mode, tensor, spec[4])
             for spec, tensor in zip(self._specs, bare, strict=True)
         ]
         return made[0] if self._container is None else self._container(made)
 
-    def _bare(self, spec: tuple[Any, ...], args: tuple[Any, ...]) -> torch.Tensor:
+    def _bare(self, spec: tuple[Any, ...], given: tuple[Any, ...]) -> torch.Tensor:
         shape, stride, offset, dtype, _ = spec
         if self._is_view:
             empty = torch.empty(0, dtype=dtype, device="meta")
-            return empty.set_(args[0].untyped_storage(), offset, shape, stride)
+            return empty.set_(given[0].untyped_storage(), offset, shape, stride)
         return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
 
 
@@ -236,36 +273,45 @@ def _is_plain(item: Any) -> bool:
     )
 
 
-@cache
-def _makes_new(func: Any) -> bool:
-    """Whether a kernel gives several tensors, all of them in new memory."""
-    returns = func._schema.returns if isinstance(func, torch._ops.OpOverload) else ()
-    return len(returns) > 1 and all(each.alias_info is None for each in returns)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kernel:
+    """All that a run wants to know of a kernel, found once. In a question it stands for the kernel."""
+
+    manner: Manner
+    rule: Rule | None  # how whole numbers among its arguments are checked
+    shape: Callable[..., Any] | None  # a shape function of ours
+    makes_several: bool  # tensors, all of them in new memory
+    is_repeatable: bool
+    needs_device: bool  # no tensor tells on which one the result is
 
 
 @cache
-def _writes(func: Any) -> bool:
-    return isinstance(func, torch._ops.OpOverload) and func._schema.is_mutable
+def _kernel(func: Any) -> _Kernel:
+    schema = func._schema if isinstance(func, torch._ops.OpOverload) else None
+    returns = () if schema is None else schema.returns
+    given = () if schema is None else schema.arguments
+    return _Kernel(
+        manner=manner_of(func),
+        rule=rule_of(func),
+        shape=_SHAPES.get(func),
+        makes_several=len(returns) > 1 and all(each.alias_info is None for each in returns),
+        is_repeatable=_is_repeatable(func),
+        needs_device=not any(str(argument.type) in _TENSORS for argument in given),
+    )
+
+
+_TENSORS = ("Tensor", "List[Tensor]")
+_ODD = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view})
 
 
 def _is_repeatable(func: Any) -> bool:
-    known = _repeatable.get(func)
-    if known is None:
-        known = _declares_nothing_odd(func)
-        _repeatable[func] = known
-    return known
-
-
-def _declares_nothing_odd(func: Any) -> bool:
-    """A torch kernel that writes to nothing, whose result has the shape its inputs imply."""
+    """A torch kernel whose result has the shape its inputs imply, and that changes the shape of none."""
     if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten":
         return False
-    if {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(func.tags):
+    if not _ODD.isdisjoint(func.tags):
         return False
-    schema = func._schema
-    takes = any(str(argument.type) in ("Tensor", "List[Tensor]") for argument in schema.arguments)
-    gives = schema.returns and all(str(value.type) == "Tensor" for value in schema.returns)
-    return bool(takes and gives) and not schema.is_mutable
+    returns = func._schema.returns
+    return all(str(each.type) in _TENSORS for each in returns) if returns else func._schema.is_mutable
 
 
 @contextmanager

@@ -37,7 +37,7 @@ _SPREADS = frozenset(
 
 
 # Kernels that give vectors besides values, and the place of the argument that says so.
-_VECTORS = {_aten._linalg_svd.default: 2, _aten._linalg_eigh.default: 2}
+VECTORS = {_aten._linalg_svd.default: 2, _aten._linalg_eigh.default: 2}
 # Operators that give no vectors.
 _VALUES_ALONE = frozenset(
     getattr(packet, name)
@@ -59,7 +59,7 @@ def written(func: Any, args: tuple[Any, ...], place: Place) -> Iterable[torch.Te
     if func is _aten.add.Tensor:
         biased = place.operator in _RECURRENT and isinstance(args[1], torch.Tensor) and args[1].dim() == 1
         return [args[0]] if biased or place.operator in _ADDS_TO_ITS_OWN else ()
-    if func in _SPREADS and place.phase == "backward":
+    if place.phase == "backward" and func in _SPREADS:
         return [args[0]]
     return ()
 
@@ -74,10 +74,12 @@ def is_sum_of_gradients(func: Any, args: tuple[Any, ...], place: Place) -> bool:
     )
 
 
-def as_for_real(func: Any, args: tuple[Any, ...], place: Place) -> tuple[Any, ...]:
-    """The arguments as a real run has them: vectors are worked out for gradients, and for who watches."""
-    at = _VECTORS.get(func)
-    if at is None or place.operator not in _VALUES_ALONE:
+def as_for_real(func: Any, args: tuple[Any, ...], place: Place, at: int) -> tuple[Any, ...]:
+    """The arguments as a real run has them: vectors are worked out for gradients, and for who watches.
+
+    Whether they are is told by the argument `at`.
+    """
+    if place.operator not in _VALUES_ALONE:
         return args
     trains = torch.is_grad_enabled() and any(arg.requires_grad for arg in tensors_among(args))
     if trains or place.phase != "forward":
@@ -86,8 +88,16 @@ def as_for_real(func: Any, args: tuple[Any, ...], place: Place) -> tuple[Any, ..
     return (*args[:at], *usual, False, *args[at + 1 :])
 
 
-def results(func: Any, result: Any, place: Place) -> Iterable[torch.Tensor]:
+def results(result: Any, place: Place) -> Iterable[torch.Tensor]:
     """The results that a real run has, too."""
-    if place.operator is _aten.max_pool1d.default and not torch.is_grad_enabled():
-        return list(tensors_among(result))[:1]  # without gradients there is a kernel that keeps no indices
-    return tensors_among(result)
+    return list(tensors_among(result))[:1] if _keeps_no_indices(place) else tensors_among(result)
+
+
+def dropped(result: Any, place: Place) -> Iterable[torch.Tensor]:
+    """The results that a real run does not have."""
+    return list(tensors_among(result))[1:] if _keeps_no_indices(place) else ()
+
+
+def _keeps_no_indices(place: Place) -> bool:
+    """Whether this is in an operator that has a kernel of its own where there are no gradients."""
+    return place.operator is _aten.max_pool1d.default and not torch.is_grad_enabled()

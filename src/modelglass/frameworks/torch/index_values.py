@@ -34,11 +34,8 @@ class Indexing(NamedTuple):
     dim: int | str | None  # None: all elements, as if they lay in one row
 
 
-def check_values(func: Any, args: Sequence[Any], kwargs: Given, value_of: ValueOf) -> None:
+def check_values(rule: Rule, func: Any, args: Sequence[Any], kwargs: Given, value_of: ValueOf) -> None:
     """Raise what the real kernel raises if known whole numbers among its arguments are out of bounds."""
-    rule = _rule(func)
-    if rule is None:
-        return
     given = dict(zip(_names(func), args, strict=False)) | dict(kwargs)
     with unobserved(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a result given as `out=` gets another size
@@ -51,8 +48,7 @@ def _names(func: Any) -> tuple[str, ...]:
     return tuple(argument.name for argument in func._schema.arguments)
 
 
-@cache
-def _rule(func: Any) -> Rule | None:
+def rule_of(func: Any) -> Rule | None:
     """How a kernel's numbers are checked; None for one whose arguments do not index."""
     if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten":
         return None

@@ -11,7 +11,6 @@ import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -25,6 +24,7 @@ LARGEST = 2**23  # bytes of memory; what decides is small
 _WHOLE = frozenset({torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 _REAL = frozenset({torch.float32, torch.float64})
 LARGEST_REAL = 2**22  # bytes
+# Sizes and positions are often written one by one into a tensor that holds nothing yet.
 _UNFILLED = frozenset({torch.ops.aten.empty.memory_format, torch.ops.aten.new_empty.default})
 # Kernels that look at nothing but the shape of what they are given, and which number they fill it with.
 _FILLED: Mapping[Any, Any] = {
@@ -108,13 +108,6 @@ def value_of(tensor: torch.Tensor) -> torch.Tensor | None:
         return _look_at(storage.__dict__[_KEY], tensor)
 
 
-def written_by(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-    """The tensors among its arguments whose values a kernel writes, by its schema."""
-    places = _manner(func).written
-    given = (args[index] if index < len(args) else kwargs.get(name) for index, name in places)
-    return list(tensors_among(tuple(given)))
-
-
 class Known:
     """Follows values through the kernels of one run."""
 
@@ -123,15 +116,10 @@ class Known:
         self._copies: dict[int | None, tuple[Any, torch.UntypedStorage | None]] = {}
         self._is_written = False  # the kernel that runs is followed as a whole, what it is made of is not
 
-    def asked(self, func: Any, args: tuple[Any, ...]) -> Any:
-        """The number that a kernel reads off tensors whose values are known; else `NOTHING`."""
-        if _manner(func).asks and self._knows_all(args, {}):
-            return self._computed(func, args, {})
-        return NOTHING
-
-    def follow(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
+    def follow(
+        self, func: Any, manner: Manner, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
+    ) -> None:
         """Tell the values of what a kernel has made when all that it was given is known."""
-        manner = _manner(func)
         if manner.is_view and type(args[0]) is FakeTensor:
             return  # it is in memory that is known or not
         results = result if isinstance(result, (list, tuple)) else (result,)
@@ -139,11 +127,10 @@ class Known:
             return
         if results[0].device.type != "cpu":
             return
-        if func in _UNFILLED and is_knowable(results[0]):
-            # Sizes and positions are often written one by one into a tensor that holds nothing yet.
+        if manner.filled_with is not None:
+            _fill(results[0], manner.filled_with(args))
+        elif manner.is_unfilled and is_knowable(results[0]):
             _fill(results[0], 0)
-        elif func in _FILLED:
-            _fill(results[0], _FILLED[func](args))
         else:
             drawn = func is torch.ops.aten.rand.default and results[0].numel() == 1  # luck, in any run
             if (drawn or manner.is_determined) and self._knows_all(args, kwargs):
@@ -152,6 +139,7 @@ class Known:
     def follow_writing(
         self,
         func: Any,
+        manner: Manner,
         written: Sequence[torch.Tensor],
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
@@ -163,7 +151,7 @@ class Known:
         """
         if self._is_written:
             return run()
-        if not self._can_write(func, written, args, kwargs):
+        if not self._can_write(manner, written, args, kwargs):
             for each in written:
                 self._forget(each)
             return run()
@@ -174,10 +162,13 @@ class Known:
         return result
 
     def _can_write(
-        self, func: Any, written: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self,
+        manner: Manner,
+        written: Sequence[torch.Tensor],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
     ) -> bool:
         """Whether all is known that decides on what a kernel writes; then there is memory to write it to."""
-        manner = _manner(func)
         if not manner.is_determined or sum(each.nbytes for each in written) > LARGEST:
             return False
         if not manner.overwrites:
@@ -206,9 +197,7 @@ class Known:
 
     def computed(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What a kernel gives for real, when all that it is given is known; else `NOTHING`."""
-        if not _manner(func).is_determined or not self._knows_all(args, kwargs):
-            return NOTHING
-        return self._computed(func, args, kwargs)
+        return self._computed(func, args, kwargs) if self._knows_all(args, kwargs) else NOTHING
 
     def places(self, mask: torch.Tensor) -> tuple[torch.Tensor, ...] | None:
         """Where a mask is set, as indices for each of its dimensions; None when that is not known."""
@@ -339,7 +328,7 @@ def _real(value: Any, known: Mapping[int, Any]) -> Any:
     return value
 
 
-class _Manner(NamedTuple):
+class Manner(NamedTuple):
     """What a kernel does with values."""
 
     asks: bool = False  # it gives a number that is read off them
@@ -347,12 +336,18 @@ class _Manner(NamedTuple):
     is_view: bool = False  # it only has a tensor look at memory, or in another way
     written: tuple[tuple[int, str], ...] = ()  # arguments that it writes to, by position and name
     overwrites: bool = False  # without a look at what was there
+    filled_with: Callable[[tuple[Any, ...]], Any] | None = None  # the number that is all over its result
+    is_unfilled: bool = False  # its result holds what was in memory
+
+    def written_among(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+        """The tensors whose values are written."""
+        given = (args[index] if index < len(args) else kwargs.get(name) for index, name in self.written)
+        return list(tensors_among(tuple(given)))
 
 
-@cache
-def _manner(func: Any) -> _Manner:
+def manner_of(func: Any) -> Manner:
     if not isinstance(func, torch._ops.OpOverload):
-        return _Manner()
+        return Manner()
     arguments = [
         (index, each)
         for index, each in enumerate(func._schema.arguments)
@@ -362,10 +357,12 @@ def _manner(func: Any) -> _Manner:
     moves = torch.Tag.inplace_view in func.tags
     unclear = ("aten::empty", "aten::new_empty", "aten::rand")
     determined = func.namespace == "aten" and torch.Tag.nondeterministic_seeded not in func.tags
-    return _Manner(
+    return Manner(
         asks=torch.Tag.data_dependent_output in func.tags and func.namespace == "aten",
         is_determined=determined and not func._schema.name.startswith(unclear),
         is_view=func.is_view or moves,
         written=() if moves else tuple((index, each.name) for index, each in arguments),
         overwrites=is_out or func in _OVERWRITING,
+        filled_with=_FILLED.get(func),
+        is_unfilled=func in _UNFILLED,
     )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import nn
@@ -154,7 +154,8 @@ class Ledger:
 
     def on_kernel(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run) -> Any:
         """Have `run` run the kernel, and enter what it made."""
-        if self._paused or not _makes(func):
+        kernel = _kernel(func)
+        if self._paused or not kernel.makes:
             return run(func, args, kwargs)
         if self._before:
             return self._met_before(run(func, args, kwargs))
@@ -162,24 +163,21 @@ class Ledger:
         if place.node != self._node:
             self._release(self._node)
             self._node = place.node
-        args = in_place.as_for_real(func, args, place)
+        if kernel.vectors is not None:
+            args = in_place.as_for_real(func, args, place, kernel.vectors)
         question = None if self._probe is None else self._probe.question(func, args, kwargs)
         step = _Ran(func, place.module, place.phase, question)
-        if unlike_real.has_another_gradient(func) and torch.is_grad_enabled() and _trains(args):
+        if kernel.has_another_gradient and torch.is_grad_enabled() and _trains(args):
             self._other_gradients.add(kernel_name(func))
         step.reuses = self._reused(func, args, place)
         at = self._now()
         self._part.steps.append(step)
         result = run(func, args, kwargs)
-        kept = list(in_place.results(func, result, place))
-        for tensor in kept:
+        for tensor in in_place.results(result, place):
             self._meet(tensor, at, step)
-        step.dropped_nbytes = sum(
-            each.untyped_storage().nbytes()
-            for each in tensors_among(result)
-            if each.layout is torch.strided and not any(each is other for other in kept)
-        )
-        self._count_numbers(func, args, result, step, place)
+        for tensor in in_place.dropped(result, place):
+            step.dropped_nbytes += tensor.untyped_storage().nbytes()
+        self._count_numbers(kernel, args, result, step, place)
         if self._probe is not None and question is not None:
             self._probe.made(question, result)
         return result
@@ -375,14 +373,16 @@ class Ledger:
             return [old, new] if old is not None and old.node != place.node else []
         return [self._live.get(memory_of(tensor)) for tensor in in_place.written(func, args, place)]
 
-    def _count_numbers(self, func: Any, args: tuple[Any, ...], result: Any, step: _Ran, place: Place) -> None:
+    def _count_numbers(
+        self, kernel: _Kernel, args: tuple[Any, ...], result: Any, step: _Ran, place: Place
+    ) -> None:
         """A number in a tensor's place becomes a tensor while the kernel runs, and once more in its type.
 
         The first of the two lives on where the gradient needs it; hooks do not show that.
         """
-        if _wraps_scalars(func):
+        if kernel.wraps_scalars:
             self._count_scalar_of_list(args, step)
-        for position in _tensor_places(func):
+        for position in kernel.tensor_places:
             if position >= len(args) or type(args[position]) not in _WIDE:
                 continue
             wide = _WIDE[type(args[position])]
@@ -392,7 +392,7 @@ class Ledger:
             if place.node in self._numbers:
                 continue  # the node has it as a tensor already
             number = self._entered(wide.itemsize, wide, step)
-            if self._saving and _keeps_number(func) and _trains(args) and torch.is_grad_enabled():
+            if self._saving and kernel.keeps_number and _trains(args) and torch.is_grad_enabled():
                 number.died = None
                 number.category = "activations"
                 newest = torch._C._autograd._get_sequence_nr() - 1
@@ -537,7 +537,29 @@ def _missing(parts: Iterable[_Part], answers: Mapping[Question, Answer]) -> dict
 _WIDE = {int: torch.int64, float: torch.float64, complex: torch.complex128}
 
 
+class _Kernel(NamedTuple):
+    """What has to be known of each kernel that comes by, found once."""
+
+    makes: bool  # it may take memory
+    has_another_gradient: bool
+    vectors: int | None  # the place of the argument that asks for them
+    wraps_scalars: bool
+    tensor_places: tuple[int, ...]
+    keeps_number: bool
+
+
 @cache
+def _kernel(func: Any) -> _Kernel:
+    return _Kernel(
+        makes=_makes(func),
+        has_another_gradient=unlike_real.has_another_gradient(func),
+        vectors=in_place.VECTORS.get(func),
+        wraps_scalars=_wraps_scalars(func),
+        tensor_places=_tensor_places(func),
+        keeps_number=_keeps_number(func),
+    )
+
+
 def _tensor_places(func: Any) -> tuple[int, ...]:
     """The positions at which a kernel takes a tensor."""
     if not isinstance(func, torch._ops.OpOverload):
@@ -545,7 +567,6 @@ def _tensor_places(func: Any) -> tuple[int, ...]:
     return tuple(at for at, arg in enumerate(func._schema.arguments) if str(arg.type) == "Tensor")
 
 
-@cache
 def _wraps_scalars(func: Any) -> bool:
     """Whether a kernel combines each tensor of a list with a number, by arithmetic that is for tensors."""
     return overload_name(func).endswith((".Scalar", ".ScalarList")) and kernel_name(func).removeprefix(
@@ -563,13 +584,11 @@ def _trains(args: tuple[Any, ...]) -> bool:
     return any(arg.requires_grad for arg in tensors_among(args))
 
 
-@cache
 def _keeps_number(func: Any) -> bool:
     """Whether the gradient needs the number that a tensor is multiplied or divided by."""
     return kernel_name(func) in ("aten.mul", "aten.div", "aten.mul_", "aten.div_")
 
 
-@cache
 def _makes(func: Any) -> bool:
     """Whether a kernel may take memory: it is neither a view nor the reading of a property."""
     if not isinstance(func, torch._ops.OpOverload):

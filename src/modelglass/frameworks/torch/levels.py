@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from modelglass.frameworks.torch.digest import is_work
 
 try:
     from torch._dispatch.python import enable_python_dispatcher
@@ -105,39 +107,54 @@ class _KernelLevel(_Level):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        if _is_composite(func, _device_key(args)) and not any(map(_is_nested, args)):
+        kind = _kind(func)
+        if kind.is_property:
+            return func(*args, **(kwargs or {}))
+        if kind.may_be_composite and _is_composite(func, args):
             # Without autograd (inference mode) composites arrive whole; what they are made of is what runs.
             with self:
                 result = func.decompose(*args, **(kwargs or {}))
             if result is not NotImplemented:
                 return result
         result = self._on_kernel(func, args, kwargs or {})
-        for place in _lists_written(func):
+        for place in kind.lists_written:
             torch.autograd.graph.increment_version([each for each in args[place] if not each.is_inference()])
         return result
 
 
+class _Kind(NamedTuple):
+    """What has to be known of each kernel that comes by, found once."""
+
+    is_property: bool = False  # of a tensor, which is read
+    may_be_composite: bool = False
+    # Where it is given lists to write to: such a one counts no versions where a mode takes it.
+    lists_written: tuple[int, ...] = ()
+
+
 @cache
-def _lists_written(func: Any) -> tuple[int, ...]:
-    """Where a kernel is given lists to write to: such a one counts no versions where a mode takes it."""
-    if not isinstance(func, torch._ops.OpOverload) or not func._schema.name.startswith("aten::_foreach"):
-        return ()
-    arguments = enumerate(func._schema.arguments)
-    return tuple(at for at, each in arguments if each.alias_info is not None and each.alias_info.is_write)
+def _kind(func: Any) -> _Kind:
+    if not is_work(func):
+        return _Kind(is_property=True)
+    if not isinstance(func, torch._ops.OpOverload):
+        return _Kind()
+    lists = func._schema.arguments if func._schema.name.startswith("aten::_foreach") else ()
+    return _Kind(
+        may_be_composite=bool(func._can_decompose()),
+        lists_written=tuple(
+            at for at, each in enumerate(lists) if each.alias_info is not None and each.alias_info.is_write
+        ),
+    )
+
+
+def _is_composite(func: Any, args: tuple[Any, ...]) -> bool:
+    """Whether the operator is made of others; some are, but not on a device that has a kernel for them."""
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _device_key(args))
+    return not has_kernel and not any(map(_is_nested, args))
 
 
 def _is_nested(value: Any) -> bool:
     """Nested tensors have kernels of their own for what is composite for others."""
     return isinstance(value, torch.Tensor) and value.is_nested
-
-
-@cache
-def _is_composite(func: Any, device: str) -> bool:
-    """Whether the operator is made of others; some are, but not on a device that has a kernel for them."""
-    if not isinstance(func, torch._ops.OpOverload) or func.namespace == "prim":
-        return False
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), device)
-    return bool(func._can_decompose()) and not has_kernel
 
 
 def _device_key(args: tuple[Any, ...]) -> str:

@@ -6,7 +6,6 @@ way where nobody can tell. No mode can make it believe otherwise. These kernels 
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import torch
@@ -20,7 +19,6 @@ _OTHER_GRADIENTS = frozenset({"aten.prod", "aten.cumprod"})
 _BY_VALUES = frozenset({"aten.linalg_matrix_exp"})
 
 
-@cache
 def has_another_gradient(func: Any) -> bool:
     """Whether the backward pass of a kernel runs other kernels when it is not watched."""
     return isinstance(func, torch._ops.OpOverload) and kernel_name(func) in _OTHER_GRADIENTS
