@@ -158,9 +158,9 @@ def _refusals(llm: Any) -> dict[str, list[str]]:
     found = {
         "values": refusal(lambda: asked.values(llm)),
         "sizes": refusal(lambda: asked.sizes(llm, request)),
-        "folded": refusal(lambda: asked.folded(llm, request, None)),
-        "varied": refusal(lambda: asked.varied(llm, request, {})),
-        "in_training": refusal(lambda: asked.in_training(llm)),
+        "folded": refusal(lambda: asked.run_shortened(llm, request, None)),
+        "varied": refusal(lambda: asked.run_resized(llm, request, {})),
+        "in_training": refusal(lambda: asked.training_mode(llm)),
         "train": refusal(lambda: look(llm, train=True)),
     }
     llm.enqueue([PROMPT], use_tqdm=False)

@@ -10,7 +10,7 @@ from torch import nn
 
 import modelglass as mg
 from modelglass.analyses.matching import match
-from modelglass.frameworks.torch import unsaved
+from modelglass.frameworks.torch.session import non_persistent_names
 from modelglass.report import Matching
 
 
@@ -27,7 +27,7 @@ class Net(nn.Module):
 def matched(net: nn.Module, state: dict[str, torch.Tensor], folder: Path) -> Matching:
     torch.save({"model": state, "epoch": 1}, folder / "state.pt")
     stored = mg.inspect(folder / "state.pt")
-    return match(mg.inspect(net).model, stored.model, unsaved=unsaved(net))
+    return match(mg.inspect(net).model, stored.model, unsaved=non_persistent_names(net))
 
 
 def test_a_models_own_state_fits(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
         return build_engine.generated(found, "world") if request.runs else found
 
     fake = SimpleNamespace(
-        __name__="modelglass.frameworks.vllm", accepts=lambda native: True, observe=observe
+        FRAMEWORK="vllm", __name__="modelglass.frameworks.vllm", accepts=lambda native: True, observe=observe
     )
     real = frameworks.adapter
 

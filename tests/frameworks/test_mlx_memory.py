@@ -15,10 +15,10 @@ from mlx.utils import tree_flatten
 import modelglass as mg
 from modelglass.analyses.memory import memory
 from modelglass.errors import InspectError
-from modelglass.frameworks.mlx import observe, sizes
 from modelglass.frameworks.mlx.graph import Graph, traced
 from modelglass.frameworks.mlx.lifetimes import Evaluated, Role, lifetimes
 from modelglass.frameworks.mlx.order import evaluation_order
+from modelglass.frameworks.mlx.session import observe, sizes
 from modelglass.frameworks.request import Inputs, Request
 from modelglass.report import Lifetimes, Memory, WhatIf
 

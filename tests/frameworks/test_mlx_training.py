@@ -15,8 +15,8 @@ from mlx.utils import tree_flatten
 
 import modelglass as mg
 from modelglass.errors import UsageError
-from modelglass.frameworks.mlx import observe
 from modelglass.frameworks.mlx.optimizers import factory
+from modelglass.frameworks.mlx.session import observe
 from modelglass.frameworks.request import Inputs, Request
 from modelglass.report import Lifetimes, Observation, WhatIf
 

@@ -15,9 +15,9 @@ import modelglass as mg
 from fingerprint import fingerprint
 from modelglass.analyses.blocks import placed
 from modelglass.analyses.memory import memory
-from modelglass.frameworks import torch as adapter
-from modelglass.frameworks.request import Inputs, Request
+from modelglass.frameworks.request import Detail, Inputs, Request
 from modelglass.frameworks.torch import folding
+from modelglass.frameworks.torch import session as adapter
 from modelglass.frameworks.torch.folding import MANY, Blocks, repeated
 from modelglass.report import Lifetimes
 from models import SMALL, Apply, ids, transformers_model
@@ -144,7 +144,7 @@ def request(inputs: Any, *, train: bool, **more: Any) -> Request:
     else:
         given = Inputs(args=inputs if isinstance(inputs, tuple) else (inputs,))
     optimizer = "adamw" if train else None
-    return Request(inputs=given, train=train, optimizer=optimizer, memory_only=True, **more)
+    return Request(inputs=given, train=train, optimizer=optimizer, detail=Detail.MEMORY, **more)
 
 
 def both(model: nn.Module, asked: Request) -> tuple[Lifetimes | None, Lifetimes]:
@@ -152,7 +152,7 @@ def both(model: nn.Module, asked: Request) -> tuple[Lifetimes | None, Lifetimes]
     model.train(asked.train)
     whole = adapter.observe(model, asked).lifetimes
     assert whole is not None
-    return adapter.folded(model, asked, placed), whole
+    return adapter.run_shortened(model, asked, placed), whole
 
 
 PASSED = ["gpt2", "bert", "t5", "vit", "mixtral", "qwen3", "transformer", "timm convnext"]
@@ -245,7 +245,7 @@ def test_blocks_that_differ_are_not_folded(name: str) -> None:
 def test_a_change_of_some_blocks_is_not_folded() -> None:
     model, inputs = text("Llama")
     some = request(inputs, train=True, what_if=mg.WhatIf(checkpoint=("model.layers.[0-3]",)))
-    assert adapter.folded(model, some, placed) is None
+    assert adapter.run_shortened(model, some, placed) is None
 
 
 @pytest.mark.parametrize("count", [COUNT, MANY])
@@ -278,7 +278,7 @@ def test_a_model_that_needs_all_its_blocks_falls_back() -> None:
     model = Apply(by_index, layers=nn.ModuleList(mlp() for _ in range(COUNT)))
     asked = request(torch.randn(4, 8), train=False)
     assert repeated(model) != ()
-    assert adapter.folded(model, asked, placed) is None
+    assert adapter.run_shortened(model, asked, placed) is None
     assert len(model.layers) == COUNT  # type: ignore[arg-type]
 
 
@@ -298,26 +298,26 @@ def test_a_search_is_not_misled_by_what_one_block_does(monkeypatch: pytest.Monke
     assert found is not None
     assert found != whole  # the blocks look alike
     answer = mg.fit(model, inputs, device_nbytes=2**20)
-    monkeypatch.setattr(adapter, "folded", lambda *args: None)
+    monkeypatch.setattr(adapter, "run_shortened", lambda *args: None)
     assert answer == mg.fit(model, inputs, device_nbytes=2**20)
 
 
 def test_a_search_finds_the_same_with_few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     model, inputs = nn.Sequential(*(mlp() for _ in range(COUNT))), torch.randn(4, 8)
     seen: list[Lifetimes | None] = []
-    original = adapter.folded
+    original = adapter.run_shortened
 
     def folded(*args: Any) -> Lifetimes | None:
         seen.append(original(*args))
         return seen[-1]
 
-    monkeypatch.setattr(adapter, "folded", folded)
+    monkeypatch.setattr(adapter, "run_shortened", folded)
     before = fingerprint(model, inputs)
     answer = mg.fit(model, inputs, device_nbytes=20_000)
     assert fingerprint(model, inputs) == before
     assert len(seen) > 3
     assert None not in seen
-    monkeypatch.setattr(adapter, "folded", lambda *args: None)
+    monkeypatch.setattr(adapter, "run_shortened", lambda *args: None)
     assert answer == mg.fit(model, inputs, device_nbytes=20_000)
 
 
@@ -329,7 +329,7 @@ def test_blocks_are_back_when_a_run_fails() -> None:
     model = Apply(failing, layers=nn.ModuleList(mlp() for _ in range(COUNT)))
     inputs = torch.randn(4, 8)
     before = fingerprint(model, inputs)
-    assert adapter.folded(model, request(inputs, train=False), placed) is None
+    assert adapter.run_shortened(model, request(inputs, train=False), placed) is None
     assert fingerprint(model, inputs) == before
 
 

@@ -201,13 +201,13 @@ def test_what_cannot_be_had_in_another_size_stays() -> None:
 
 def test_a_run_with_other_sizes_shows_operators_and_shapes_and_no_memory() -> None:
     from modelglass.frameworks.request import Request
-    from modelglass.frameworks.torch import varied
+    from modelglass.frameworks.torch.session import run_resized
 
     model, request = nn.Linear(4, 8), Request(inputs=Inputs((torch.zeros(2, 4),)))
-    seen = varied(model, request, {(0, 0): 5})
+    seen = run_resized(model, request, {(0, 0): 5})
     assert [value.shape for value in seen.run.outputs] == [(5, 8)]
     assert seen.dataflow == mg.inspect(model, torch.zeros(2, 4)).dataflow
     assert seen.lifetimes is None
-    failed = varied(model, request, {(0, 1): 5})
+    failed = run_resized(model, request, {(0, 1): 5})
     assert failed.run.failure is not None
     assert failed.dataflow is None

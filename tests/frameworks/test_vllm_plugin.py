@@ -19,6 +19,7 @@ import pytest
 from modelglass.errors import TargetError, UsageError
 from modelglass.frameworks.request import Inputs, Request, TensorSpec
 from modelglass.frameworks.vllm import components, generating, plugin, rpc
+from modelglass.options import FRAMEWORKS
 from modelglass.report import Engine, Model, Module, Report, codec
 
 WORKERS = "vllm.v1.worker.worker_base"
@@ -416,11 +417,13 @@ class TestAdapter:
         assert done.stdout.strip() == "[] False"
 
     def test_it_offers_what_every_adapter_does(self) -> None:
-        from modelglass.frameworks import torch as of_torch
-        from modelglass.frameworks import vllm as adapter
+        from modelglass.frameworks import adapter
+        from modelglass.frameworks.protocol import Adapter
 
-        assert adapter.__all__ == of_torch.__all__
-        assert all(callable(getattr(adapter, name)) for name in adapter.__all__)
+        asked = [name for name, value in vars(Adapter).items() if callable(value) and name[0] != "_"]
+        assert len(asked) == 11
+        for framework in FRAMEWORKS:
+            assert all(callable(getattr(adapter(framework), name)) for name in asked)
 
     @pytest.mark.parametrize("name", ["LLM", "LLMEngine", "AsyncLLM", "AsyncLLMEngine"])
     def test_engines_are_taken_and_other_objects_of_vllm_are_not(self, name: str) -> None:

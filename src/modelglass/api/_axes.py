@@ -14,17 +14,18 @@ if TYPE_CHECKING:
 def axes_of(built: BuiltModel, request: Request, first: Observation) -> tuple[Axes, list[Note]]:
     """The axes of the inputs of a run, and what is to be said about them."""
     from modelglass.analyses.axes import Seen, find_axes
+    from modelglass.frameworks.request import Detail
     from modelglass.report import WhatIf
 
     quiet = replace(request, train=False, optimizer=None, other_optimizers=(), calibrate=False)
-    quiet = replace(quiet, progress=None, memory_only=False)
+    quiet = replace(quiet, progress=None, detail=Detail.FULL)
 
     def look() -> Seen | None:
-        found: Observation = built.adapter.varied(built.native, quiet, {})
+        found: Observation = built.adapter.run_resized(built.native, quiet, {})
         return None if found.run.failure is not None else (found.model, found.run, found.dataflow)
 
     def resize(axes: Axes, batch_size: int) -> Model | None:
-        asked = replace(quiet, axes=axes, what_if=WhatIf(batch_size=batch_size), calls_only=True)
+        asked = replace(quiet, axes=axes, what_if=WhatIf(batch_size=batch_size), detail=Detail.CALLS)
         found: Observation = built.adapter.observe(built.native, asked)
         return None if found.run.failure is not None else found.model
 
@@ -36,7 +37,11 @@ def axes_for(built: BuiltModel, request: Request, what_if: WhatIf | None) -> Axe
     resizes = what_if is not None and (what_if.batch_size, what_if.seq_len) != (None, None)
     if not resizes or not request.runs:
         return None
+    from modelglass.frameworks.request import Detail
+
     as_given = replace(request.what_if, batch_size=None, seq_len=None)
-    asked = replace(request, what_if=as_given, train=False, optimizer=None, calls_only=True, progress=None)
+    asked = replace(
+        request, what_if=as_given, train=False, optimizer=None, detail=Detail.CALLS, progress=None
+    )
     first: Observation = built.adapter.observe(built.native, asked)
     return None if first.run.failure is not None else axes_of(built, asked, first)[0]

@@ -126,7 +126,7 @@ def _read_or_run(side: _Side, progress: Progress | None) -> tuple[Report, frozen
 
     def look(built: BuiltModel) -> tuple[Report, frozenset[str] | None]:
         report = report_on_model(built, side.run, options, progress)
-        unsaved = built.adapter.unsaved(built.native) if report.engine is None else None
+        unsaved = built.adapter.non_persistent_names(built.native) if report.engine is None else None
         return require_complete(report), unsaved
 
     runnable = side.target.to_run()

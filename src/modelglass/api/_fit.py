@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from modelglass.analyses.analyse import analyse
@@ -17,6 +16,7 @@ from modelglass.options import AUTOMATIC, BuildOptions, Progress, RunOptions
 from modelglass.targets import resolve
 
 if TYPE_CHECKING:
+    from modelglass.frameworks.protocol import Adapter
     from modelglass.frameworks.request import Request
     from modelglass.planning import Planner
     from modelglass.report import Fit, Lifetimes, Model, Observation, WhatIf
@@ -82,6 +82,7 @@ def _fit_model(
     built: BuiltModel, run: RunOptions, device_nbytes: int, *, options: bool, progress: Progress | None
 ) -> Fit:
     from modelglass.analyses.remarks import remarks_on_memory
+    from modelglass.frameworks.request import Detail
     from modelglass.report import WhatIf
 
     base = replace(run.what_if or WhatIf(), optimizer=None)
@@ -90,7 +91,7 @@ def _fit_model(
             request_for(built, replace(run, what_if=None), step),
             other_optimizers=OTHER_OPTIMIZERS if step is not None else (),
             progress=progress,
-            memory_only=True,
+            detail=Detail.MEMORY,
         )
         first = _complete(built.observe(request))
         _check_stepped(first)
@@ -108,8 +109,9 @@ def _planner(built: BuiltModel, request: Request, first: Observation) -> Planner
 
     def look() -> Model:
         from modelglass.analyses.cost import priced
+        from modelglass.frameworks.request import Detail
 
-        whole = replace(request, train=False, optimizer=None, memory_only=False, progress=None)
+        whole = replace(request, train=False, optimizer=None, detail=Detail.FULL, progress=None)
         return priced(built.adapter.observe(built.native, whole).model)
 
     return Planner(
@@ -135,7 +137,7 @@ def context_of(observation: Observation) -> int | None:
 
 
 def _observer(
-    adapter: ModuleType, native: Any, request: Request, first: Observation
+    adapter: Adapter, native: Any, request: Request, first: Observation
 ) -> Callable[[WhatIf], Lifetimes]:
     """How to run with a change; `first` is the run without one.
 
@@ -143,13 +145,13 @@ def _observer(
     """
     from modelglass.analyses.blocks import placed
 
-    folds = adapter.folded(native, request, placed) == first.lifetimes
+    folds = adapter.run_shortened(native, request, placed) == first.lifetimes
 
     def observe(changed: WhatIf) -> Lifetimes:
         if changed == request.what_if:
             return _lifetimes(first)
         asked = replace(request, what_if=changed)
-        found: Lifetimes | None = adapter.folded(native, asked, placed) if folds else None
+        found: Lifetimes | None = adapter.run_shortened(native, asked, placed) if folds else None
         return found or _lifetimes(_observed(adapter, native, asked))
 
     return observe
@@ -173,7 +175,7 @@ def _check_stepped(observation: Observation) -> None:
         )
 
 
-def _observed(adapter: ModuleType, native: Any, request: Request) -> Observation:
+def _observed(adapter: Adapter, native: Any, request: Request) -> Observation:
     """A run that reached its end."""
     return _complete(adapter.observe(native, request))
 

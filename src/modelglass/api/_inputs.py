@@ -76,9 +76,9 @@ def automatic_inputs(native: Any, own: Any = None, notes: list[Note] | None = No
 def _output_shapes(native: Any, given: dict[str, Any]) -> list[tuple[str, tuple[int, ...]]] | None:
     """The shapes of a module's outputs, by name, without computing; None where it cannot be called so."""
     from modelglass import frameworks
-    from modelglass.frameworks.request import Inputs, Request
+    from modelglass.frameworks.request import Detail, Inputs, Request
 
-    request = Request(inputs=Inputs(kwargs=given), memory_only=True)
+    request = Request(inputs=Inputs(kwargs=given), detail=Detail.MEMORY)
     run = frameworks.adapter("torch").observe(native, request).run
     if run.failure is not None:
         # Where values decide what runs, the inputs were good enough to come that far, and weights can be had.

@@ -210,12 +210,13 @@ def inspect_calls(
 ) -> Report:
     """Structure and calls of a whole run, without operators and cost: at half the price of `inspect`."""
     from modelglass.analyses.counts import count
+    from modelglass.frameworks.request import Detail
 
     build = BuildOptions(builder=builder, model_key=model_key, trust=trust)
     run = RunOptions(inputs=inputs)
 
     def look(built: BuiltModel) -> Report:
-        request = replace(request_for(built, run, None), progress=progress, calls_only=True)
+        request = replace(request_for(built, run, None), progress=progress, detail=Detail.CALLS)
         found = built.observe(request)
         if found.engine is not None and not found.model.calls:
             raise UsageError(

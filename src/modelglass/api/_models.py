@@ -14,8 +14,7 @@ from modelglass.targets.kind import report_nothing
 from modelglass.user_code import load_named
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
+    from modelglass.frameworks.protocol import Adapter
     from modelglass.frameworks.request import Request
     from modelglass.options import Progress, RunOptions
     from modelglass.report import Note, Observation, Report
@@ -29,7 +28,7 @@ class BuiltModel:
 
     native: Any
     inputs: Any
-    adapter: ModuleType
+    adapter: Adapter
     notes: list[Note] = field(default_factory=list)
     weightless: bool = False
     is_user_object: bool = False  # the user chose its mode
@@ -38,7 +37,7 @@ class BuiltModel:
         """Training mode for a training step of a model that was built for it; a user's own keeps its mode."""
         if not train or self.is_user_object:
             return nullcontext()
-        mode: AbstractContextManager[None] = self.adapter.in_training(self.native)
+        mode: AbstractContextManager[None] = self.adapter.training_mode(self.native)
         return mode
 
     def observe(self, request: Request) -> Observation:
@@ -120,7 +119,7 @@ def _built(
         )
 
 
-def adapter_of(native: Any, target: Any = None) -> ModuleType:
+def adapter_of(native: Any, target: Any = None) -> Adapter:
     """The adapter of the model's framework."""
     from modelglass import frameworks
 
@@ -137,8 +136,8 @@ def adapter_of(native: Any, target: Any = None) -> ModuleType:
     return adapter
 
 
-def _check_framework(framework: str | None, adapter: ModuleType) -> None:
-    found = adapter.__name__.rpartition(".")[2]
+def _check_framework(framework: str | None, adapter: Adapter) -> None:
+    found = adapter.FRAMEWORK
     if framework not in (None, found):
         raise UsageError(
             f"this is a model of {found}, not of {framework}",

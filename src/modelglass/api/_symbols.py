@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from modelglass.errors import UsageError
@@ -11,12 +10,13 @@ from modelglass.report import Note, Report
 from modelglass.targets.kind import report_nothing
 
 if TYPE_CHECKING:
+    from modelglass.frameworks.protocol import Adapter
     from modelglass.frameworks.request import Request
     from modelglass.report import Observation
     from modelglass.symbols import Seen, Sizes
 
 
-def with_symbols(report: Report, adapter: ModuleType, native: Any, request: Request) -> Report:
+def with_symbols(report: Report, adapter: Adapter, native: Any, request: Request) -> Report:
     """The report with the sizes that can change, and the shapes that follow them."""
     from modelglass.symbols import find_symbols
 
@@ -38,7 +38,7 @@ def with_symbols(report: Report, adapter: ModuleType, native: Any, request: Requ
         nonlocal runs
         runs += 1
         tell(f"trying other sizes, run {runs}")
-        again: Observation = adapter.varied(native, quiet, sizes)
+        again: Observation = adapter.run_resized(native, quiet, sizes)
         if again.run.failure is not None or again.dataflow is None:
             return None
         return again.model, again.run, again.dataflow

@@ -87,7 +87,7 @@ def match(native: Any, report: Report, checkpoint: Report) -> tuple[Matching, tu
     from modelglass.configs.stored import stored_form
     from modelglass.report import Note
 
-    found = match(report.model, checkpoint.model, unsaved=adapter_of(native).unsaved(native))
+    found = match(report.model, checkpoint.model, unsaved=adapter_of(native).non_persistent_names(native))
     form, problem = (None, None) if found.complete else stored_form(native)
     if problem is not None:
         text = (
@@ -101,7 +101,7 @@ def match(native: Any, report: Report, checkpoint: Report) -> tuple[Matching, tu
 
 def in_training(native: Any) -> AbstractContextManager[None]:
     """The model in training mode inside; afterwards each module is in the mode it was in."""
-    found: AbstractContextManager[None] = adapter_of(native).in_training(native)
+    found: AbstractContextManager[None] = adapter_of(native).training_mode(native)
     return found
 
 

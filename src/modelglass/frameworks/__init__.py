@@ -6,9 +6,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
-from types import ModuleType
+from typing import TYPE_CHECKING, cast
 
 from modelglass.options import FRAMEWORKS
+
+if TYPE_CHECKING:
+    from modelglass.frameworks.protocol import Adapter
 
 
 def framework_of(native: object) -> str | None:
@@ -22,9 +25,9 @@ def takes_text(native: object) -> bool:
     return framework_of(native) == "vllm"
 
 
-def adapter(framework: str) -> ModuleType:
-    """The adapter's module: it offers `accepts`, `observe`, `folded`, `sizes`, `values`, `reproducer`, ..."""
-    return import_module(f"modelglass.frameworks.{framework}")
+def adapter(framework: str) -> Adapter:
+    """The adapter of a framework, imported when it is first asked for."""
+    return cast("Adapter", import_module(f"modelglass.frameworks.{framework}.session"))
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from operator import index
 from typing import Any
 
@@ -109,6 +110,25 @@ def is_shape(value: Any) -> bool:
     )
 
 
+class Detail(Enum):
+    """How much of a run is observed."""
+
+    CALLS = "calls"  # no operators, at half the price
+    MEMORY = "memory"  # calls, and what is alive
+    FLOW = "flow"  # calls, operators and which tensors they read, without memory
+    FULL = "full"
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether memory is followed."""
+        return self in (Detail.MEMORY, Detail.FULL)
+
+    @property
+    def has_dataflow(self) -> bool:
+        """Whether operators and the tensors between them are followed."""
+        return self in (Detail.FLOW, Detail.FULL)
+
+
 @dataclass(frozen=True)
 class Request:
     """One inspection. `inputs` are native values, or specs from which the adapter makes them, or neither."""
@@ -124,9 +144,7 @@ class Request:
     axes: Axes | None = None  # of the inputs, where they have batch and sequence; None: as shapes suggest
     device: str | None = None  # where inputs are made; None: where the model is
     progress: Progress | None = None
-    calls_only: bool = False  # observe no operators, at half the price
-    memory_only: bool = False  # the same, and follow memory
-    flow_only: bool = False  # observe calls, operators and which tensors they read, without memory
+    detail: Detail = Detail.FULL
     # Kernels, by name, that nobody wants to know more about: they contract nothing.
     is_free: Callable[[str], bool] = field(default=lambda name: False)
 

@@ -14,6 +14,7 @@ from modelglass.frameworks.mlx.loan import arrays_of
 from modelglass.frameworks.mlx.ops import Placed, digests, needed, operators, owners
 from modelglass.frameworks.mlx.real import measured
 from modelglass.frameworks.mlx.tracing import Tracing
+from modelglass.frameworks.request import Detail
 from modelglass.frameworks.training_notes import training_notes
 from modelglass.report import Call, Dataflow, Lifetimes, Model, Note, Op, Run, RunMode
 
@@ -47,7 +48,7 @@ def of_graph(tracing: Tracing, graph: Graph, model: Model) -> Outcome:
     return Outcome(
         run=_run(tracing, model, "fake"),
         calls=watcher.calls(digests(ops, len(watcher.paths))),
-        ops=() if request.calls_only else ops,
+        ops=() if request.detail is Detail.CALLS else ops,
         dataflow=None if tracing.error is not None else _dataflow(tracing, placed, numbers, names),
         lifetimes=_lifetimes(tracing, graph, found, numbers, model),
         optimizer=next(iter(tracing.factories), None),
@@ -146,7 +147,7 @@ def _lifetimes(
 ) -> Lifetimes | None:
     """The memory of the run, where it was asked for and came to its end."""
     request = tracing.request
-    if tracing.error is not None or request.calls_only or request.flow_only or request.mode == "real":
+    if tracing.error is not None or not request.detail.has_memory or request.mode == "real":
         return None
     entered = [numbers[id(array)] for array in tracing.entered if array is not None]
     return memory_of(

@@ -18,15 +18,20 @@ from modelglass.frameworks.mlx.graph import traced
 from modelglass.frameworks.mlx.inputs import make
 from modelglass.frameworks.mlx.outcome import Outcome, of_calls, of_graph, with_measured_memory
 from modelglass.frameworks.mlx.process import keep_process, one_at_a_time
+from modelglass.frameworks.mlx.process import seeded as seeded
+from modelglass.frameworks.mlx.process import untouched_process as untouched_process
+from modelglass.frameworks.mlx.reproduce import reproducer as reproducer
 from modelglass.frameworks.mlx.resize import dimensions, resized, resized_at
 from modelglass.frameworks.mlx.tracing import Tracing, forms
 from modelglass.frameworks.mlx.training import check
 from modelglass.frameworks.mlx.values import values as read_values
-from modelglass.frameworks.request import Inputs, Request
+from modelglass.frameworks.request import Detail, Inputs, Request
 from modelglass.frameworks.states import moved_notes
 from modelglass.report import Lifetimes, Model, Observation, Run
 from modelglass.report.values import Values
 from modelglass.undo import UndoLog, run_and_undo
+
+FRAMEWORK = "mlx"
 
 
 def accepts(native: object) -> bool:
@@ -54,18 +59,18 @@ def observe(native: nn.Module, request: Request) -> Observation:
     )
 
 
-def folded(native: nn.Module, request: Request, place: Any) -> Lifetimes | None:
+def run_shortened(native: nn.Module, request: Request, place: Any) -> Lifetimes | None:
     """None: a run costs so little that equal blocks are not worked out from few of them."""
     return None
 
 
-def varied(native: nn.Module, request: Request, sizes: Mapping[tuple[int, int], int]) -> Observation:
+def run_resized(native: nn.Module, request: Request, sizes: Mapping[tuple[int, int], int]) -> Observation:
     """What a forward pass shows with other sizes of the inputs; a failure of it is an answer, too.
 
     `sizes` are by input, in the order of `Run.inputs`, and dimension. Memory and cost are not looked at.
     """
     inputs = resized_at(_inputs(native, request), sizes)
-    asked = replace(request, mode="fake", train=False, optimizer=None, calibrate=False, flow_only=True)
+    asked = replace(request, mode="fake", train=False, optimizer=None, calibrate=False, detail=Detail.FLOW)
     outcome = _run(native, inputs, asked, Model(name=type(native).__name__, source="mlx"))
     model = Model(name=type(native).__name__, source="mlx", calls=outcome.calls, ops=outcome.ops)
     return Observation(model=model, run=outcome.run, dataflow=outcome.dataflow)
@@ -81,12 +86,12 @@ def values(native: nn.Module) -> Mapping[str, Values | str]:
     return read_values(native)
 
 
-def in_training(native: nn.Module) -> AbstractContextManager[None]:
+def training_mode(native: nn.Module) -> AbstractContextManager[None]:
     """The model in training mode inside; afterwards each module is in the mode it was in."""
     return structure.in_training(native)
 
 
-def unsaved(native: nn.Module) -> frozenset[str]:
+def non_persistent_names(native: nn.Module) -> frozenset[str]:
     """The names of arrays that a checkpoint of the model does not have, by design."""
     return structure.unsaved(native)
 
@@ -133,7 +138,12 @@ def _is_changed_by_watching(tracing: Tracing) -> bool:
     It is called once more, lazily, to find out: where it failed, and where its code looks at classes.
     """
     request = tracing.request
-    if tracing.needs_values or request.train or request.flow_only or request.what_if.weights is not None:
+    if (
+        tracing.needs_values
+        or request.train
+        or request.detail is Detail.FLOW
+        or request.what_if.weights is not None
+    ):
         return False
     if tracing.error is None and not tracing.looks_at_classes():
         return False

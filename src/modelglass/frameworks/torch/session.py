@@ -23,7 +23,7 @@ from modelglass.collector import pause_gc
 from modelglass.errors import InputsError
 from modelglass.frameworks.borrow import borrow
 from modelglass.frameworks.describing import joined
-from modelglass.frameworks.request import Inputs, Request
+from modelglass.frameworks.request import Detail, Inputs, Request
 from modelglass.frameworks.states import Witness, moved_notes
 from modelglass.frameworks.torch import folding, structure
 from modelglass.frameworks.torch.accepted_types import is_refusal
@@ -42,7 +42,10 @@ from modelglass.frameworks.torch.loan import loan
 from modelglass.frameworks.torch.optimizers import factory
 from modelglass.frameworks.torch.passes import Pass, checkpoint_modules, show_random_states, show_resizing
 from modelglass.frameworks.torch.process import keep_process, one_at_a_time
+from modelglass.frameworks.torch.process import seeded as seeded
+from modelglass.frameworks.torch.process import untouched_process as untouched_process
 from modelglass.frameworks.torch.recorder import CANNOT_FAKE, Recorder
+from modelglass.frameworks.torch.reproduce import reproducer as reproducer
 from modelglass.frameworks.torch.resize import dimensions, resized, resized_at
 from modelglass.frameworks.torch.thread_state import keep_thread_state
 from modelglass.frameworks.torch.twins import CannotFakeError, Cast, FakeTwins, RealTwins
@@ -51,6 +54,8 @@ from modelglass.frameworks.training_notes import training_notes
 from modelglass.report import Call, Dataflow, KvCache, Lifetimes, Model, Note, Observation, Op, Run, Value
 from modelglass.report.values import Values
 from modelglass.undo import UndoLog, drop_tracebacks, forget_frames, raise_interruption, run_and_undo
+
+FRAMEWORK = "torch"
 
 
 def accepts(native: object) -> bool:
@@ -90,7 +95,7 @@ def observe(native: Any, request: Request) -> Observation:
 
 
 @_values_possible()
-def folded(native: Any, request: Request, place: Place) -> Lifetimes | None:
+def run_shortened(native: Any, request: Request, place: Place) -> Lifetimes | None:
     """What `observe` would find of memory, from short runs with few of the model's equal blocks.
 
     `place` works it out for all of them. None: there are no such blocks, or the short runs do not tell.
@@ -105,14 +110,14 @@ def folded(native: Any, request: Request, place: Place) -> Lifetimes | None:
 
 
 @_values_possible()
-def varied(native: Any, request: Request, sizes: Mapping[tuple[int, int], int]) -> Observation:
+def run_resized(native: Any, request: Request, sizes: Mapping[tuple[int, int], int]) -> Observation:
     """What a fake forward pass shows with other sizes of the inputs; a failure of it is an answer, too.
 
     `sizes` are by input, in the order of `Run.inputs`, and dimension. Memory and cost are not looked at.
     """
     native = _module(native)
     inputs = resized_at(_sized_inputs(native, request, fake=True), sizes)
-    asked = replace(request, mode="fake", train=False, optimizer=None, calibrate=False, flow_only=True)
+    asked = replace(request, mode="fake", train=False, optimizer=None, calibrate=False, detail=Detail.FLOW)
     outcome = _run_with(native, inputs, asked, _How(fake=True, gradients=request.train))
     model = Model(name=type(native).__name__, source="torch", calls=outcome.calls, ops=outcome.ops)
     return Observation(model=model, run=outcome.run, dataflow=outcome.dataflow)
@@ -123,12 +128,12 @@ def values(native: Any) -> Mapping[str, Values | str]:
     return read_values(_module(native))
 
 
-def in_training(native: Any) -> AbstractContextManager[None]:
+def training_mode(native: Any) -> AbstractContextManager[None]:
     """The model in training mode inside; afterwards each module is in the mode it was in."""
     return structure.in_training(native) if isinstance(native, nn.Module) else nullcontext()
 
 
-def unsaved(native: Any) -> frozenset[str]:
+def non_persistent_names(native: Any) -> frozenset[str]:
     """The names of tensors that a checkpoint of the model does not have, by design."""
     return structure.unsaved(_module(native))
 
@@ -339,12 +344,12 @@ class _Session:
 
     def _levels(self) -> AbstractContextManager[Any]:
         recorder, ledger = self._recorder, self._ledger
-        if self._request.calls_only:
+        if self._request.detail is Detail.CALLS:
             return watching_kernels(recorder.on_kernel_alone)
         on_op, on_kernel = recorder.on_op, recorder.on_kernel
-        if self._request.flow_only:
+        if self._request.detail is Detail.FLOW:
             return watching(on_op, recorder.on_kernel_of_no_operator, functions=self._how.functions)
-        if self._request.memory_only:
+        if self._request.detail is Detail.MEMORY:
             on_op, on_kernel = recorder.on_op_alone, recorder.on_kernel_alone
         return watching(on_op, partial(ledger.on_kernel, run=on_kernel), functions=self._how.functions)
 
@@ -362,14 +367,14 @@ class _Session:
             failure=None if self.error is None else self._recorder.failure(self.error),
         )
         recorder = self._recorder
-        followed = self.error is None and not self._request.calls_only
+        ended, detail = self.error is None, self._request.detail
         return _Outcome(
             recorder.calls(),
             recorder.ops(),
             run,
             error=self.error,
-            lifetimes=self._ledger.lifetimes() if followed and not self._request.flow_only else None,
-            dataflow=recorder.dataflow() if followed and not self._request.memory_only else None,
+            lifetimes=self._ledger.lifetimes() if ended and detail.has_memory else None,
+            dataflow=recorder.dataflow() if ended and detail.has_dataflow else None,
             trained=self._pass is None or self._pass.trained,
             kv_cache=self._kv_cache,
             optimizer_problems={} if self._pass is None else self._pass.optimizer_problems,

@@ -10,9 +10,11 @@ from typing import Any
 from torch import nn
 
 from modelglass.errors import TargetError, UsageError
-from modelglass.frameworks import torch as of_torch
 from modelglass.frameworks.request import Request
-from modelglass.frameworks.torch import reproducer, seeded, untouched_process
+from modelglass.frameworks.torch import session as of_torch
+from modelglass.frameworks.torch.process import seeded as seeded
+from modelglass.frameworks.torch.process import untouched_process as untouched_process
+from modelglass.frameworks.torch.reproduce import reproducer as reproducer
 from modelglass.frameworks.vllm.components import version
 from modelglass.frameworks.vllm.engine import observe_engine
 from modelglass.frameworks.vllm.reading import Reading, read
@@ -20,19 +22,7 @@ from modelglass.frameworks.vllm.versions import version_notes
 from modelglass.report import Engine, Lifetimes, Observation, RankModel
 from modelglass.report.values import Values
 
-__all__ = [
-    "accepts",
-    "folded",
-    "in_training",
-    "observe",
-    "reproducer",
-    "seeded",
-    "sizes",
-    "unsaved",
-    "untouched_process",
-    "values",
-    "varied",
-]
+FRAMEWORK = "vllm"
 
 _ENGINES = ("LLM", "LLMEngine")
 _ASYNCHRONOUS = ("AsyncLLM", "AsyncLLMEngine")
@@ -54,16 +44,16 @@ def observe(native: Any, request: Request) -> Observation:
     return replace(found, model=model, notes=tuple(dict.fromkeys(notes)), engine=engine, ranks=ranks)
 
 
-def folded(native: Any, request: Request, place: Any) -> Lifetimes | None:
+def run_shortened(native: Any, request: Request, place: Any) -> Lifetimes | None:
     """What `observe` would find of a module's memory, from short runs with few of its equal blocks."""
     _require_module(native, "memory is not followed inside it")
-    return of_torch.folded(native, request, place)
+    return of_torch.run_shortened(native, request, place)
 
 
-def varied(native: Any, request: Request, sizes: Mapping[tuple[int, int], int]) -> Observation:
+def run_resized(native: Any, request: Request, sizes: Mapping[tuple[int, int], int]) -> Observation:
     """What a fake forward pass of a module shows with other sizes of the inputs."""
     _require_module(native, "it is not run with other sizes")
-    return of_torch.varied(native, request, sizes)
+    return of_torch.run_resized(native, request, sizes)
 
 
 def sizes(native: Any, request: Request) -> tuple[int | None, int | None]:
@@ -86,15 +76,15 @@ def values(native: Any) -> Mapping[str, Values | str]:
     return found
 
 
-def in_training(native: Any) -> AbstractContextManager[None]:
+def training_mode(native: Any) -> AbstractContextManager[None]:
     """A module in training mode inside; afterwards each module is in the mode it was in."""
     _require_module(native, "it does not train")
-    return of_torch.in_training(native)
+    return of_torch.training_mode(native)
 
 
-def unsaved(native: Any) -> frozenset[str]:
+def non_persistent_names(native: Any) -> frozenset[str]:
     """The names of a module's tensors that a checkpoint of it does not have; an engine does not tell."""
-    return of_torch.unsaved(native) if isinstance(native, nn.Module) else frozenset()
+    return of_torch.non_persistent_names(native) if isinstance(native, nn.Module) else frozenset()
 
 
 def _require_module(native: Any, reason: str) -> None:

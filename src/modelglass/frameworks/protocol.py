@@ -1,0 +1,65 @@
+"""What modelglass asks of a framework: each has these functions in its `session` module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from modelglass.frameworks.request import Request
+    from modelglass.report import Lifetimes, Observation, Op
+    from modelglass.report.values import Values
+
+# From the memory of few and of fewer equal blocks, that of all: (short, long, path, few, count).
+Extrapolate: TypeAlias = Callable[..., Any]
+
+
+class Adapter(Protocol):
+    """The functions of a framework's adapter. `native` is always an object of that framework.
+
+    Nothing of the user's is changed when a function returns or raises.
+    """
+
+    FRAMEWORK: str
+
+    def accepts(self, native: object) -> bool:
+        """Whether this is a model, or something that runs as one."""
+
+    def observe(self, native: Any, request: Request) -> Observation:
+        """Read the structure, and run the model once where the request wants a run."""
+
+    def run_shortened(self, native: Any, request: Request, place: Extrapolate) -> Lifetimes | None:
+        """What `observe` would find of memory, from runs with few of the equal blocks; None: not possible."""
+
+    def run_resized(self, native: Any, request: Request, sizes: Mapping[tuple[int, int], int]) -> Observation:
+        """What a fake forward pass shows with other sizes of the inputs, by input and dimension."""
+
+    def sizes(self, native: Any, request: Request) -> tuple[int | None, int | None]:
+        """The batch size and the sequence length of the inputs; None for what they do not show."""
+
+    def values(self, native: Any) -> Mapping[str, Values | str]:
+        """How to read the values of each tensor by name, or why that cannot be."""
+
+    def non_persistent_names(self, native: Any) -> frozenset[str]:
+        """The names of tensors that a checkpoint of the model does not have, by design."""
+
+    def training_mode(self, native: Any) -> AbstractContextManager[None]:
+        """The model in training mode inside; afterwards each module is in the mode it was in."""
+
+    def reproducer(self, op: Op, *, file: str, details: str = "") -> str:
+        """The source of a file that runs one operator alone."""
+
+    def seeded(self) -> AbstractContextManager[None]:
+        """The same random numbers each time inside; afterwards their states are as before."""
+
+    def untouched_process(self) -> AbstractContextManager[None]:
+        """The framework's own settings and random states are the same afterwards."""
+
+
+if TYPE_CHECKING:  # each adapter is checked against the protocol
+    from modelglass.frameworks.mlx import session as _mlx
+    from modelglass.frameworks.torch import session as _torch
+    from modelglass.frameworks.vllm import session as _vllm
+
+    _ADAPTERS: tuple[Adapter, ...] = (_torch, _mlx, _vllm)
