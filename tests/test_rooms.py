@@ -22,8 +22,9 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "formats": ({"errors", "report", "quantized", "formats"}, {"numpy", "jinja2", "yaml"}),
     "collector": ({"undo"}, set()),
     "undo": (set(), set()),
+    "interrupts": ({"undo"}, set()),
     "frameworks": (
-        {"collector", "errors", "report", "quantized", "frameworks", "undo"},
+        {"collector", "errors", "report", "quantized", "frameworks", "interrupts", "undo"},
         {"torch", "mlx", "vllm", "numpy"},
     ),
     "analyses": ({"errors", "report", "analyses"}, {"numpy", "numba"}),

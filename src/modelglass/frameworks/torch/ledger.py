@@ -27,6 +27,7 @@ from modelglass.frameworks.torch.naming import kernel_name, overload_name
 from modelglass.frameworks.torch.process import during
 from modelglass.frameworks.torch.recorder import Place
 from modelglass.frameworks.torch.saved import Saved
+from modelglass.interrupts import uninterrupted
 from modelglass.report import VALUES_DECIDE, Category, Lifetimes, MemoryPhase, Step, Storage, Tail
 
 Owner: TypeAlias = Callable[[], Place]  # of the kernel that is about to run
@@ -434,6 +435,7 @@ class Ledger:
         self._live[key] = record
         return record
 
+    @uninterrupted
     def _close(self, key: int, reference: object) -> None:
         record = self._live.pop(key)
         last = self._now() - 1

@@ -48,6 +48,7 @@ from modelglass.frameworks.torch.thread_state import keep_thread_state
 from modelglass.frameworks.torch.twins import CannotFakeError, Cast, FakeTwins, RealTwins
 from modelglass.frameworks.torch.values import values as read_values
 from modelglass.frameworks.training_notes import training_notes
+from modelglass.interrupts import hold_signals
 from modelglass.report import Call, Dataflow, KvCache, Lifetimes, Model, Note, Op, Run, Value
 from modelglass.report.values import Values
 from modelglass.undo import UndoLog, drop_tracebacks, forget_frames, raise_interruption, run_and_undo
@@ -244,7 +245,12 @@ def _sized_inputs(native: nn.Module, request: Request, *, fake: bool) -> Inputs:
 
 
 def _run_once(native: nn.Module, inputs: Inputs, request: Request, how: _How) -> _Outcome:
-    session = _Session(request, how)
+    return run_and_undo(partial(_run_held, _Session(request, how), native, inputs))
+
+
+def _run_held(session: _Session, native: nn.Module, inputs: Inputs, log: UndoLog) -> _Outcome:
+    """What a run shows, while interruptions wait for moments at which they do no damage."""
+    hold_signals(log)
     try:
         # What the run sets in variables of its context stays in a context of its own.
         copy_context().run(run_and_undo, partial(_run_alone, session, native, inputs))
