@@ -46,6 +46,7 @@ from modelglass.frameworks.torch.recorder import CANNOT_FAKE, Recorder
 from modelglass.frameworks.torch.resize import dimensions, resized, resized_at
 from modelglass.frameworks.torch.thread_state import keep_thread_state
 from modelglass.frameworks.torch.twins import CannotFakeError, Cast, FakeTwins, RealTwins
+from modelglass.frameworks.torch.unseen import Unseen
 from modelglass.frameworks.torch.values import values as read_values
 from modelglass.frameworks.training_notes import training_notes
 from modelglass.interrupts import hold_signals
@@ -307,6 +308,7 @@ class _Session:
         self._returned: tuple[Value, ...] = ()
         self._pass: Pass | None = None
         self._kv_cache: KvCache | None = None
+        self._unseen = Unseen()
         self.error: BaseException | None = None
 
     def watch(self, log: UndoLog, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -329,6 +331,7 @@ class _Session:
             self._recorder.wrap(path, module)
         show_random_states(log, self._ledger)
         show_resizing(log, self._ledger)
+        self._unseen.notice(log, self._recorder)
         self._pass = Pass(model, request, self._recorder, self._ledger)
         try:
             with self._levels():
@@ -356,6 +359,7 @@ class _Session:
 
     def _on_output(self, output: Any) -> None:
         self._returned = Describer().flatten(output)
+        self._unseen.returned(output)
         self._kv_cache = observed_cache(output)
         self._recorder.trail.leave(output)
 
@@ -386,7 +390,7 @@ class _Session:
         """What the run left behind, now that all is given back."""
         self._pass = None
         drop_tracebacks(self.error)  # our own frames were still at work when it was caught
-        return (*moved_notes(self.witness), *find_left_behind(self.mode))
+        return (*self._unseen.notes(), *moved_notes(self.witness), *find_left_behind(self.mode))
 
 
 def _hide_logs(log: UndoLog) -> None:
