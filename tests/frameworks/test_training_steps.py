@@ -144,6 +144,11 @@ def given_back(self: Any, x: torch.Tensor) -> torch.Tensor:
     return y * 2  # type: ignore[no-any-return]
 
 
+def exchanged(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.layer.weight.data = self.layer.weight.data.clone()
+    return self.layer(x)  # type: ignore[no-any-return]
+
+
 def weighted(run: Callable[..., Any], *shape: int) -> nn.Module:
     """A layer of one weight, and a function of it."""
     layer = nn.Linear(shape[-1], shape[0], bias=False)
@@ -169,6 +174,9 @@ def weighted(run: Callable[..., Any], *shape: int) -> nn.Module:
         pytest.param(lambda: nn.MaxPool1d(2), (torch.ones(4, 8, 128),), False, id="pooling"),
         pytest.param(
             lambda: Apply(given_back, layer=nn.Linear(64, 64)), (torch.ones(512, 64),), True, id="resized"
+        ),
+        pytest.param(
+            lambda: Apply(exchanged, layer=nn.Linear(64, 64)), (torch.ones(4, 64),), True, id="data exchanged"
         ),
         pytest.param(
             lambda: nn.Embedding(1000, 64, sparse=True), (torch.arange(500) % 100,), True, id="sparse"

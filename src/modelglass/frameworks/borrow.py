@@ -102,6 +102,7 @@ class Terms:
     substitutes: Mapping[type, Callable[[Any], Any]]
     # How to set a random generator of the framework's back, or None when the value is none.
     generator: Callable[[Any], Callable[[], Any] | None] = field(default=_no_generator)
+    entered: frozenset[str] = frozenset()  # modules of the package whose objects hold tensors of the model
 
 
 def borrow(log: UndoLog, terms: Terms, *roots: Any, reach: bool = True) -> tuple[tuple[Any, ...], Witness]:
@@ -381,7 +382,10 @@ class _Journal:
             return True
         cls = type(value)
         package = str(cls.__module__).partition(".")[0]
-        if package in (self._terms.package, "numpy", "modelglass"):
+        if (
+            package in (self._terms.package, "numpy", "modelglass")
+            and cls.__module__ not in self._terms.entered
+        ):
             return self._terms.generator(value) is not None
         if package in _ALIVE and cls.__name__ not in _PLAIN_OF_ALIVE:
             return False

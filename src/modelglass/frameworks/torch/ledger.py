@@ -192,7 +192,12 @@ class Ledger:
     def resized(self, storage: torch.UntypedStorage) -> None:
         """A storage has another size from now on, in memory of its own."""
         record = self._live.get(storage._cdata)
-        if record is None or record.nbytes == storage.nbytes() or self._paused:
+        if self._paused:
+            return
+        if record is None:  # it was empty when the run began
+            self._open_storage(storage, self._now(), "temporaries", (), torch.uint8)
+            return
+        if record.nbytes == storage.nbytes():
             return
         reference, record.reference = record.reference, None
         self._close(storage._cdata, None)
@@ -425,9 +430,20 @@ class Ledger:
         self, tensor: torch.Tensor, born: int | None, category: Category, name: str | None = None
     ) -> _Record:
         storage = tensor.untyped_storage()
+        return self._open_storage(storage, born, category, shape_of(tensor), tensor.dtype, name)
+
+    def _open_storage(
+        self,
+        storage: torch.UntypedStorage,
+        born: int | None,
+        category: Category,
+        shape: tuple[int, ...] | None,
+        dtype: torch.dtype,
+        name: str | None = None,
+    ) -> _Record:
         key = storage._cdata
         records = self._part.records
-        record = _Record(len(records), storage.nbytes(), category, born, shape_of(tensor), tensor.dtype, name)
+        record = _Record(len(records), storage.nbytes(), category, born, shape, dtype, name)
         record.part = self._part
         record.node = self._node
         record.reference = weakref.ref(storage, partial(self._close, key))

@@ -116,6 +116,7 @@ class RealTwins:
     def __init__(self, cast: Cast | None = None) -> None:
         self._cast = cast or Cast()
         self._copies = Copies()
+        self._freed: dict[int, torch.UntypedStorage] = {}  # by the storage that was given back to the system
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         if is_lazy(tensor):
@@ -127,10 +128,26 @@ class RealTwins:
             return _with_extras(tensor, copied)
         if type(tensor) not in PLAIN and tensor.is_leaf:
             return deepcopy(tensor)
+        if _is_freed(tensor):
+            return _like(tensor, self._without_memory(tensor))
         twin = _like(tensor, tensor.detach().clone().to(self._cast.dtype_of(tensor)))
         if type(tensor) in PLAIN and _is_dense(tensor):
             self._copies.add(tensor, twin)
         return twin
+
+    def _without_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        key = tensor.untyped_storage()._cdata
+        storage = self._freed.setdefault(key, torch.UntypedStorage(0, device=tensor.device))
+        bare = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        bare.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+        storage.resize_(0)
+        return bare
+
+
+def _is_freed(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's memory was given back, and is taken again before use, as gathered weights' is."""
+    is_plain = type(tensor) in PLAIN and _is_dense(tensor) and not tensor.is_meta
+    return is_plain and tensor.numel() > 0 and tensor.untyped_storage().nbytes() == 0
 
 
 def _has_class_of_its_own(tensor: torch.Tensor) -> bool:
