@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import gc
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,6 +71,95 @@ def test_an_interruption_of_mlx_does_no_damage() -> None:
 
     model, x = of_mlx.Sequential(of_mlx.Linear(3, 4), of_mlx.BatchNorm(4)), mlx.ones((5, 3))
     _try((), lambda: mg.inspect(model, x), lambda: fingerprint_mlx(model, x))
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer that sends signals")
+@pytest.mark.parametrize("way", ["fake", "train"])
+def test_interruptions_at_random_moments_do_no_damage(way: str) -> None:
+    """In a process of its own: torch ends the process for an exception where it awaits an answer."""
+    storm = Path(__file__).with_name("interrupt_storm.py")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(storm), way, "80", "1"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+class Interrupting(nn.Module):
+    """A model that is interrupted at a moment of its choice."""
+
+    def __init__(self, at: Callable[[], Any]) -> None:
+        super().__init__()
+        self.linear, self.at = nn.Linear(3, 4), at
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.at()
+        return self.linear(x)
+
+
+def _interrupt_us() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+class _Dying:
+    def __del__(self) -> None:
+        _interrupt_us()
+
+
+def _let_die() -> None:
+    _Dying()
+
+
+@pytest.mark.parametrize("at", [_interrupt_us, _let_die])
+def test_an_interruption_of_the_model_is_raised_also_from_a_finalizer(at: Callable[[], Any]) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        mg.inspect(Interrupting(at), torch.randn(5, 3))
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_handler_of_the_users_runs_once_and_may_return() -> None:
+    seen: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
+    try:
+        report = mg.inspect(Interrupting(_interrupt_us), torch.randn(5, 3))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert seen == [signal.SIGINT]
+    assert report.run.failure is None
+
+
+def test_an_interruption_waits_while_a_run_is_undone() -> None:
+    from modelglass.interrupts import hold_signals
+    from modelglass.undo import run_and_undo
+
+    done: list[int] = []
+
+    def body(log: Any) -> None:
+        hold_signals(log)
+        log.record(done.append, 1)
+        log.record(lambda: (_interrupt_us(), done.append(2)))
+
+    with pytest.raises(KeyboardInterrupt):
+        run_and_undo(body)
+    assert done == [2, 1]
+
+
+def test_an_undo_that_is_interrupted_again_and_again_is_repeated() -> None:
+    from modelglass.undo import run_and_undo
+
+    done: list[int] = []
+
+    def impatient() -> None:
+        done.append(0)
+        if len(done) < 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_and_undo(lambda log: log.record(impatient))
+    assert done == [0] * 6
 
 
 def test_an_error_in_memory_while_giving_back_is_raised_in_the_end() -> None:

@@ -22,8 +22,9 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "formats": ({"errors", "report", "quantized", "formats"}, {"numpy", "jinja2", "yaml"}),
     "collector": ({"undo"}, set()),
     "undo": (set(), set()),
+    "interrupts": ({"undo"}, set()),
     "frameworks": (
-        {"collector", "errors", "options", "report", "quantized", "frameworks", "undo"},
+        {"collector", "errors", "interrupts", "options", "report", "quantized", "frameworks", "undo"},
         {"torch", "mlx", "vllm", "numpy"},
     ),
     "analyses": ({"errors", "report", "analyses"}, {"numpy", "numba"}),

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 Result = TypeVar("Result")
 
-ATTEMPTS = 3  # of an undo that fails, which may have been interrupted, or lacked memory for a moment
+ATTEMPTS = 50  # of an undo that fails, which may have been interrupted, or lacked memory for a moment
 _MISSING = object()
 
 
@@ -83,14 +83,18 @@ def run_and_undo(body: Callable[[UndoLog], Result]) -> Result:
     log = UndoLog()
     try:
         try:
-            return body(log)
-        except BaseException as error:
-            forget_frames(error)
-            raise
+            try:
+                return body(log)
+            except BaseException as error:
+                forget_frames(error)
+                raise
+            finally:
+                log.undo_all()
         finally:
-            log.undo_all()
-    finally:
-        log.undo_all()  # an interruption may have kept the other one from its end
+            log.undo_all()  # an interruption may have kept the other one from its end
+    except Exception as error:
+        raise_interruption(error)  # what it tore apart may fail when it is undone
+        raise
 
 
 @contextmanager

@@ -46,7 +46,8 @@ def test_a_model_that_catches_the_error_goes_the_way_it_really_goes(read: Any) -
     assert report.run is not None
     assert report.cost is not None
     assert (report.run.mode, report.cost.macs) == ("real", 32)
-    assert [note.code for note in report.notes] == ["real-run"]
+    codes = [note.code for note in report.notes]
+    assert [code for code in codes if code != "not-counted"] == ["real-run"]
 
 
 @pytest.mark.parametrize("name", ["numpy", "list", "address"])

@@ -144,6 +144,11 @@ def given_back(self: Any, x: torch.Tensor) -> torch.Tensor:
     return y * 2  # type: ignore[no-any-return]
 
 
+def exchanged(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.layer.weight.data = self.layer.weight.data.clone()
+    return self.layer(x)  # type: ignore[no-any-return]
+
+
 def weighted(run: Callable[..., Any], *shape: int) -> nn.Module:
     """A layer of one weight, and a function of it."""
     layer = nn.Linear(shape[-1], shape[0], bias=False)
@@ -170,6 +175,10 @@ def weighted(run: Callable[..., Any], *shape: int) -> nn.Module:
         pytest.param(
             lambda: Apply(given_back, layer=nn.Linear(64, 64)), (torch.ones(512, 64),), True, id="resized"
         ),
+        pytest.param(lambda: weighted(torch.trace, 64, 64), (), True, id="trace"),
+        pytest.param(
+            lambda: Apply(exchanged, layer=nn.Linear(64, 64)), (torch.ones(4, 64),), True, id="data exchanged"
+        ),
         pytest.param(
             lambda: nn.Embedding(1000, 64, sparse=True), (torch.arange(500) % 100,), True, id="sparse"
         ),
@@ -183,7 +192,16 @@ def test_kernels_take_what_they_take_unwatched(
     assert memory.peak_nbytes == peak_of(build(), *args, train=train)
 
 
-@pytest.mark.parametrize("run", [lambda w: w.prod(-1), lambda w: w.cumprod(-1)], ids=["prod", "cumprod"])
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(lambda w: w.prod(-1), id="prod"),
+        pytest.param(lambda w: w.cumprod(-1), id="cumprod"),
+        pytest.param(lambda w: w.clamp(torch.tensor(0.1), torch.tensor(0.2)), id="clamped by tensors"),
+        pytest.param(lambda w: torch.addcmul(w, w, w), id="addcmul"),
+        pytest.param(lambda w: torch.linalg.det(w[:, :16]), id="determinant"),
+    ],
+)
 def test_a_gradient_that_is_another_one_when_watched_makes_an_estimate(run: Callable[..., Any]) -> None:
     report = mg.inspect(weighted(run, 16, 32), mg.Inputs(), train=True)
     assert report.memory is not None

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from types import CellType, FunctionType, MappingProxyType, MemberDescriptorType, MethodType
 from typing import Any
+from weakref import KeyedRef, ref
 
 from modelglass.frameworks.reach import Reach
 from modelglass.frameworks.states import ITERATORS, Witness, copy_iterator, keep_state, keeps_state
@@ -101,6 +102,7 @@ class Terms:
     substitutes: Mapping[type, Callable[[Any], Any]]
     # How to set a random generator of the framework's back, or None when the value is none.
     generator: Callable[[Any], Callable[[], Any] | None] = field(default=_no_generator)
+    entered: frozenset[str] = frozenset()  # modules of the package whose objects hold tensors of the model
 
 
 def borrow(log: UndoLog, terms: Terms, *roots: Any, reach: bool = True) -> tuple[tuple[Any, ...], Witness]:
@@ -173,6 +175,10 @@ class _Journal:
             return self._partial(value)
         if cls in ITERATORS:
             return self._iterator(value)
+        if cls is frozenset:
+            return self._frozenset(value)
+        if isinstance(value, ref):
+            return self._reference(value)
         if self._holds_things(value):
             self._visit(value)
         return value
@@ -219,6 +225,29 @@ class _Journal:
         rebuilt: tuple[Any, ...] = self._once(value, partial(_rebuilt, items=items))
         return rebuilt
 
+    def _frozenset(self, value: frozenset[Any]) -> frozenset[Any]:
+        items = [self._stand_in(item) for item in value]
+        if all(new is old for new, old in zip(items, value, strict=True)):
+            return value
+        exchanged: frozenset[Any] = self._once(value, lambda original: frozenset(items))
+        return exchanged
+
+    def _reference(self, value: ref[Any]) -> ref[Any]:
+        """A weak reference to the stand-in, which lives as long as the log."""
+        target = value()
+        if not isinstance(target, self._tensors):
+            return value
+        new = self._stand_in(target)
+        if new is target:
+            return value
+        key = (None, value.key) if isinstance(value, KeyedRef) else ()
+        reference: ref[Any] = self._once(value, lambda original: type(original)(new, *key))
+        return reference
+
+    def _key(self, key: Any) -> Any:
+        """What to look up in the key's place: tensors are found by which they are."""
+        return self._stand_in(key) if isinstance(key, (tuple, frozenset, ref, *self._tensors)) else key
+
     def _partial(self, value: partial[Any]) -> Any:
         self._stand_in(value.keywords)
         parts = (value.func, value.args, tuple(value.keywords.items()))
@@ -247,10 +276,8 @@ class _Journal:
             self._enter_deque(holder)
         elif isinstance(holder, (set, bytearray)):
             self._record(_restore_members, holder, holder.copy())
-            if isinstance(holder, set) and len(holder) <= _LOOKED_INTO:
-                for item in tuple(holder):
-                    if not isinstance(item, self._tensors):  # which are known by what they are
-                        self._stand_in(item)
+            if isinstance(holder, set):
+                self._enter_set(holder)
         elif isinstance(holder, MappingProxyType):
             self._stand_in(holder | {})
         elif isinstance(holder, FunctionType):
@@ -276,11 +303,27 @@ class _Journal:
         self._record(_restore_dict, holder, before)
         if not self._exchanges and len(before) > _LOOKED_INTO:
             return
+        has_new_keys = False
         for key, value in before.items():
+            if type(key) not in _ATOMS:
+                has_new_keys = has_new_keys or self._key(key) is not key
             new = self._stand_in(value)
             if new is not value:
                 # Past any __setitem__ of a subclass: this is a loan, not an assignment.
                 dict.__setitem__(holder, key, new)
+
+        if has_new_keys:
+            items = [(self._key(key), value) for key, value in _items(holder)]
+            _restore_dict(holder, dict(items))
+
+    def _enter_set(self, holder: set[Any]) -> None:
+        if not self._exchanges and len(holder) > _LOOKED_INTO:
+            return
+        before = tuple(set.__iter__(holder))
+        items = [self._stand_in(item) for item in before]
+        if any(new is not old for new, old in zip(items, before, strict=True)):
+            set.clear(holder)
+            set.update(holder, items)
 
     def _enter_list(self, holder: list[Any]) -> None:
         before = list.copy(holder)
@@ -339,7 +382,10 @@ class _Journal:
             return True
         cls = type(value)
         package = str(cls.__module__).partition(".")[0]
-        if package in (self._terms.package, "numpy", "modelglass"):
+        if (
+            package in (self._terms.package, "numpy", "modelglass")
+            and cls.__module__ not in self._terms.entered
+        ):
             return self._terms.generator(value) is not None
         if package in _ALIVE and cls.__name__ not in _PLAIN_OF_ALIVE:
             return False

@@ -42,13 +42,13 @@ ITERATORS = frozenset(
     }
 )
 _STREAMS = (io.StringIO, io.BytesIO)
-_GENERATORS = (GeneratorType, CoroutineType, AsyncGeneratorType)
+GENERATORS = (GeneratorType, CoroutineType, AsyncGeneratorType)
 _FLAGS = {threading.Event: "_flag", threading.Semaphore: "_value"}
 _BUFFERS = (memoryview, mmap.mmap, ctypes.Array, ctypes.Structure, ctypes._SimpleCData)
 _CACHE: Any = type(functools.lru_cache(lambda: None))
 _KEPT = (
     *(random.Random, array.array, queue.Queue, queue.SimpleQueue, threading.local, io.IOBase),
-    *(*_BUFFERS, *_GENERATORS, *_FLAGS, _CACHE),
+    *(*_BUFFERS, *GENERATORS, *_FLAGS, _CACHE),
 )
 
 
@@ -220,7 +220,7 @@ def _seen_of(value: Any) -> tuple[Any, ...]:
         return (repr(value),)
     frame = getattr(value, "gi_frame", None) or getattr(value, "cr_frame", None)
     inner = gc.get_referents(value)
-    states = (_seen_of(each) for each in inner if type(each) in ITERATORS or isinstance(each, _GENERATORS))
+    states = (_seen_of(each) for each in inner if type(each) in ITERATORS or isinstance(each, GENERATORS))
     hint = getattr(value, "__length_hint__", lambda: None)()
     return (None if frame is None else frame.f_lasti, hint, *inner, *states)
 

@@ -27,6 +27,7 @@ from modelglass.frameworks.mlx.training import check
 from modelglass.frameworks.mlx.values import values as read_values
 from modelglass.frameworks.request import Detail, Inputs, Request
 from modelglass.frameworks.states import moved_notes
+from modelglass.interrupts import hold_signals
 from modelglass.report import Lifetimes, Model, Observation, Run
 from modelglass.report.values import Values
 from modelglass.undo import UndoLog, run_and_undo
@@ -106,6 +107,12 @@ def _inputs(native: nn.Module, request: Request) -> Inputs:
 
 def _run(native: nn.Module, inputs: Inputs, request: Request, model: Model) -> Outcome:
     check(request)
+    return run_and_undo(partial(_run_held, native, inputs, request, model))
+
+
+def _run_held(native: nn.Module, inputs: Inputs, request: Request, model: Model, log: UndoLog) -> Outcome:
+    """What a run shows, while interruptions wait for moments at which they do no damage."""
+    hold_signals(log)
     # What the run sets in variables of its context stays in a context of its own.
     outcome: Outcome = copy_context().run(run_and_undo, partial(_run_in, native, inputs, request, model))
     return outcome

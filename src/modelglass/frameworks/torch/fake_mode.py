@@ -129,12 +129,15 @@ class FakeMode(FakeTensorMode):
         """The results, each in memory of its own: shape functions may repeat one."""
         if type(result) is not tuple:
             return result
-        made: dict[int | None, Any] = {}
+        made: set[int | None] = set()
         found = []
         for each in result:
-            repeated = each is not None and _is_plain(each) and memory_of(each) in made
-            found.append(self._like(each) if repeated else each)
-            made[None if each is None else memory_of(each)] = each
+            if not _is_plain(each):  # nothing, or what is no tensor
+                found.append(each)
+                continue
+            memory = memory_of(each)
+            found.append(self._like(each) if memory in made else each)
+            made.add(memory)
         return tuple(found)
 
     def _sized_by_values(

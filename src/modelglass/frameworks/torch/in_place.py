@@ -32,6 +32,8 @@ _SPREADS = frozenset(
         _aten.scatter_add.default,
         _aten.put.default,
         _aten.index_add.default,
+        _aten.index_fill.int_Tensor,
+        _aten.index_fill.int_Scalar,
     }
 )
 

@@ -27,6 +27,7 @@ from modelglass.frameworks.torch.naming import kernel_name, overload_name
 from modelglass.frameworks.torch.process import during
 from modelglass.frameworks.torch.recorder import Place
 from modelglass.frameworks.torch.saved import Saved
+from modelglass.interrupts import uninterrupted
 from modelglass.report import VALUES_DECIDE, Category, Lifetimes, MemoryPhase, Step, Storage, Tail
 
 Owner: TypeAlias = Callable[[], Place]  # of the kernel that is about to run
@@ -189,7 +190,12 @@ class Ledger:
     def resized(self, storage: torch.UntypedStorage) -> None:
         """A storage has another size from now on, in memory of its own."""
         record = self._live.get(storage._cdata)
-        if record is None or record.nbytes == storage.nbytes() or self._paused:
+        if self._paused:
+            return
+        if record is None:  # it was empty when the run began
+            self._open_storage(storage, self._now(), "temporaries", (), torch.uint8)
+            return
+        if record.nbytes == storage.nbytes():
             return
         reference, record.reference = record.reference, None
         self._close(storage._cdata, None)
@@ -424,9 +430,20 @@ class Ledger:
         self, tensor: torch.Tensor, born: int | None, category: Category, name: str | None = None
     ) -> _Record:
         storage = tensor.untyped_storage()
+        return self._open_storage(storage, born, category, shape_of(tensor), tensor.dtype, name)
+
+    def _open_storage(
+        self,
+        storage: torch.UntypedStorage,
+        born: int | None,
+        category: Category,
+        shape: tuple[int, ...] | None,
+        dtype: torch.dtype,
+        name: str | None = None,
+    ) -> _Record:
         key = storage._cdata
         records = self._part.records
-        record = _Record(len(records), storage.nbytes(), category, born, shape_of(tensor), tensor.dtype, name)
+        record = _Record(len(records), storage.nbytes(), category, born, shape, dtype, name)
         record.part = self._part
         record.node = self._node
         record.reference = weakref.ref(storage, partial(self._close, key))
@@ -434,6 +451,7 @@ class Ledger:
         self._live[key] = record
         return record
 
+    @uninterrupted
     def _close(self, key: int, reference: object) -> None:
         record = self._live.pop(key)
         last = self._now() - 1

@@ -19,12 +19,17 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from modelglass.frameworks.torch.digest import is_work
+from modelglass.interrupts import run_waiting, uninterrupted, waiting
 
 try:
     from torch._dispatch.python import enable_python_dispatcher
     from torch._subclasses.schema_check_mode import SchemaCheckMode as PreDispatchBase
 except ImportError:  # an internal that moved
     PreDispatchBase = None  # type: ignore[assignment, misc]
+
+_find_rule = getattr(torch._library.simple_registry, "find_torch_dispatch_rule", None)
+if _find_rule is not None:
+    uninterrupted(_find_rule)  # which C++ asks before each dispatch to a class
 
 OnOp = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # runs the operator, returns its result
 
@@ -75,6 +80,8 @@ def _operator_level(on_op: OnOp) -> TorchDispatchMode:
         def __torch_dispatch__(
             self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
         ) -> Any:
+            if waiting:  # an operator may fail, so this is a safe moment
+                run_waiting()
             # torch's Python versions of composite operators would run other kernels than its real ones do.
             with torch._C._DisablePythonDispatcher():
                 return on_op(func, args, kwargs or {})
@@ -96,6 +103,8 @@ class _FunctionLevel(TorchFunctionMode):
     ) -> Any:
         if getattr(func, "__name__", "__get__") in _READING:
             return func(*args, **(kwargs or {}))  # reading an attribute is no operator
+        if waiting:
+            run_waiting()
         return self._on_op(func, args, kwargs or {})
 
 
@@ -108,8 +117,10 @@ class _KernelLevel(_Level):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kind = _kind(func)
-        if kind.is_property:
+        if kind.is_property:  # a question of C++'s own, which must have an answer
             return func(*args, **(kwargs or {}))
+        if waiting:
+            run_waiting()
         if kind.may_be_composite and _is_composite(func, args):
             # Without autograd (inference mode) composites arrive whole; what they are made of is what runs.
             with self:

@@ -12,6 +12,11 @@ from torch import nn
 
 from modelglass.frameworks.borrow import Terms
 
+# What `fully_shard` keeps of a model, which the hooks of its modules refer to.
+_SHARDING = frozenset(
+    f"torch.distributed.fsdp._fully_shard._fsdp_{part}" for part in ("state", "param_group", "param")
+)
+
 
 def loan(substitute: Callable[[torch.Tensor], torch.Tensor]) -> Terms:
     """Every tensor is exchanged, and what TorchScript made, whose tensors live outside Python."""
@@ -20,6 +25,7 @@ def loan(substitute: Callable[[torch.Tensor], torch.Tensor]) -> Terms:
         module=nn.Module,
         substitutes={torch.Tensor: substitute, torch.jit.ScriptModule: _script_copy},
         generator=_generator_state,
+        entered=_SHARDING,
     )
 
 

@@ -28,7 +28,7 @@ from modelglass.frameworks.torch.optimizers import Factory, MasterWeights, facto
 from modelglass.frameworks.torch.process import replace_here
 from modelglass.frameworks.torch.recorder import CANNOT_FAKE, Recorder
 from modelglass.frameworks.torch.rehearsal import STEPS, last_new_step
-from modelglass.undo import UndoLog
+from modelglass.undo import UndoLog, raise_interruption
 
 ROUNDS = 2  # of gradient accumulation that are run: every later one is like the second
 
@@ -111,6 +111,7 @@ class Pass:
                 with self._recorder.paused():
                     stepping, new = self._first_step(name, make, named, call, held)
             except (Exception, SystemExit) as error:  # an optimizer of the user's own may raise anything
+                raise_interruption(error)
                 text = f"{name} cannot take a step: {type(error).__name__}: {error}"
                 self.optimizer_problems[name] = text
                 continue
@@ -144,7 +145,8 @@ class Pass:
         try:
             with self._ledger.paused(), guessing(stepping.guess):
                 return stepping, last_new_step(make, named)
-        except Exception:  # it does not work on a few of the parameters alone
+        except Exception as error:  # it does not work on a few of the parameters alone
+            raise_interruption(error)
             return stepping, None
 
     def _try_first_step(

@@ -28,6 +28,7 @@ from modelglass.frameworks.torch.naming import kernel_name, overload_name, publi
 from modelglass.frameworks.torch.process import during
 from modelglass.frameworks.torch.reads import NeedsValuesError
 from modelglass.frameworks.torch.trail import Trail
+from modelglass.interrupts import run_waiting, waiting
 from modelglass.report import Call, Dataflow, Failure, Kernel, MemoryPhase, Op, Phase, Value
 
 # What fake tensors raise when only values could tell; a model that catches it would go on wrongly.
@@ -146,6 +147,8 @@ class Recorder:
             if is_forward and top is not None and top.path == path and not top.in_forward:
                 top.in_forward = True  # the call being recorded has reached its forward
                 return run(*args, **kwargs)
+            if waiting:
+                run_waiting()
             frame = self._enter(path, args, kwargs, top)
             frame.in_forward = is_forward
             try:

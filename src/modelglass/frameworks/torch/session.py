@@ -49,8 +49,10 @@ from modelglass.frameworks.torch.reproduce import reproducer as reproducer
 from modelglass.frameworks.torch.resize import dimensions, resized, resized_at
 from modelglass.frameworks.torch.thread_state import keep_thread_state
 from modelglass.frameworks.torch.twins import CannotFakeError, Cast, FakeTwins, RealTwins
+from modelglass.frameworks.torch.unseen import Unseen
 from modelglass.frameworks.torch.values import values as read_values
 from modelglass.frameworks.training_notes import training_notes
+from modelglass.interrupts import hold_signals
 from modelglass.report import Call, Dataflow, KvCache, Lifetimes, Model, Note, Observation, Op, Run, Value
 from modelglass.report.values import Values
 from modelglass.undo import UndoLog, drop_tracebacks, forget_frames, raise_interruption, run_and_undo
@@ -249,7 +251,12 @@ def _sized_inputs(native: nn.Module, request: Request, *, fake: bool) -> Inputs:
 
 
 def _run_once(native: nn.Module, inputs: Inputs, request: Request, how: _How) -> _Outcome:
-    session = _Session(request, how)
+    return run_and_undo(partial(_run_held, _Session(request, how), native, inputs))
+
+
+def _run_held(session: _Session, native: nn.Module, inputs: Inputs, log: UndoLog) -> _Outcome:
+    """What a run shows, while interruptions wait for moments at which they do no damage."""
+    hold_signals(log)
     try:
         # What the run sets in variables of its context stays in a context of its own.
         copy_context().run(run_and_undo, partial(_run_alone, session, native, inputs))
@@ -306,6 +313,7 @@ class _Session:
         self._returned: tuple[Value, ...] = ()
         self._pass: Pass | None = None
         self._kv_cache: KvCache | None = None
+        self._unseen = Unseen()
         self.error: BaseException | None = None
 
     def watch(self, log: UndoLog, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -328,6 +336,7 @@ class _Session:
             self._recorder.wrap(path, module)
         show_random_states(log, self._ledger)
         show_resizing(log, self._ledger)
+        self._unseen.notice(log, self._recorder)
         self._pass = Pass(model, request, self._recorder, self._ledger)
         try:
             with self._levels():
@@ -355,6 +364,7 @@ class _Session:
 
     def _on_output(self, output: Any) -> None:
         self._returned = Describer().flatten(output)
+        self._unseen.returned(output)
         self._kv_cache = observed_cache(output)
         self._recorder.trail.leave(output)
 
@@ -385,7 +395,7 @@ class _Session:
         """What the run left behind, now that all is given back."""
         self._pass = None
         drop_tracebacks(self.error)  # our own frames were still at work when it was caught
-        return (*moved_notes(self.witness), *find_left_behind(self.mode))
+        return (*self._unseen.notes(), *moved_notes(self.witness), *find_left_behind(self.mode))
 
 
 def _hide_logs(log: UndoLog) -> None:

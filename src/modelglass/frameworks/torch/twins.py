@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from modelglass.frameworks.torch.known import is_knowable, tell
 from modelglass.frameworks.torch.sharing import Copies
@@ -55,6 +56,10 @@ class FakeTwins:
             return _lazy_twin(tensor)
         if tensor.layout is not torch.strided:
             raise CannotFakeError("the cost of sparse tensors is in their values")
+        if _has_class_of_its_own(tensor) and not tensor.is_meta:
+            raise CannotFakeError(
+                f"{type(tensor).__name__} is a class of its own, which fake tensors are not"
+            )
         if type(tensor) not in PLAIN or not _is_dense(tensor):
             return self._unusual(tensor)
         dtype = self._cast.dtype_of(tensor)
@@ -111,16 +116,47 @@ class RealTwins:
     def __init__(self, cast: Cast | None = None) -> None:
         self._cast = cast or Cast()
         self._copies = Copies()
+        self._freed: dict[int, torch.UntypedStorage] = {}  # by the storage that was given back to the system
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         if is_lazy(tensor):
             return _lazy_twin(tensor)
+        if _has_class_of_its_own(tensor):
+            with torch._C.DisableTorchFunctionSubclass():
+                copied = tensor.detach().clone().to(self._cast.dtype_of(tensor)).as_subclass(type(tensor))
+                copied.requires_grad_(tensor.requires_grad)
+            return _with_extras(tensor, copied)
         if type(tensor) not in PLAIN and tensor.is_leaf:
             return deepcopy(tensor)
+        if _is_freed(tensor):
+            return _like(tensor, self._without_memory(tensor))
         twin = _like(tensor, tensor.detach().clone().to(self._cast.dtype_of(tensor)))
         if type(tensor) in PLAIN and _is_dense(tensor):
             self._copies.add(tensor, twin)
         return twin
+
+    def _without_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        key = tensor.untyped_storage()._cdata
+        storage = self._freed.setdefault(key, torch.UntypedStorage(0, device=tensor.device))
+        bare = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        bare.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+        storage.resize_(0)
+        return bare
+
+
+def _is_freed(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's memory was given back, and is taken again before use, as gathered weights' is."""
+    is_plain = type(tensor) in PLAIN and _is_dense(tensor) and not tensor.is_meta
+    return is_plain and tensor.numel() > 0 and tensor.untyped_storage().nbytes() == 0
+
+
+def _has_class_of_its_own(tensor: torch.Tensor) -> bool:
+    """Whether a plain tensor has a class, and so methods, of its own. Kinds of parameters do not count."""
+    cls = type(tensor)
+    if cls in PLAIN or issubclass(cls, nn.Parameter):
+        return False
+    is_plain: bool = cls.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+    return is_plain and not is_traceable_wrapper_subclass(tensor)
 
 
 def _lazy_twin(tensor: Any) -> torch.Tensor:

@@ -11,17 +11,21 @@ from typing import Any
 import torch
 
 from modelglass.frameworks.torch.calibration import Question, knows_values
-from modelglass.frameworks.torch.naming import kernel_name
+from modelglass.frameworks.torch.naming import kernel_name, overload_name
 
-# Their backward pass looks for zeros, or writes to what it has, unless it is watched.
-_OTHER_GRADIENTS = frozenset({"aten.prod", "aten.cumprod"})
+# Their backward pass looks at values, or writes to what it has, unless it is watched. Some overloads do.
+_OTHER_GRADIENTS = frozenset(
+    {"aten.prod", "aten.cumprod", "aten.addcmul", "aten._linalg_det", "aten.clamp.Tensor"}
+)
 # They take memory for themselves by what the values are.
 _BY_VALUES = frozenset({"aten.linalg_matrix_exp"})
 
 
 def has_another_gradient(func: Any) -> bool:
     """Whether the backward pass of a kernel runs other kernels when it is not watched."""
-    return isinstance(func, torch._ops.OpOverload) and kernel_name(func) in _OTHER_GRADIENTS
+    if not isinstance(func, torch._ops.OpOverload):
+        return False
+    return not _OTHER_GRADIENTS.isdisjoint((kernel_name(func), overload_name(func)))
 
 
 def depends_on_values(func: Any, question: Question | None) -> bool:
