@@ -90,6 +90,8 @@ def test_an_optimizer_that_evaluates_the_model_itself_runs_for_real() -> None:
     assert report.run.mode == "real"
     assert report.memory is not None
     assert report.memory.optimizer == "lbfgs"
+    assert report.memory.method == "estimate", "how often it evaluates depends on values"
+    assert "further evaluations of the model" in report.memory.excludes[0]
 
 
 def test_without_values_its_step_is_unknown() -> None:

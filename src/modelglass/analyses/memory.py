@@ -82,7 +82,8 @@ def _memory(course: _Course) -> Memory:
 
 
 def _method(whole: Lifetimes) -> Method:
-    if whole.other_gradients or (whole.estimated and not whole.calibrated):
+    evaluates = any(tail.evaluates for tail in whole.tails.values())
+    if whole.other_gradients or evaluates or (whole.estimated and not whole.calibrated):
         return "estimate"
     if whole.calibrated:
         return "estimate" if VALUES_DECIDE in whole.missing.values() else "measured"
@@ -92,6 +93,8 @@ def _method(whole: Lifetimes) -> Method:
 def _unmeasured(whole: Lifetimes) -> Iterator[str]:
     if whole.other_gradients:
         yield f"what a backward pass of {', '.join(whole.other_gradients)} does when it is not watched"
+    if any(tail.evaluates for tail in whole.tails.values()):
+        yield "further evaluations of the model by the optimizer, which depend on values"
     if whole.estimated:
         yield "results that are held while kernels are prepared ahead (a real run measures them)"
     elif not whole.calibrated:

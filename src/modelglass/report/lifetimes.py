@@ -53,12 +53,14 @@ class Tail:
     """What one optimizer does after the backward pass; its storages count steps from the run's first one.
 
     `freed` are storages of the run itself that it gives back: their place in `Lifetimes.storages`, and the
-    last step during which they live.
+    last step during which they live. `evaluates` says that the optimizer runs the model itself, as often as
+    values tell it to.
     """
 
     steps: tuple[Step, ...]
     storages: tuple[Storage, ...]
     freed: Mapping[int, int] = field(default_factory=dict)
+    evaluates: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,6 +92,7 @@ class _Part:
     records: list[_Record] = field(default_factory=list)
     storages: tuple[Storage, ...] = ()  # as they are when the part ends
     freed: dict[int, int] = field(default_factory=dict)
+    evaluates: bool = False  # the optimizer runs the model itself
 
     def inherit(self, record: _Record) -> _Record:
         """What an earlier part left, as memory that is there before this one begins."""
@@ -260,6 +261,10 @@ class Ledger:
         run = self._round.run
         return any(record.part is run and record.born is not None for record in self._live.values())
 
+    def evaluates(self) -> None:
+        """The optimizer that steps evaluates the model itself, as often as values tell it to."""
+        self._part.evaluates = True
+
     def tail_parts(self, name: str) -> tuple[tuple[Storage, ...], int]:
         """What lived during an optimizer's step, and of how many kernels it was."""
         part = self._round.tails[name]
@@ -328,7 +333,12 @@ class Ledger:
             forward_steps=len(one.run.steps) if forward is None else forward,
             tells_saved=self._saving,
             tails={
-                name: Tail(steps=_steps(part, answers), storages=part.storages, freed=part.freed)
+                name: Tail(
+                    steps=_steps(part, answers),
+                    storages=part.storages,
+                    freed=part.freed,
+                    evaluates=part.evaluates,
+                )
                 for name, part in one.tails.items()
             },
             calibrated=self._probe is not None,

@@ -174,6 +174,7 @@ class Pass:
             self._ledger.declare("gradients", grads)
         if stepping.wants_closure:
             held.clear()  # those of a closure are its own
+            self._ledger.evaluates()
             optimizer.step(partial(self._evaluate, call))
         else:
             optimizer.step()
