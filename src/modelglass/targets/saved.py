@@ -29,9 +29,7 @@ class SavedReport(Readable):
     kind = "saved"
     takes = frozenset({"framework"})
     because = "a report is taken as it is"
-    advice: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        (*RUN, "stats"), "leave it out, or give the model that it is of"
-    )
+    advice: ClassVar[Mapping[str, str]] = dict.fromkeys((*RUN, "stats"), "give the model that it is of")
 
     def __str__(self) -> str:
         return "a report" if self.path is None else f"the report {str(self.path)!r}"
