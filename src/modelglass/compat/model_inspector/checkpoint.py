@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from modelglass.compat.model_inspector._lines import INDENT, heading, rows, sentence
 from modelglass.renderers._escape import fitted, printable
 from modelglass.renderers._file import part_text
 from modelglass.renderers._units import shape_text, share, size
-from modelglass.renderers.inspector._lines import INDENT, heading, rows, sentence
 
 if TYPE_CHECKING:
-    from modelglass.renderers.inspector.words import Words
-    from modelglass.report import Checkpoint, Difference, Inspection, Matching, Report, WeightFigures
+    from modelglass.compat.model_inspector.inspection import Inspection, WeightFigures
+    from modelglass.compat.model_inspector.words import Words
+    from modelglass.report import Checkpoint, Difference, Matching, Report
 
 SHOWN_NAMES = 20  # of a list, unless --verbose shows all
 _STATE = ("progress", "loss", "optimizer", "scheduler", "training", "copy", "other")

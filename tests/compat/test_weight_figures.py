@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import modelglass as mg
-from modelglass.analyses.weight_figures import weight_figures
+from modelglass.compat.model_inspector.weight_figures import weight_figures
 
 
 def test_figures_are_those_of_all_parameters_together() -> None:

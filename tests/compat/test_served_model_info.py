@@ -12,8 +12,8 @@ import pytest
 
 import build_engine
 from build_engine import LLAMA_70B, TINY
-from modelglass.doors.model_info import described, rendered
-from modelglass.doors.served_model_info import LONGEST
+from modelglass.compat.model_info import described, rendered
+from modelglass.compat.served_model_info import LONGEST
 from modelglass.report import Observation, Report
 from renderers.test_engine_text import report
 

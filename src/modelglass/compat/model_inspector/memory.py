@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from modelglass.compat.model_inspector._lines import INDENT, Figure, figures, heading, mebibytes, sentence
+from modelglass.compat.model_inspector.summary import reason
+from modelglass.compat.model_inspector.words import said, words
 from modelglass.renderers._escape import fitted, printable
 from modelglass.renderers._units import shape_text, share
-from modelglass.renderers.inspector._lines import INDENT, Figure, figures, heading, mebibytes, sentence
-from modelglass.renderers.inspector.summary import reason
-from modelglass.renderers.inspector.words import said, words
 
 if TYPE_CHECKING:
-    from modelglass.renderers.inspector.words import Words
-    from modelglass.report import AlikeTensors, Estimate, Inspection, Memory
+    from modelglass.compat.model_inspector.inspection import AlikeTensors, Estimate, Inspection
+    from modelglass.compat.model_inspector.words import Words
+    from modelglass.report import Memory
 
 SHOWN_LARGEST = 3
 

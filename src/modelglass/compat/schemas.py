@@ -1,12 +1,12 @@
-"""The JSON Schemas that docs/schema publishes: of our own documents, and of those that the doors write."""
+"""The JSON Schemas that docs/schema publishes: of our own documents, and of those of other tools."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from modelglass.doors.model_info import ModelInfoDocument
-from modelglass.doors.served_model_info import ServedModelDocument
-from modelglass.doors.unique_modules import PytorchOpsDocument, UniqueModulesDocument
+from modelglass.compat.model_info import ModelInfoDocument
+from modelglass.compat.served_model_info import ServedModelDocument
+from modelglass.compat.unique_modules import PytorchOpsDocument, UniqueModulesDocument
 from modelglass.renderers import scan
 from modelglass.renderers.flow import json as flow
 from modelglass.report import Comparison, Flow, Scan

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import modelglass as mg
-from modelglass.analyses.estimate import estimate, largest_at_peak
-from modelglass.report import Estimate
+from modelglass.compat.model_inspector.estimate import estimate, largest_at_peak
+from modelglass.compat.model_inspector.inspection import Estimate
 
 
 def net(*, frozen: bool = False) -> nn.Module:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from modelglass import api
-from modelglass.renderers import listing
+from modelglass.compat import listing
 from modelglass.renderers._units import MB, megabytes
 from modelglass.report import Report, Shape, Tensor
 

@@ -1,6 +1,6 @@
 """The public functions on an engine of two ranks, in processes as vLLM starts them; what they gave, as JSON.
 
-`python doors.py FOLDER RESULT`
+`python public_functions.py FOLDER RESULT`
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`model-inspector`: what a model is, how data flows through it, and what training it takes in memory.
+"""Everything that `model-inspector` shows, found.
 
 The model is built once, without weights where that can be; what the checkpoint holds is read, never loaded.
 """
@@ -11,20 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from modelglass import api
-from modelglass.api import describing
 from modelglass.api._inputs import REAL_NBYTES
 from modelglass.api._models import BuiltModel, with_model
+from modelglass.compat.model_inspector import describing
+from modelglass.compat.model_inspector.inspection import Inspection
 from modelglass.errors import ForwardError, InputsError, MissingPackageError, TargetError, UsageError
 from modelglass.options import BuildOptions, RunOptions
-from modelglass.renderers import inspector
 from modelglass.renderers._units import shape_text
-from modelglass.report import AUTOCAST, Inspection, Json, Report, WhatIf
+from modelglass.report import AUTOCAST, Json, Report, WhatIf
 from modelglass.targets.config import Config
 from modelglass.targets.paths import check_exists, is_checkpoint_file, is_config_path
 
 BATCH_SIZE = 512  # as the document has it
 OPTIMIZER = "adamw"
-LANGUAGES = inspector.LANGUAGES
 VOCABULARY = "tokenizer."  # what metadata about words begins with: no settings of the model
 
 Progress = Callable[[str], None]
@@ -98,11 +97,6 @@ def _built_from(question: Question) -> Config:
     check_exists(path)
     build = BuildOptions(builder=question.builder, model_key=question.model_key, trust=question.trust)
     return Config(path, build)
-
-
-def render(inspection: Inspection, *, language: str = "en", width: int = 100, verbose: bool = False) -> str:
-    """The inspection as text, in English or Korean."""
-    return inspector.render(inspection, language=language, width=width, verbose=verbose)
 
 
 def _of_checkpoint(question: Question) -> Inspection:

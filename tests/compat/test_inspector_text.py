@@ -10,14 +10,14 @@ import pytest
 import torch
 
 import build
-from modelglass.analyses.by_type import by_type, nbytes_by_dtype
 from modelglass.analyses.counts import count
-from modelglass.doors.model_inspector import Question, inspect_model
+from modelglass.compat.model_inspector import LANGUAGES, Question, inspect_model, render
+from modelglass.compat.model_inspector._lines import mebibytes, value_text
+from modelglass.compat.model_inspector.by_type import by_type, nbytes_by_dtype
+from modelglass.compat.model_inspector.inspection import Estimate, Inspection
+from modelglass.compat.model_inspector.words import _WORDS
 from modelglass.renderers._escape import cell_width
-from modelglass.renderers.inspector import LANGUAGES, render
-from modelglass.renderers.inspector._lines import mebibytes, value_text
-from modelglass.renderers.inspector.words import _WORDS
-from modelglass.report import Estimate, File, Inspection, Matching, Report
+from modelglass.report import File, Matching, Report
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 Golden = Callable[[str, str], None]

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from modelglass.compat.model_inspector import checkpoint, memory, modules, summary
+from modelglass.compat.model_inspector._lines import heading, sentence
+from modelglass.compat.model_inspector.words import Words, flow_words, words
 from modelglass.renderers._escape import unspoken
 from modelglass.renderers._terminal import note_lines, painter
 from modelglass.renderers.flow import text as flow_text
-from modelglass.renderers.inspector import checkpoint, memory, modules, summary
-from modelglass.renderers.inspector._lines import heading, sentence
-from modelglass.renderers.inspector.words import Words, flow_words, words
 
 if TYPE_CHECKING:
-    from modelglass.report import Inspection, Note
+    from modelglass.compat.model_inspector.inspection import Inspection
+    from modelglass.report import Note
 
 TOLD = frozenset({"forward-failed"})
 SETTLED = frozenset({"buffers-guessed", "buffers-unknown", "built-from-config"})

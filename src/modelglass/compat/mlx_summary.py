@@ -12,12 +12,12 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from modelglass.api._models import require_extra
-from modelglass.api.describing import outputs_by_module, outputs_with_batch
-from modelglass.api.showing import ModelSummary as _Text
-from modelglass.api.showing import batch_of, short_summary, summarised
+from modelglass.compat.outputs import outputs_by_module, outputs_with_batch
+from modelglass.compat.summary import ModelSummary as _Text
+from modelglass.compat.summary import batch_of, short_summary, summarised
+from modelglass.compat.summary_table import is_layer, render_layers
 from modelglass.errors import UsageError
 from modelglass.renderers._units import MB
-from modelglass.renderers.summary import is_layer, render_layers
 from modelglass.report import Report, Shape
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def _one_dtype(dtypes: Any) -> Any:
 
 
 def _layer_infos(report: Report) -> list[LayerInfo]:
-    outputs, first = outputs_by_module(report), _first_calls(report)
+    outputs, first = outputs_by_module(report.model), _first_calls(report)
     shapes = [value.shape for value in report.run.inputs if value.shape]
     batch = shapes[0][0] if shapes else 1
     return [

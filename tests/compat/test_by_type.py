@@ -13,9 +13,9 @@ from torch import nn
 
 import build
 import modelglass as mg
-from modelglass.analyses.by_type import by_type, nbytes_by_dtype
 from modelglass.analyses.counts import count
-from modelglass.report import TypeCount
+from modelglass.compat.model_inspector.by_type import by_type, nbytes_by_dtype
+from modelglass.compat.model_inspector.inspection import TypeCount
 
 
 def counted(*rows: tuple[str, tuple[int, ...]]) -> dict[str | None, int]:

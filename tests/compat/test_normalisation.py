@@ -8,7 +8,7 @@ from torch import nn
 
 import build
 import modelglass as mg
-from modelglass.analyses.normalisation import constants, settings
+from modelglass.compat.model_inspector.normalisation import constants, settings
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from modelglass.report import WeightFigures
+from modelglass.compat.model_inspector.inspection import WeightFigures
 
 if TYPE_CHECKING:
     from modelglass.report import Report

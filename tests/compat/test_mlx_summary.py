@@ -398,6 +398,6 @@ except SystemExit as stop:
     assert "Traceback" not in found.stderr
 
 
-def test_importing_the_door_imports_no_mlx() -> None:
+def test_importing_it_imports_no_mlx() -> None:
     code = "import sys, modelglass.mlx; print(sorted({'mlx', 'torch', 'numpy'} & set(sys.modules)))"
     assert fresh(code).stdout == "[]\n"

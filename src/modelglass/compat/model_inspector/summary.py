@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from modelglass.renderers._escape import cell_width, fitted, printable
-from modelglass.renderers.inspector._lines import (
+from modelglass.compat.model_inspector._lines import (
     INDENT,
     heading,
     mebibytes,
@@ -14,10 +13,12 @@ from modelglass.renderers.inspector._lines import (
     rows,
     value_text,
 )
+from modelglass.renderers._escape import cell_width, fitted, printable
 
 if TYPE_CHECKING:
-    from modelglass.renderers.inspector.words import Words
-    from modelglass.report import Counts, Inspection, Json, TypeCount
+    from modelglass.compat.model_inspector.inspection import Inspection, TypeCount
+    from modelglass.compat.model_inspector.words import Words
+    from modelglass.report import Counts, Json
 
 SHOWN_SETTINGS = 40
 MOST_SETTINGS = 2000  # with --verbose

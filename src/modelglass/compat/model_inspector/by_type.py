@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from modelglass.report import TypeCount
+from modelglass.compat.model_inspector.inspection import TypeCount
 
 if TYPE_CHECKING:
     from modelglass.report import Counts, Model, Module, Shape, Tensor

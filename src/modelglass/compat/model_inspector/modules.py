@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from modelglass.compat.model_inspector._lines import heading
 from modelglass.renderers._escape import printable
 from modelglass.renderers._rows import calls_by_module
 from modelglass.renderers._terminal import Table, painter
 from modelglass.renderers._units import value_text
-from modelglass.renderers.inspector._lines import heading
 
 if TYPE_CHECKING:
-    from modelglass.renderers.inspector.words import Words
-    from modelglass.report import Call, Inspection
+    from modelglass.compat.model_inspector.inspection import Inspection
+    from modelglass.compat.model_inspector.words import Words
+    from modelglass.report import Call
 
 _COLUMNS = ("path", "type", "own", "total", "output")
 _NUMBERS = ("own", "total")

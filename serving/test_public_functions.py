@@ -18,7 +18,7 @@ PADDED = 320  # the next multiple of 64
 
 @pytest.fixture(scope="session")
 def found(script: Callable[..., Any], tiny: Callable[[str], Any]) -> Any:
-    return script("doors.py", str(tiny("qwen").folder), env=TWO_RANKS)
+    return script("public_functions.py", str(tiny("qwen").folder), env=TWO_RANKS)
 
 
 def test_tokens_are_the_same_afterwards(found: Any) -> None:

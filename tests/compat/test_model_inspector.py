@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 from modelglass import api
-from modelglass.doors.model_inspector import Question, inspect_model
+from modelglass.compat.model_inspector import Question, inspect_model
+from modelglass.compat.model_inspector.inspection import Inspection
 from modelglass.errors import FileError, InspectError, TargetError, UsageError
-from modelglass.report import Inspection
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "examples" / "diffusion.yaml"
@@ -458,7 +458,7 @@ def test_a_checkpoint_is_inspected_without_torch(folder: Path) -> None:
     code = (
         "import sys\nsys.modules['torch'] = None\n"
         "from pathlib import Path\n"
-        "from modelglass.doors.model_inspector import Question, inspect_model\n"
+        "from modelglass.compat.model_inspector import Question, inspect_model\n"
         "print(inspect_model(Question(checkpoint=Path('best.pt'))).described.counts.params)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import modelglass as mg
-from modelglass.doors.schemas import published
+from modelglass.compat.schemas import published
 from models import SAMPLES, Answer, Apply, Structured, Tied, convolutional, llama
 
 L, S = nn.Linear, nn.Sequential

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from modelglass.report import CATEGORIES, AlikeTensors, Estimate
+from modelglass.compat.model_inspector.inspection import AlikeTensors, Estimate
+from modelglass.report import CATEGORIES
 
 if TYPE_CHECKING:
     from modelglass.report import LiveTensor, Memory, Report

@@ -17,7 +17,7 @@ from modelglass.renderers.records import Remark, remarks
 from modelglass.report import Call, Json, Module, Report, Tensor, Value
 
 if TYPE_CHECKING:
-    from modelglass.doors.served_model_info import ServedModelDocument
+    from modelglass.compat.served_model_info import ServedModelDocument
 
 
 class _Further(TypedDict, total=False):
@@ -141,7 +141,7 @@ def rendered(report: Report, model_name: str | None = None) -> str:
 def described(report: Report, model_name: str | None = None) -> ModelInfoDocument | ServedModelDocument:
     """The document of a report."""
     if report.engine is not None:
-        from modelglass.doors import served_model_info
+        from modelglass.compat import served_model_info
 
         return served_model_info.described(report, report.engine, model_name)
     totals = totals_of(report)
