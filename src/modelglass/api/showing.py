@@ -36,7 +36,23 @@ def _deferred(module: str, name: str) -> Callable[..., str]:
     return render
 
 
-RENDERERS = {name: _deferred(name, "render") for name in ("text", "json", "markdown")}
+def _of_blocks(module: str, name: str) -> Callable[..., str]:
+    """A renderer that shows equal blocks as one, also of reports that do not say which are equal."""
+    renderer = _deferred(module, name)
+
+    def render(report: Report, **options: Any) -> str:
+        from modelglass.analyses.equal_blocks import with_blocks
+
+        return renderer(with_blocks(report), **options)
+
+    return render
+
+
+RENDERERS = {
+    "text": _of_blocks("text", "render"),
+    "json": _deferred("json", "render"),
+    "markdown": _of_blocks("markdown", "render"),
+}
 STATS_RENDERERS = {
     "text": _deferred("weights", "render"),
     "json": _deferred("json", "render"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from modelglass.report.architecture import Architecture
+    from modelglass.report.blocks import EqualBlocks, Varying
     from modelglass.report.checkpoint import Checkpoint, File
     from modelglass.report.comparison import (
         Compared,
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "architecture": ("Architecture",),
+    "blocks": ("EqualBlocks", "Varying"),
     "checkpoint": ("Checkpoint", "File"),
     "comparison": (
         "Compared",
@@ -150,6 +152,7 @@ __all__ = [
     "Difference",
     "Dims",
     "Engine",
+    "EqualBlocks",
     "Failure",
     "File",
     "Finding",
@@ -222,6 +225,7 @@ __all__ = [
     "UniqueOp",
     "Value",
     "Values",
+    "Varying",
     "Verdict",
     "WhatIf",
 ]
