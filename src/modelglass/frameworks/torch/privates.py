@@ -117,12 +117,14 @@ _FAKE_NAMES = (
     "UnsupportedOperatorException",
 )
 if TYPE_CHECKING:
-    from torch._subclasses.fake_tensor import DataDependentOutputException as DataDependentOutputException
-    from torch._subclasses.fake_tensor import DynamicOutputShapeException as DynamicOutputShapeException
-    from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
-    from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
-    from torch._subclasses.fake_tensor import UnsupportedOperatorException as UnsupportedOperatorException
-    from torch._subclasses.fake_tensor import in_kernel_invocation_manager as in_kernel_invocation_manager
+    from torch._subclasses.fake_tensor import (
+        DataDependentOutputException as DataDependentOutputException,
+        DynamicOutputShapeException as DynamicOutputShapeException,
+        FakeTensor as FakeTensor,
+        FakeTensorMode as FakeTensorMode,
+        UnsupportedOperatorException as UnsupportedOperatorException,
+        in_kernel_invocation_manager as in_kernel_invocation_manager,
+    )
 else:
     (
         FakeTensor,
