@@ -127,7 +127,7 @@ class _Settings:
 
     def _find(self, modules: Sequence[Module]) -> None:
         forms: dict[Hashable, int] = {}
-        form: dict[str, int] = {}
+        form: dict[str, int | None] = {}
         for module in reversed(modules):  # what it contains comes first
             for members in _lists_by(form, module.children):
                 self._settle(members)
@@ -140,8 +140,8 @@ class _Settings:
                 self._open[module.path] = opened
             known = {k: _ANY if _is_open(module, k, v) else v for k, v in module.config.items()}
             below = [(self._modules[path].name, form[path]) for path in module.children]
-            key = module.qualified_type, _text(known) if known else "", _ordered(module, below)
-            form[module.path] = forms.setdefault(key, len(forms))
+            alike = module.qualified_type, _text(known) if known else "", _ordered(module, below)
+            form[module.path] = forms.setdefault(alike, len(forms))
             for key, value in module.config.items():
                 if _is_rate(module, key, value) or _is_own_path(value, module.path):
                     self._instead[module.path, key] = _ANY
@@ -161,9 +161,9 @@ class _Settings:
         return [(each[len(path) :], key) for each, key in self._open.get(path, ())]
 
 
-def _lists_by(form: Mapping[str, int], children: Iterable[str]) -> Iterator[list[str]]:
+def _lists_by(form: Mapping[str, int | None], children: Iterable[str]) -> Iterator[list[str]]:
     """The numbered ones among siblings, those of one form together."""
-    found: dict[int, list[str]] = defaultdict(list)
+    found: dict[int | None, list[str]] = defaultdict(list)
     for path in children:
         if is_numbered(path):
             found[form[path]].append(path)
@@ -258,7 +258,7 @@ class _Blocks:
         self._numbers = Numbers()
         self._structures = Structures(model, self._numbers)
         self._work = _Work(model, self._structures)
-        self._kinds: dict[str, int] = {}
+        self._kinds: dict[str, int | None] = {}
         for module in reversed(model.modules):  # what it contains comes first
             self._kinds[module.path] = self._numbers.of(self._key(module))
 
