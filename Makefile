@@ -25,7 +25,7 @@ demo: $(VENV)/.core
 	@echo
 	$(BIN)/modelglass memory examples/models.py::unet --input 4x3x64x64 --train
 	@echo
-	$(BIN)/modelglass fit examples/models.py::unet --input 4x3x64x64 --train --memory 500MiB
+	$(BIN)/modelglass fit examples/models.py::unet --input 4x3x64x64 --train --device-memory 500MiB
 	@echo
 	$(BIN)/modelglass stats examples/models.py::damaged
 	@echo

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
         save,
         scan,
         show,
+        stats,
         unique,
     )
     from modelglass.compat.dump_model_info import LayerInfo, ModelInfo, dump_model_info
-    from modelglass.compat.model_info import model_info
+    from modelglass.compat.model_info import info, model_info
     from modelglass.compat.summary import ModelSummary, summary
     from modelglass.compat.unique_modules import extract_pytorch_ops, extract_unique_modules
     from modelglass.errors import ForwardError, InspectError
@@ -61,6 +62,7 @@ _HOMES = {
     "extract_unique_modules": "modelglass.compat.unique_modules",
     "fit": "modelglass.api",
     "flow": "modelglass.api",
+    "info": "modelglass.compat.model_info",
     "inspect": "modelglass.api",
     "load": "modelglass.api",
     "memory": "modelglass.api",
@@ -74,6 +76,7 @@ _HOMES = {
     "scan": "modelglass.api",
     "show": "modelglass.api",
     "summary": "modelglass.compat.summary",
+    "stats": "modelglass.api",
     "unique": "modelglass.api",
 }
 
@@ -100,6 +103,7 @@ __all__ = [
     "extract_unique_modules",
     "fit",
     "flow",
+    "info",
     "inspect",
     "load",
     "memory",
@@ -112,6 +116,7 @@ __all__ = [
     "save",
     "scan",
     "show",
+    "stats",
     "summary",
     "unique",
 ]

@@ -43,7 +43,9 @@ if TYPE_CHECKING:
     from modelglass.api._compare import compare, compare_structure
     from modelglass.api._fit import fit
     from modelglass.api._memory import memory
+    from modelglass.api._stats import stats
     from modelglass.api._unique import reproduce, unique
+    from modelglass.checkpoints import LIMITS
     from modelglass.checkpoints import limits_of as checked_limits
     from modelglass.frameworks.request import TensorSpec
     from modelglass.renderers.unique import COLUMNS as UNIQUE_COLUMNS
@@ -52,6 +54,9 @@ if TYPE_CHECKING:
     from modelglass.renderers.weights import COLUMNS as STATS_COLUMNS
     from modelglass.renderers.weights import SORTS as STATS_SORTS
     from modelglass.report import AUTOCAST, FINDINGS, WEIGHTS, Serving, WhatIf
+    from modelglass.report.dtypes import full_dtype_name
+    from modelglass.report.sizes import parse_nbytes
+    from modelglass.targets.python_file import factories_in
 
 __all__ = [
     "AUTOCAST",
@@ -61,6 +66,7 @@ __all__ = [
     "FINDINGS",
     "FIT_RENDERERS",
     "FLOW_RENDERERS",
+    "LIMITS",
     "MEMORY_RENDERERS",
     "RENDERERS",
     "SCAN_RENDERERS",
@@ -79,8 +85,10 @@ __all__ = [
     "compare",
     "compare_structure",
     "contained",
+    "factories_in",
     "fit",
     "flow",
+    "full_dtype_name",
     "has_weights_and_config",
     "held",
     "inspect",
@@ -89,6 +97,7 @@ __all__ = [
     "known_columns",
     "load",
     "memory",
+    "parse_nbytes",
     "plot",
     "plot_memory",
     "plotter",
@@ -99,6 +108,7 @@ __all__ = [
     "scan",
     "seeded",
     "show",
+    "stats",
     "timeline_plotter",
     "told",
     "unique",
@@ -112,7 +122,12 @@ _HOMES = {  # what a listing of a file does without, imported when it is asked f
     "fit": ("api._fit", "fit"),
     "reproduce": ("api._unique", "reproduce"),
     "unique": ("api._unique", "unique"),
+    "stats": ("api._stats", "stats"),
     "FINDINGS": ("report", "FINDINGS"),
+    "LIMITS": ("checkpoints", "LIMITS"),
+    "factories_in": ("targets.python_file", "factories_in"),
+    "full_dtype_name": ("report.dtypes", "full_dtype_name"),
+    "parse_nbytes": ("report.sizes", "parse_nbytes"),
     "checked_limits": ("checkpoints", "limits_of"),
     "STATS_COLUMNS": ("renderers.weights", "COLUMNS"),
     "STATS_SORTS": ("renderers.weights", "SORTS"),
