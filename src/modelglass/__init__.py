@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from modelglass.analyses.formulas import register_formula
     from modelglass.api import (
-        ModelSummary,
         compare,
         compare_structure,
         fit,
@@ -28,12 +27,12 @@ if TYPE_CHECKING:
         save,
         scan,
         show,
-        summary,
         unique,
     )
-    from modelglass.doors.dump_model_info import LayerInfo, ModelInfo, dump_model_info
-    from modelglass.doors.model_info import model_info
-    from modelglass.doors.unique_modules import extract_pytorch_ops, extract_unique_modules
+    from modelglass.compat.dump_model_info import LayerInfo, ModelInfo, dump_model_info
+    from modelglass.compat.model_info import model_info
+    from modelglass.compat.summary import ModelSummary, summary
+    from modelglass.compat.unique_modules import extract_pytorch_ops, extract_unique_modules
     from modelglass.errors import ForwardError, InspectError
     from modelglass.frameworks.request import Inputs
     from modelglass.report import Comparison, Engine, Fit, Flow, Report, Scan, Serving, WhatIf
@@ -48,24 +47,24 @@ _HOMES = {
     "ForwardError": "modelglass.errors",
     "Inputs": "modelglass.frameworks.request",
     "InspectError": "modelglass.errors",
-    "LayerInfo": "modelglass.doors.dump_model_info",
-    "ModelInfo": "modelglass.doors.dump_model_info",
-    "ModelSummary": "modelglass.api",
+    "LayerInfo": "modelglass.compat.dump_model_info",
+    "ModelInfo": "modelglass.compat.dump_model_info",
+    "ModelSummary": "modelglass.compat.summary",
     "Report": "modelglass.report",
     "Scan": "modelglass.report",
     "Serving": "modelglass.report",
     "WhatIf": "modelglass.report",
     "compare": "modelglass.api",
     "compare_structure": "modelglass.api",
-    "dump_model_info": "modelglass.doors.dump_model_info",
-    "extract_pytorch_ops": "modelglass.doors.unique_modules",
-    "extract_unique_modules": "modelglass.doors.unique_modules",
+    "dump_model_info": "modelglass.compat.dump_model_info",
+    "extract_pytorch_ops": "modelglass.compat.unique_modules",
+    "extract_unique_modules": "modelglass.compat.unique_modules",
     "fit": "modelglass.api",
     "flow": "modelglass.api",
     "inspect": "modelglass.api",
     "load": "modelglass.api",
     "memory": "modelglass.api",
-    "model_info": "modelglass.doors.model_info",
+    "model_info": "modelglass.compat.model_info",
     "plot": "modelglass.api",
     "plot_memory": "modelglass.api",
     "register_formula": "modelglass.analyses.formulas",
@@ -74,7 +73,7 @@ _HOMES = {
     "save": "modelglass.api",
     "scan": "modelglass.api",
     "show": "modelglass.api",
-    "summary": "modelglass.api",
+    "summary": "modelglass.compat.summary",
     "unique": "modelglass.api",
 }
 

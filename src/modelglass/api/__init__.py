@@ -25,7 +25,6 @@ from modelglass.api.showing import (
     SCAN_RENDERERS,
     STATS_RENDERERS,
     UNIQUE_RENDERERS,
-    ModelSummary,
     load,
     plot,
     plot_memory,
@@ -33,7 +32,6 @@ from modelglass.api.showing import (
     render,
     save,
     show,
-    summary,
     timeline_plotter,
 )
 from modelglass.options import AUTOMATIC
@@ -73,7 +71,6 @@ __all__ = [
     "UNIQUE_RENDERERS",
     "UNIQUE_SORTS",
     "WEIGHTS",
-    "ModelSummary",
     "Serving",
     "TensorSpec",
     "UniqueChoice",
@@ -102,7 +99,6 @@ __all__ = [
     "scan",
     "seeded",
     "show",
-    "summary",
     "timeline_plotter",
     "told",
     "unique",

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from modelglass.report.execution import Call, Failure, Kernel, Op, Phase, SourceLine, Value
     from modelglass.report.fit import AUTOCAST, WEIGHTS, Axes, Fit, Option, Sharding, WhatIf
     from modelglass.report.flow import Flow, FlowEdge, FlowNode, NodeKind, Stage
-    from modelglass.report.inspection import AlikeTensors, Estimate, Inspection, TypeCount, WeightFigures
     from modelglass.report.lifetimes import (
         VALUES_DECIDE,
         Category,
@@ -103,7 +102,6 @@ _HOMES = {
     "execution": ("Call", "Failure", "Kernel", "Op", "Phase", "SourceLine", "Value"),
     "fit": ("Axes", "AUTOCAST", "WEIGHTS", "Fit", "Option", "Sharding", "WhatIf"),
     "flow": ("Flow", "FlowEdge", "FlowNode", "NodeKind", "Stage"),
-    "inspection": ("AlikeTensors", "Estimate", "Inspection", "TypeCount", "WeightFigures"),
     "lifetimes": ("VALUES_DECIDE", "Category", "Lifetimes", "MemoryPhase", "Step", "Storage", "Tail"),
     "matching": ("Difference", "Matching", "Side"),
     "memory": ("CATEGORIES", "Coverage", "KvCache", "LiveTensor", "Memory", "Method", "Moment"),
@@ -134,7 +132,6 @@ __all__ = [
     "LEVELS",
     "VALUES_DECIDE",
     "WEIGHTS",
-    "AlikeTensors",
     "Architecture",
     "Axes",
     "CacheGroup",
@@ -153,7 +150,6 @@ __all__ = [
     "Difference",
     "Dims",
     "Engine",
-    "Estimate",
     "Failure",
     "File",
     "Finding",
@@ -164,7 +160,6 @@ __all__ = [
     "GlobalKind",
     "GlobalUse",
     "Histogram",
-    "Inspection",
     "Json",
     "Kernel",
     "KvCache",
@@ -222,14 +217,12 @@ __all__ = [
     "TensorPair",
     "TensorStats",
     "Term",
-    "TypeCount",
     "Unique",
     "UniqueModule",
     "UniqueOp",
     "Value",
     "Values",
     "Verdict",
-    "WeightFigures",
     "WhatIf",
 ]
 
