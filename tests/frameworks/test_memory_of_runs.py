@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import memory_truth as truth
 import pytest
 import torch
+from peers.builders import ExplicitAttention, InSegments, Repeated
 from torch import nn
 
 import modelglass as mg
 from modelglass.report import Memory
 from models import SMALL, Apply, ids, transformers_model
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-import memory_truth as truth
-from peers.builders import ExplicitAttention, InSegments, Repeated
 
 # Kernels of these take nothing for themselves where it matters.
 WITHOUT_SCRATCH = (

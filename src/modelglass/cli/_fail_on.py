@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, NamedTuple
 
 import click
 
+from modelglass import api
 from modelglass.cli._command import Decorated, option
 from modelglass.errors import UsageError
 
 ANY = "any"
-Level: TypeAlias = Literal["info", "notice", "high"]  # rising
-LEVELS: tuple[Level, ...] = get_args(Level)
 _SEVERITIES = {"info": "info", "warning": "notice", "error": "high"}  # of notes, as levels
 
 
 class FailOn(NamedTuple):
     """A level from which findings count, and codes that count at any level."""
 
-    level: Level | None
+    level: api.Level | None
     codes: frozenset[str] = frozenset()
 
     def chosen(self, notes: Iterable[Any]) -> list[str]:
         """The codes of notes that count, each once."""
-        levels = LEVELS[LEVELS.index(self.level) :] if self.level is not None else ()
+        levels = api.LEVELS[api.LEVELS.index(self.level) :] if self.level is not None else ()
         return list(
             dict.fromkeys(
                 note.code for note in notes if note.code in self.codes or _SEVERITIES[note.severity] in levels
@@ -44,17 +43,17 @@ class _FailOnType(click.ParamType):  # type: ignore[type-arg]
         if isinstance(value, FailOn):
             return value
         given = set(value.replace(" ", "").split(",")) - {""}
-        unknown = sorted(given - {ANY, *LEVELS, *self._codes})
-        levels: list[Level] = [level for level in LEVELS if level in given]
+        unknown = sorted(given - {ANY, *api.LEVELS, *self._codes})
+        levels = [level for level in api.LEVELS if level in given]
         if unknown or not given or len(levels) > 1:
             raise UsageError(
                 f"--fail-on: {unknown[0] if unknown else value!r} is not a level or code of findings",
-                hint=f"levels are {', '.join(LEVELS)}, any"
+                hint=f"levels are {', '.join(api.LEVELS)}, any"
                 + (f"; codes are {', '.join(self._codes)}" if self._codes else ""),
             )
         codes = frozenset(self._codes) if ANY in given else given & self._codes.keys()
         if ANY in given and not self._codes:
-            levels = [LEVELS[0]]
+            levels = [api.LEVELS[0]]
         return FailOn(levels[0] if levels else None, frozenset(codes))
 
 

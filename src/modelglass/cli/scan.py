@@ -77,6 +77,6 @@ def scan(
     if format_ == "text":
         look |= {"width": width_of(width, output), "color": wants_color(color, output)}
     emit(api.SCAN_RENDERERS[format_](found, **look), output)
-    code = found.exit_code(fail_on.level)
+    code = found.exit_code(fail_on.level or api.LEVELS[0])
     if code:
         raise SystemExit(code)
