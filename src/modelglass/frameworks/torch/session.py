@@ -110,7 +110,7 @@ def run_shortened(native: Any, request: Request, place: Place) -> Lifetimes | No
     if request.mode != "fake" or request.calibrate:
         return None
     lists = repeated(native)
-    if not lists or not all(blocks.are_alike_to(request.what_if.checkpoint) for blocks in lists):
+    if not lists or not all(blocks.are_alike_to(request.what_if.recompute) for blocks in lists):
         return None
     return folding.folded(lists, lambda: _run(native, request, fake=True).lifetimes, place)
 
@@ -337,7 +337,7 @@ class _Session:
         self._ledger.base("inputs", held_tensors(args, kwargs))
         self._given = Describer().arguments(args, kwargs)
         self._recorder.trail.enter(model, args, kwargs)
-        checkpoint_modules(model, request.what_if.checkpoint)
+        checkpoint_modules(model, request.what_if.recompute)
         for path, module in structure.walk(model):
             self._recorder.wrap(path, module)
         show_random_states(log, self._ledger)
