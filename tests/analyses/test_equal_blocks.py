@@ -92,6 +92,11 @@ def test_own_numbers_names_and_rates_do_not_keep_blocks_apart(case: str) -> None
     assert sizes(mg.inspect(stacked([Block(**SAME[case](at)) for at in range(4)]))) == [4]
 
 
+def test_a_number_is_that_of_the_list_whose_blocks_all_have_theirs() -> None:
+    blocks = [nn.Sequential(nn.ReLU(), Block(layer_idx=at)) for at in range(4)]
+    assert sizes(inspected(blocks)) == [4]  # and 1 is the place of a part in each
+
+
 def test_numbers_count_in_lists_inside_of_lists() -> None:
     stages = [
         nn.Sequential(*(Block(layer_idx=3 * stage + at, prefix=f"layers.{stage}.{at}") for at in range(3)))

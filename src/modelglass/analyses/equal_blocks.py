@@ -132,9 +132,13 @@ class _Settings:
     def _find(self, modules: Sequence[Module]) -> None:
         forms: dict[Hashable, int] = {}
         form: dict[str, int | None] = {}
+        alone: list[list[str]] = []  # whose numbers may be those of the lists around them
         for module in reversed(modules):  # what it contains comes first
             for members in _lists_by(form, module.children):
-                self._settle(members)
+                if len(members) > 1:
+                    self._settle(members)
+                else:
+                    alone.append(members)
             opened = [
                 (module.path, key) for key, value in module.config.items() if _is_open(module, key, value)
             ]
@@ -149,6 +153,8 @@ class _Settings:
             for key, value in module.config.items():
                 if _is_rate(module, key, value) or _is_own_path(value, module.path):
                     self._instead[module.path, key] = _ANY
+        for members in alone:
+            self._settle(members)
 
     def _settle(self, members: Sequence[str]) -> None:
         """Find out which open settings of a list's blocks are their numbers and names."""
