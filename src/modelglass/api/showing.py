@@ -65,10 +65,10 @@ UNIQUE_RENDERERS = {
     "markdown": _deferred("unique", "render_markdown"),
 }
 MEMORY_RENDERERS = {
-    "text": _deferred("memory", "render"),
+    "text": _of_blocks("memory", "render"),
     "json": _deferred("json", "render"),
-    "markdown": _deferred("memory", "render_markdown"),
-    "csv": _deferred("memory", "render_csv"),
+    "markdown": _of_blocks("memory", "render_markdown"),
+    "csv": _of_blocks("memory", "render_csv"),
 }
 FLOW_RENDERERS = {
     name: _deferred(f"flow.{name}", "render") for name in ("text", "mermaid", "dot", "svg", "json")

@@ -27,6 +27,7 @@ from modelglass.renderers._terminal import (
 from modelglass.renderers._totals import failure_lines
 from modelglass.renderers._units import exactly, shape_text, share, size
 from modelglass.renderers._what_if import coverage_text, sure_text, what_if_text
+from modelglass.report.blocks import representatives
 from modelglass.report.memory import CATEGORIES, UNKNOWN_MEMORY
 
 if TYPE_CHECKING:
@@ -278,11 +279,12 @@ class Grid(NamedTuple):
 
 
 def _grids(report: Report, memory: Memory) -> Iterator[Grid]:
+    stands_for = representatives(report.model.modules, report.blocks or ())
     yield _categories(memory)
     if memory.saved_by_module:
-        yield _saved(report, memory.saved_by_module, memory.saved_nbytes or 0)
+        yield _saved(report, memory.saved_by_module, memory.saved_nbytes or 0, stands_for)
     if memory.largest:
-        yield _largest(memory.largest)
+        yield _largest(memory.largest, stands_for)
 
 
 def _categories(memory: Memory) -> Grid:
@@ -294,12 +296,12 @@ def _categories(memory: Memory) -> Grid:
     return Grid("held at the peak", ("category", "bytes", "size", "share"), rows, list(held.values()))
 
 
-def _saved(report: Report, saved: Mapping[str, int], whole: int) -> Grid:
-    """What modules saved; those that differ only in numbers of their paths are one line."""
+def _saved(report: Report, saved: Mapping[str, int], whole: int, stands_for: Mapping[str, str]) -> Grid:
+    """What modules saved; the same part of equal blocks is one line."""
     types = {module.path: module.type for module in report.model.modules}
     alike: dict[tuple[object, ...], list[str]] = defaultdict(list)
     for path, nbytes in saved.items():
-        alike[_pattern(path), types.get(path), nbytes].append(path)
+        alike[stands_for.get(path, path), nbytes].append(path)
     groups = sorted(alike.values(), key=lambda paths: -len(paths) * saved[paths[0]])[:SHOWN_MODULES]
     rows = [_saved_row(paths, types.get(paths[0], ""), saved[paths[0]], whole) for paths in groups]
     title = "saved for backward, by the module that needs it"
@@ -316,9 +318,10 @@ def _saved_row(paths: Sequence[str], type: str, nbytes: int, whole: int) -> tupl
     return _together(paths), type, *several, size(total), share(total, whole)
 
 
-def _pattern(path: str) -> tuple[str, ...]:
-    """The path without its numbers."""
-    return tuple("#" if part.isdecimal() else part for part in path.split("."))
+def _stand_in(place: str, stands_for: Mapping[str, str]) -> str:
+    """A module or a tensor as it is called in the first of equal blocks."""
+    holder, _, own = place.rpartition(".")
+    return stands_for.get(place) or f"{stands_for.get(holder, holder)}.{own}"
 
 
 def _together(paths: Sequence[str]) -> str:
@@ -334,13 +337,13 @@ def _together(paths: Sequence[str]) -> str:
     return ".".join(parts) or "(root)"
 
 
-def _largest(tensors: Sequence[LiveTensor]) -> Grid:
-    """What is largest; neighbours that differ only in numbers of their names are one line."""
+def _largest(tensors: Sequence[LiveTensor], stands_for: Mapping[str, str]) -> Grid:
+    """What is largest; the same tensor of equal blocks is one line."""
     usual = Counter(tensor.dtype for tensor in tensors).most_common(1)[0][0]
     alike: dict[tuple[object, ...], list[LiveTensor]] = defaultdict(list)
     for tensor in tensors:
         made = tensor.nbytes, tensor.category, tensor.shape, tensor.dtype, tensor.op, tensor.phase
-        alike[*made, _pattern(_place(tensor))].append(tensor)
+        alike[*made, _stand_in(_place(tensor), stands_for)].append(tensor)
     groups = list(alike.values())[:SHOWN_TENSORS]
     rows = [_largest_row(group, usual) for group in groups]
     shown = sum(map(len, groups))
