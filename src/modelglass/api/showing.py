@@ -37,8 +37,24 @@ def _deferred(module: str, name: str) -> Callable[..., str]:
     return render
 
 
+def _of_blocks(module: str, name: str) -> Callable[..., str]:
+    """A renderer that shows equal blocks as one, also of reports that do not say which are equal."""
+    renderer = _deferred(module, name)
+
+    def render(report: Report, **options: Any) -> str:
+        from modelglass.analyses.equal_blocks import with_blocks
+
+        return renderer(with_blocks(report), **options)
+
+    return render
+
+
 _json = _deferred("json", "render")
-RENDERERS = {"text": _deferred("text", "render"), "json": _json, "markdown": _deferred("markdown", "render")}
+RENDERERS = {
+    "text": _of_blocks("text", "render"),
+    "json": _json,
+    "markdown": _of_blocks("markdown", "render"),
+}
 STATS_RENDERERS = {
     "text": _deferred("weights", "render"),
     "json": _json,
