@@ -246,9 +246,7 @@ def _values_of(mask: torch.Tensor) -> bytes | None:
         return bytes(known.flatten().view(torch.uint8).tolist())
 
 
-def _run(
-    question: Question, nbytes: int, mark: str, fills: Sequence[int] = (0, 1)
-) -> tuple[int, ...] | str:
+def _run(question: Question, nbytes: int, mark: str, fills: Sequence[int] = (0, 1)) -> tuple[int, ...] | str:
     """Run one kernel under the mark: the bytes behind its results, or a few words when it cannot be."""
     specs = list(_specs(question))
     if any(spec.device != "cpu" for spec in specs):
