@@ -8,7 +8,7 @@ SECONDS ?= 60
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint types unit fuzz browser test-vllm vllm-suite golden zoo bench schema clean
+.PHONY: demo test quick lint types unit docs fuzz browser test-vllm vllm-suite golden zoo bench schema clean
 
 demo: $(VENV)/.core
 	$(BIN)/modelglass examples/models.py::resnet50 --input 1x3x224x224 --depth 1
@@ -25,7 +25,7 @@ demo: $(VENV)/.core
 	@echo
 	$(BIN)/modelglass memory examples/models.py::unet --input 4x3x64x64 --train
 	@echo
-	$(BIN)/modelglass fit examples/models.py::unet --input 4x3x64x64 --train --memory 500MiB
+	$(BIN)/modelglass fit examples/models.py::unet --input 4x3x64x64 --train --device-memory 500MiB
 	@echo
 	$(BIN)/modelglass stats examples/models.py::damaged
 	@echo
@@ -39,6 +39,11 @@ demo: $(VENV)/.core
 	$(BIN)/modelglass scan examples/files/suspicious.pt || test $$? -eq 1
 
 test: lint types unit
+
+# For work in progress: what is not marked slow. A test that is among the slowest here and takes over 0.25 s needs the mark.
+quick: $(VENV)/.dev
+	$(BIN)/python examples/make_files.py
+	$(BIN)/pytest -n 2 -m "not slow" --durations=10 --durations-min=0.25
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -55,9 +60,9 @@ unit: $(VENV)/.dev
 fuzz: $(VENV)/.dev
 	$(BIN)/python fuzz/run.py --seconds $(SECONDS)
 
-# Drawings in a real browser, with the libraries that draw them elsewhere. Pictures land in browser/pictures.
+# Drawings in a real browser, with the libraries that draw them elsewhere. Pictures land in tests/browser/pictures.
 browser: $(VENV)/.browser
-	$(BIN)/pytest browser -n 2
+	$(BIN)/pytest tests/browser -n 2
 
 # Real vLLM engines, in an environment of their own. Only where vLLM itself cannot be installed is this left out.
 test-vllm:
@@ -66,7 +71,7 @@ test-vllm:
 	test ! -e $(VLLM_VENV)/.vllm || $(MAKE) --no-print-directory vllm-suite
 
 vllm-suite: $(VLLM_VENV)/.ready
-	$(VLLM_VENV)/bin/python -m pytest serving
+	$(VLLM_VENV)/bin/python -m pytest tests/serving
 
 # Rewrite the golden files and read the diff.
 golden: $(VENV)/.dev
@@ -84,9 +89,14 @@ zoo: $(VENV)/.dev
 bench: $(BENCH_VENV)/.bench
 	$(BENCH_VENV)/bin/python benchmarks/run.py $(BENCH)
 
+# The documentation as a site that can be searched.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
+
 # The published JSON Schemas, made from the data types.
 schema: $(VENV)/.core
-	$(BIN)/python -c "import json, pathlib; from modelglass.doors.schemas import published; \
+	$(BIN)/python -c "import json, pathlib; from modelglass.compat.schemas import published; \
 	  [pathlib.Path('docs/schema', name).write_text(json.dumps(each, indent=2) + '\n') \
 	   for name, each in published().items()]"
 
@@ -108,7 +118,12 @@ $(VENV)/.dev: $(VENV)/.core
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@
 
-$(VENV)/.browser: $(VENV)/.dev browser/package.json
+$(VENV)/.docs: pyproject.toml constraints.txt
+	@test -e $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'
+	@touch $@
+
+$(VENV)/.browser: $(VENV)/.dev tests/browser/package.json
 	@missing=; \
 	command -v $${CHROMIUM:-chromium} >/dev/null || missing=chromium; \
 	command -v npm >/dev/null || missing="$$missing npm"; \
@@ -117,7 +132,7 @@ $(VENV)/.browser: $(VENV)/.dev browser/package.json
 	    || { echo "make browser needs Chromium and npm: install them, or set CHROMIUM=/path/to/it"; exit 1; }; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null; }
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[browser]'
-	npm install --prefix browser --no-package-lock --no-audit --no-fund --silent
+	npm install --prefix tests/browser --no-package-lock --no-audit --no-fund --silent
 	@touch $@
 
 $(BENCH_VENV)/.torch:

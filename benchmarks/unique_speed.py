@@ -19,7 +19,7 @@ from typing import Any
 from side_by_side import in_own_process, take_turns, versions, write_page
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT / "tests/support")]
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 INSPECT = "`mg.inspect`"
@@ -63,7 +63,7 @@ CASES: dict[str, Callable[[], tuple[Any, Any]]] = {
 def measure(case: str, rounds: int) -> tuple[dict[str, float], str]:
     """Median seconds of each way, and how many modules and operators there are."""
     import modelglass as mg
-    from modelglass.doors.unique_modules import analyse
+    from modelglass.compat.unique_modules import analyse
 
     model, inputs = CASES[case]()
     with TemporaryDirectory() as folder:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelglass.analyses.counts import count
+from modelglass.analyses.equal_blocks import equal_blocks
 from modelglass.analyses.remarks import remarks_on_counts
 from modelglass.collector import without_gc
 from modelglass.errors import CorruptFileError, UsageError
@@ -45,7 +46,7 @@ def inspect_file(
 
     `with_stats` adds statistics, while the files are still open.
     """
-    reading = Reading(limits=limits_of(limits))
+    reading = Reading(limits=checked_limits(limits))
     with without_gc(), only_installed(path):
         try:
             progress(f"reading {path.name}")
@@ -64,10 +65,10 @@ def scan_files(
     from modelglass.formats.scanning import scan
 
     with without_gc(), only_installed(*paths):
-        return scan(paths, limits_of(limits), progress, isolate=isolate)
+        return scan(paths, checked_limits(limits), progress, isolate=isolate)
 
 
-def limits_of(chosen: Mapping[str, int] | None) -> Limits:
+def checked_limits(chosen: Mapping[str, int] | None) -> Limits:
     """The limits with some of them changed."""
     for name, value in (chosen or {}).items():
         if name not in LIMITS:
@@ -125,7 +126,8 @@ def _report(path: Path, reading: Reading) -> Report:
     unsure = [name for name in doubtful(tensors) if name not in trained] if reading.has_buffers else []
     remarks = (*_remarks(counts, guessed, unsure), *_on_packing(tensors, contradictions))
     notes = (*_notes(reading), *remarks, *_one_of_several(reading))
-    return Report(model=model, counts=counts, checkpoint=checkpoint, notes=notes)
+    blocks = equal_blocks(model, counts)
+    return Report(model=model, counts=counts, blocks=blocks, checkpoint=checkpoint, notes=notes)
 
 
 def _architecture(config: Json, model: Model, counts: Counts) -> Architecture | None:

@@ -7,13 +7,11 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
-from numbers import Integral
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from modelglass.api._flow import flow
-from modelglass.api._inspect import inspect
 from modelglass.api._models import require_extra
 from modelglass.collector import without_gc
 from modelglass.errors import UsageError
@@ -23,6 +21,7 @@ from modelglass.report import Report
 
 if TYPE_CHECKING:
     from modelglass.report import Comparison, Fit, Flow, Scan
+    from modelglass.report.codec import Document
 
 Loaded = TypeVar("Loaded")
 
@@ -38,10 +37,27 @@ def _deferred(module: str, name: str) -> Callable[..., str]:
     return render
 
 
-RENDERERS = {name: _deferred(name, "render") for name in ("text", "json", "markdown")}
+def _of_blocks(module: str, name: str) -> Callable[..., str]:
+    """A renderer that shows equal blocks as one, also of reports that do not say which are equal."""
+    renderer = _deferred(module, name)
+
+    def render(report: Report, **options: Any) -> str:
+        from modelglass.analyses.equal_blocks import with_blocks
+
+        return renderer(with_blocks(report), **options)
+
+    return render
+
+
+_json = _deferred("json", "render")
+RENDERERS = {
+    "text": _of_blocks("text", "render"),
+    "json": _json,
+    "markdown": _of_blocks("markdown", "render"),
+}
 STATS_RENDERERS = {
     "text": _deferred("weights", "render"),
-    "json": _deferred("json", "render"),
+    "json": _json,
     "markdown": _deferred("weights", "render_markdown"),
 }
 UNIQUE_RENDERERS = {
@@ -52,27 +68,28 @@ UNIQUE_RENDERERS = {
 }
 MEMORY_RENDERERS = {
     "text": _deferred("memory", "render"),
-    "json": _deferred("json", "render"),
+    "json": _json,
     "markdown": _deferred("memory", "render_markdown"),
     "csv": _deferred("memory", "render_csv"),
 }
 FLOW_RENDERERS = {
-    name: _deferred(f"flow.{name}", "render") for name in ("text", "mermaid", "dot", "svg", "json")
+    **{name: _deferred(f"flow.{name}", "render") for name in ("text", "mermaid", "dot", "svg")},
+    "json": _json,
 }
 DRAWINGS = ("mermaid", "dot", "svg")  # of a report, what its flow can be drawn as
 FIT_RENDERERS = {
     "text": _deferred("fit", "render"),
-    "json": _deferred("fit", "render_json"),
+    "json": _json,
     "markdown": _deferred("fit", "render_markdown"),
 }
 COMPARISON_RENDERERS = {
     "text": _deferred("comparison", "render"),
-    "json": _deferred("comparison", "render_json"),
+    "json": _json,
     "markdown": _deferred("comparison", "render_markdown"),
 }
 SCAN_RENDERERS = {
     "text": _deferred("scan", "render"),
-    "json": _deferred("scan", "render_json"),
+    "json": _json,
     "markdown": _deferred("scan", "render_markdown"),
     "csv": _deferred("scan", "render_csv"),
     "sarif": _deferred("sarif", "render"),
@@ -165,26 +182,16 @@ def _plotter(renderer: ModuleType, path: str | os.PathLike[str]) -> Callable[[Re
     return lambda report: write_whole(target, renderer.render(report, format=format))
 
 
-def save(report: Report | Comparison, path: str | os.PathLike[str]) -> None:
-    """Write the report or comparison as JSON; the file is complete or not there."""
-    from modelglass.report import Comparison
-    from modelglass.report.codec import dumps
+def save(noun: Document, path: str | os.PathLike[str]) -> None:
+    """Write a report, or whatever a command gives, as JSON; the file is complete or not there."""
+    from modelglass.report.codec import format_of
 
-    if not isinstance(report, (Report, Comparison)):
-        raise _not_saved(report)
-    with without_gc():
-        text = unspoken(dumps(report))
-    write_whole(Path(path), text)
-
-
-def _not_saved(result: Any) -> UsageError:
-    """What to do with something that is no report."""
-    from modelglass.report import Fit, Flow, Scan
-
-    kind = type(result).__name__
-    rendered = isinstance(result, (Fit, Flow, Scan))
-    hint = f'mg.render({kind.lower()}, "json") gives its JSON' if rendered else "save what mg.inspect returns"
-    return UsageError(f"this is a {kind}, not a report", hint=hint)
+    if format_of(noun) is None:
+        raise UsageError(
+            f"this is a {type(noun).__name__}, not a report",
+            hint="save what mg.inspect, mg.flow, mg.fit, mg.scan, mg.unique or mg.compare returns",
+        )
+    write_whole(Path(path), _json(noun))
 
 
 @overload
@@ -192,108 +199,7 @@ def load(path: str | os.PathLike[str]) -> Report: ...
 @overload
 def load(path: str | os.PathLike[str], kind: type[Loaded]) -> Loaded: ...
 def load(path: str | os.PathLike[str], kind: type[Any] | None = None) -> Any:
-    """Read a report or comparison that `save` wrote, equal to the one saved; `kind` says which it must be."""
+    """Read what `save` or `--format json` wrote, equal to what was written; `kind` says which it must be."""
     from modelglass.targets import saved
 
     return saved.load(Path(path), kind)
-
-
-class ModelSummary(str):
-    """The text of a summary, with the report it was made from."""
-
-    report: Report
-
-    def __new__(cls, text: str, report: Report) -> Self:
-        made = super().__new__(cls, text)
-        made.report = report
-        return made
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Copies and pickles have the text and what belongs to it; nothing is inspected again."""
-        return _with_text, (type(self), str(self)), vars(self)
-
-
-def _with_text(kind: type[ModelSummary], text: str) -> ModelSummary:
-    return str.__new__(kind, text)
-
-
-def summary(
-    model: Any,
-    input_shape: Any = None,
-    batch_size: int = 1,
-    device: Any = None,
-    verbose: int = 1,
-) -> ModelSummary:
-    """The classic layer table as text. `input_shape` has no batch dimension, or is a sample input itself.
-
-    `verbose` 0 gives the totals, 1 every layer, 2 every weight and bias too. Where the model raises, the
-    table ends and says so.
-
-    >>> import torch
-    >>> "Total params: 55" in summary(torch.nn.Linear(10, 5))
-    True
-    """
-    from modelglass.renderers.summary import render as classic
-
-    report = summarised(model, input_shape, batch_size=batch_size, device=device)
-    return ModelSummary(classic(report, **_sizes(report), verbose=_verbosity(verbose)), report)
-
-
-def short_summary(report: Report, *, verbose: int = 1) -> str:
-    """The layer table in three columns: layer, parameters, trainable."""
-    from modelglass.renderers.summary import render_short
-
-    return render_short(report, **_sizes(report), verbose=_verbosity(verbose))
-
-
-def summarised(
-    model: Any, input_shape: Any, *, batch_size: int = 1, dtype: Any = None, device: Any = None
-) -> Report:
-    """The report that a summary is made from; without a shape or a sample input, of the structure alone.
-
-    A number is a shape of one dimension.
-    """
-    from modelglass.frameworks.request import is_shape
-
-    batch = batch_of(batch_size)
-    if isinstance(input_shape, Integral) and not isinstance(input_shape, bool):
-        input_shape = (int(input_shape),)
-    if input_shape is not None and not is_shape(input_shape):
-        return inspect(model, input_shape, on_failure="report")
-    return inspect(
-        model,
-        input_shape=input_shape,
-        batch_size=batch,
-        dtype=dtype,
-        device=device,
-        on_failure="report",
-    )
-
-
-def batch_of(size: Any) -> int:
-    """The size of a batch; -1 is how others say that it does not matter, and is 1."""
-    if not isinstance(size, Integral) or (size < 1 and size != -1):
-        raise UsageError(
-            f"batch_size={size!r} is no whole number above 0", hint="leave it out for a batch of 1"
-        )
-    return 1 if size == -1 else int(size)
-
-
-def _verbosity(verbose: Any) -> int:
-    if not isinstance(verbose, Integral):
-        raise UsageError(
-            f"verbose={verbose!r} is no whole number",
-            hint="0 gives the totals, 1 every layer, 2 every weight and bias too",
-        )
-    return int(verbose)
-
-
-def _sizes(report: Report) -> Mapping[str, Any]:
-    """What a summary says about memory, as its renderers take it."""
-    from modelglass.analyses.outputs import layer_outputs_nbytes
-    from modelglass.analyses.parameter_size import parameters_nbytes
-
-    return {
-        "outputs_nbytes": layer_outputs_nbytes(report.model),
-        "params_nbytes": parameters_nbytes(report),
-    }

@@ -7,7 +7,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from modelglass.renderers._escape import csv_cell, markdown, printable
@@ -18,10 +18,11 @@ from modelglass.renderers._units import shape_text, share, short, value_text
 from modelglass.renderers.columns import known_columns
 from modelglass.renderers.records import module_records, op_records, remarks, shown_path, tensors
 from modelglass.report import Module, Report, Unique, UniqueModule, UniqueOp, Value
+from modelglass.report.codec import document_of
 
 KINDS = ("modules", "ops")
-SORTS = ("count", "macs", "order")
-COLUMNS = ("id", "name", "count", "inputs", "outputs", "settings", "macs", "share", "where")
+UNIQUE_SORTS = ("count", "macs", "order")
+UNIQUE_COLUMNS = ("id", "name", "count", "inputs", "outputs", "settings", "macs", "share", "where")
 _NUMBERS = frozenset({"count", "macs", "share"})
 _FLEXIBLE = {"name": 20, "inputs": 14, "outputs": 12, "settings": 16, "where": 10}
 _STYLE = {"id": DIM, "name": CYAN, "settings": DIM, "where": DIM}
@@ -60,7 +61,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class UniqueChoice:
     """What to show: which kinds, most often or most costly first, and how many of each."""
 
     kinds: Sequence[str] = KINDS
@@ -77,13 +78,13 @@ class Choice:
         return sorted(each, key=ranks[self.sort])[: self.top]
 
 
-EVERYTHING = Choice()
+EVERYTHING = UniqueChoice()
 
 
 def render(
     report: Report,
     unique: Unique,
-    choice: Choice = EVERYTHING,
+    choice: UniqueChoice = EVERYTHING,
     *,
     columns: Sequence[str] | str | None = None,
     width: int = 100,
@@ -91,7 +92,7 @@ def render(
 ) -> str:
     """The tables as text of at most `width` cells a line."""
     paint = painter(color)
-    names = known_columns(columns or _default_columns(width), COLUMNS)
+    names = known_columns(columns or _default_columns(width), UNIQUE_COLUMNS)
     parts = []
     for section in _sections(report, unique, choice):
         texts = [[printable(_cell(section, row, name)) for name in names] for row in section.rows]
@@ -107,12 +108,12 @@ def render(
 def render_markdown(
     report: Report,
     unique: Unique,
-    choice: Choice = EVERYTHING,
+    choice: UniqueChoice = EVERYTHING,
     *,
     columns: Sequence[str] | str | None = None,
 ) -> str:
     """The tables for a pull request."""
-    names = known_columns(columns or COLUMNS, COLUMNS)
+    names = known_columns(columns or UNIQUE_COLUMNS, UNIQUE_COLUMNS)
     lines: list[str] = []
     for section in _sections(report, unique, choice):
         lines += [f"### {markdown(section.title)}", ""]
@@ -123,7 +124,7 @@ def render_markdown(
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def render_csv(report: Report, unique: Unique, choice: Choice = EVERYTHING) -> str:
+def render_csv(report: Report, unique: Unique, choice: UniqueChoice = EVERYTHING) -> str:
     """One line each with exact figures: modules and operators under the same heads."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL)
@@ -139,33 +140,39 @@ def render_csv(report: Report, unique: Unique, choice: Choice = EVERYTHING) -> s
     return out.getvalue()
 
 
-def render_json(report: Report, unique: Unique, choice: Choice = EVERYTHING) -> str:
-    """The records that `unique_modules.json` and `pytorch_ops.json` have, in one document."""
-    document: dict[str, Any] = {"model_class": report.model.name}
+def render_json(report: Report, unique: Unique, choice: UniqueChoice = EVERYTHING) -> str:
+    """What was chosen as JSON that `mg.load` reads back, each with its record as other documents have it."""
+    operators = "ops" in choice.kinds and report.run.mode != "none"
+    modules = _chosen_modules(report, unique, choice) if "modules" in choice.kinds else ()
+    ops = choice.of(unique.ops) if operators else ()
+    counters = unique.counters if operators else ()
+    document = document_of(replace(unique, modules=tuple(modules), ops=tuple(ops), counters=counters))
+    document["model_class"] = report.model.name
     if "modules" in choice.kinds:
-        rows = choice.of(_module_rows(report, unique))
-        chosen = {each.id: each for each in unique.modules}
-        modules = [chosen[row.id] for row in rows]
-        records = zip(modules, module_records(report, modules), strict=True)
-        document |= {
-            "total_modules": len(report.model.modules),
-            "unique_modules": len(unique.modules),
-            "modules": [
-                {**record, "macs": each.macs, "total_macs": each.total_macs} for each, record in records
-            ],
-        }
-    if "ops" in choice.kinds and report.run.mode != "none":
+        document |= {"total_modules": len(report.model.modules), "unique_modules": len(unique.modules)}
+        records = module_records(report, modules)
+        document["modules"] = [
+            {**record, **each, "total_macs": module.total_macs}
+            for record, each, module in zip(records, document["modules"], modules, strict=True)
+        ]
+    if operators:
         document |= {
             "total_ops": unique.total_ops,
             "unique_ops": len(unique.ops),
             "counter_updates": len(unique.counters),
-            "ops": op_records(report, unique, choice.of(unique.ops)),
         }
+        op_rows = zip(op_records(report, unique, ops), document["ops"], strict=True)
+        document["ops"] = [{**record, **each} for record, each in op_rows]
     document["notes"] = remarks(report)
     return pretty(document)
 
 
-def _sections(report: Report, unique: Unique, choice: Choice) -> Iterator[Section]:
+def _chosen_modules(report: Report, unique: Unique, choice: UniqueChoice) -> list[UniqueModule]:
+    by_id = {each.id: each for each in unique.modules}
+    return [by_id[row.id] for row in choice.of(_module_rows(report, unique))]
+
+
+def _sections(report: Report, unique: Unique, choice: UniqueChoice) -> Iterator[Section]:
     ran = report.run.mode != "none"
     if "modules" in choice.kinds:
         rows = _module_rows(report, unique)
@@ -180,7 +187,7 @@ def _sections(report: Report, unique: Unique, choice: Choice) -> Iterator[Sectio
         yield _section("ops", title, rows, choice, report)
 
 
-def _section(kind: str, title: str, rows: Sequence[Row], choice: Choice, report: Report) -> Section:
+def _section(kind: str, title: str, rows: Sequence[Row], choice: UniqueChoice, report: Report) -> Section:
     values = [value for row in rows for value in (*row.inputs, *row.outputs)]
     dtypes = Counter(value.dtype for value in values if value.dtype is not None)
     usual = dtypes.most_common(1)[0][0] if dtypes else None
@@ -234,7 +241,7 @@ _FROM_WIDTH = {"where": 130, "settings": 100, "outputs": 70, "share": 60}
 
 
 def _default_columns(width: int) -> list[str]:
-    return [name for name in COLUMNS if width >= _FROM_WIDTH.get(name, 0)]
+    return [name for name in UNIQUE_COLUMNS if width >= _FROM_WIDTH.get(name, 0)]
 
 
 def _head(section: Section, column: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from modelglass.frameworks.torch.describe import tensors_among
+from modelglass.frameworks.torch.privates import current_node
 from modelglass.frameworks.torch.recorder import Place
 
 _aten = torch.ops.aten
@@ -80,7 +81,7 @@ def goes_on(func: Any, place: Place) -> bool:
     """
     if place.phase != "backward" or func not in _WAYS_ON:
         return False
-    node = torch._C._current_autograd_node()
+    node = current_node()
     return node is not None and node.name() in _GOES_ON
 
 

@@ -11,20 +11,25 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensor,
-    UnsupportedOperatorException,
-)
 
 from modelglass.frameworks.blame import source_line
 from modelglass.frameworks.request import Request
+from modelglass.frameworks.torch.accepted_types import check_composite
 from modelglass.frameworks.torch.arguments import arguments
 from modelglass.frameworks.torch.describe import Describer
 from modelglass.frameworks.torch.digest import Ran, digest, is_work, ran
 from modelglass.frameworks.torch.index_values import check_operator
 from modelglass.frameworks.torch.naming import kernel_name, overload_name, public_name
+from modelglass.frameworks.torch.privates import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    OpOverload,
+    UnsupportedOperatorException,
+    current_node,
+    next_node_number,
+    node_number,
+)
 from modelglass.frameworks.torch.process import during
 from modelglass.frameworks.torch.reads import NeedsValuesError
 from modelglass.frameworks.torch.trail import Trail
@@ -101,6 +106,9 @@ class Recorder:
         # Autograd numbers its nodes in order of creation; these marks say which call was on top since when.
         self._node_marks: list[int] = []
         self._mark_frames: list[_Frame | None] = []
+        self.unchecked: dict[
+            str, None
+        ] = {}  # modules whose gradients are checked by values that are not here
         self.needs_values: Exception | None = None  # an operator that fake tensors could not run
         # By the error's id: keeping an error would keep alive all that its traceback reaches.
         self._failed_call: tuple[int, _Frame] | None = None
@@ -113,10 +121,10 @@ class Recorder:
     @contextmanager
     def ours(self) -> Iterator[None]:
         """What is computed inside, and its gradient later on, is not the model's work."""
-        first = torch._C._autograd._get_sequence_nr()
+        first = next_node_number()
         with self.paused():
             yield
-        self._our_nodes = range(first, torch._C._autograd._get_sequence_nr())
+        self._our_nodes = range(first, next_node_number())
 
     def place(self) -> Place:
         """Where what runs now belongs."""
@@ -188,7 +196,7 @@ class Recorder:
         self._mark(self._stack[-1] if self._stack else None)
 
     def _mark(self, frame: _Frame | None) -> None:
-        self._node_marks.append(torch._C._autograd._get_sequence_nr())
+        self._node_marks.append(next_node_number())
         self._mark_frames.append(frame)
 
     def on_op(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -212,6 +220,8 @@ class Recorder:
         finally:
             self._current = None
         pending.outputs = self._describer.flatten(result)
+        if func in _VECTORS and _has_phase(func, args[0]):
+            self.unchecked.setdefault("" if pending.frame is None else pending.frame.path)
         if pending.phase == "forward":
             read = pending.reads
             pending.reads, pending.writes = self.trail.made(func, args, kwargs, result, read)
@@ -223,7 +233,7 @@ class Recorder:
             return func(*args, **kwargs)
         self._current = _Pending(func, None, "forward", {}, ())
         try:
-            check_operator(func, args, kwargs)
+            _check(func, args, kwargs)
             return func(*args, **kwargs)
         finally:
             self._current = None
@@ -271,8 +281,8 @@ class Recorder:
         """Whether what runs is the gradient of our loss."""
         if not self._in_backward or self._stack:
             return False
-        node = torch._C._current_autograd_node()
-        return node is not None and node._sequence_nr() in self._our_nodes
+        node = current_node()
+        return node is not None and node_number(node) in self._our_nodes
 
     def _note(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Remember that a kernel ran in the call that is going on, and what it was given."""
@@ -305,12 +315,12 @@ class Recorder:
             return self._stack[-1], "recompute" if self._in_backward else "forward"
         if not self._in_backward:
             return None, "forward"
-        node = torch._C._current_autograd_node()
+        node = current_node()
         if node is None:
             return None, "backward"
         # Checkpointing runs a function again with gradients on; backward proper runs without.
         phase: Phase = "recompute" if torch.is_grad_enabled() else "backward"
-        self._node_number = node._sequence_nr()
+        self._node_number = node_number(node)
         at = bisect_right(self._node_marks, self._node_number) - 1
         return (self._mark_frames[at] if at >= 0 else None), phase
 
@@ -385,11 +395,27 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 def _result(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """What the operator or kernel gives, unless that would be a guess."""
-    check_operator(func, args, kwargs)
+    _check(func, args, kwargs)
     result = func(*args, **kwargs)
     if _counts_zeros(func) and isinstance(result, FakeTensor):
         raise DynamicOutputShapeException(func)
     return result
+
+
+def _check(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Raise what an operator itself refuses, where the kernels that stand for it would not."""
+    check_operator(func, args, kwargs)
+    check_composite(func, args, kwargs)
+
+
+# Complex eigenvectors have a phase that a loss must not depend on. The gradient looks at values to see
+# that, unless it is observed.
+_VECTORS = frozenset({torch.ops.aten.linalg_eig.default, torch.ops.aten.linalg_eigh.default})
+
+
+def _has_phase(func: Any, matrix: torch.Tensor) -> bool:
+    trains = matrix.requires_grad and torch.is_grad_enabled()
+    return trains and (matrix.is_complex() or func is torch.ops.aten.linalg_eig.default)
 
 
 @cache
@@ -401,7 +427,7 @@ def _counts_zeros(func: Any) -> bool:
 @cache
 def _may_contract(func: Any) -> bool:
     """False for what torch itself declares element-wise, a view, a factory, or bookkeeping."""
-    if not isinstance(func, torch._ops.OpOverload):
+    if not isinstance(func, OpOverload):
         return True
     if func.namespace == "prim" or torch.Tag.pointwise in func.tags or func.is_view:
         return False

@@ -6,7 +6,7 @@ import logging
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.parameter import is_lazy
 
 from modelglass.collector import pause_gc
@@ -41,9 +40,13 @@ from modelglass.frameworks.torch.levels import refuses_operator_level, watching,
 from modelglass.frameworks.torch.loan import loan
 from modelglass.frameworks.torch.optimizers import factory
 from modelglass.frameworks.torch.passes import Pass, checkpoint_modules, show_random_states, show_resizing
-from modelglass.frameworks.torch.process import keep_process, one_at_a_time
-from modelglass.frameworks.torch.process import seeded as seeded
-from modelglass.frameworks.torch.process import untouched_process as untouched_process
+from modelglass.frameworks.torch.privates import FakeTensor, FakeTensorMode, has_fake_tensors, version_notes
+from modelglass.frameworks.torch.process import (
+    keep_process,
+    one_at_a_time,
+    seeded as seeded,
+    untouched_process as untouched_process,
+)
 from modelglass.frameworks.torch.recorder import CANNOT_FAKE, Recorder
 from modelglass.frameworks.torch.reproduce import reproducer as reproducer
 from modelglass.frameworks.torch.resize import dimensions, resized, resized_at
@@ -78,6 +81,7 @@ def observe(native: Any, request: Request) -> Observation:
     """Read the structure; run the model once when there are inputs and the request wants a run."""
     native = _module(native)
     model, notes = structure.read(native)
+    notes = (*notes, *version_notes())
     if not request.runs:
         return Observation(model=model, run=Run(mode="none"), notes=notes)
     optimizer = None if request.optimizer is None else factory(request.optimizer)[0]
@@ -106,7 +110,7 @@ def run_shortened(native: Any, request: Request, place: Place) -> Lifetimes | No
     if request.mode != "fake" or request.calibrate:
         return None
     lists = repeated(native)
-    if not lists or not all(blocks.are_alike_to(request.what_if.checkpoint) for blocks in lists):
+    if not lists or not all(blocks.are_alike_to(request.what_if.recompute) for blocks in lists):
         return None
     return folding.folded(lists, lambda: _run(native, request, fake=True).lifetimes, place)
 
@@ -284,6 +288,8 @@ def _run_in(session: _Session, native: nn.Module, inputs: Inputs, log: UndoLog) 
     log.record(
         setattr, torch, "manual_seed", torch.manual_seed
     )  # the first fake mode puts another in its place
+    if how.fake and not has_fake_tensors:
+        raise CannotFakeError("this torch has none")
     mode = FakeMode() if how.fake else None
     if mode is not None:
         session.mode = weakref.ref(mode)
@@ -331,7 +337,7 @@ class _Session:
         self._ledger.base("inputs", held_tensors(args, kwargs))
         self._given = Describer().arguments(args, kwargs)
         self._recorder.trail.enter(model, args, kwargs)
-        checkpoint_modules(model, request.what_if.checkpoint)
+        checkpoint_modules(model, request.what_if.recompute)
         for path, module in structure.walk(model):
             self._recorder.wrap(path, module)
         show_random_states(log, self._ledger)
@@ -395,7 +401,13 @@ class _Session:
         """What the run left behind, now that all is given back."""
         self._pass = None
         drop_tracebacks(self.error)  # our own frames were still at work when it was caught
-        return (*self._unseen.notes(), *moved_notes(self.witness), *find_left_behind(self.mode))
+        unchecked = [_unchecked(self._recorder.unchecked)] if self._recorder.unchecked else ()
+        return (*unchecked, *self._unseen.notes(), *moved_notes(self.witness), *find_left_behind(self.mode))
+
+
+def _unchecked(modules: Iterable[str]) -> Note:
+    text = "torch refuses a loss that depends on the phase of eigenvectors, which shows in a real step only"
+    return Note(code="unchecked-gradient", severity="warning", text=text, where=tuple(modules))
 
 
 def _hide_logs(log: UndoLog) -> None:

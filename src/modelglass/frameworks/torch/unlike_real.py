@@ -12,6 +12,7 @@ import torch
 
 from modelglass.frameworks.torch.calibration import Question, knows_values
 from modelglass.frameworks.torch.naming import kernel_name, overload_name
+from modelglass.frameworks.torch.privates import OpOverload
 from modelglass.frameworks.torch.recorder import Place
 
 # Their backward pass looks at values, or writes to what it has, unless it is watched. Some overloads do.
@@ -38,13 +39,13 @@ _BY_VALUES = frozenset({"aten.linalg_matrix_exp"})
 
 def may_differ(func: Any) -> bool:
     """Whether a kernel or its backward pass may run other kernels when it is not watched."""
-    if not isinstance(func, torch._ops.OpOverload):
+    if not isinstance(func, OpOverload):
         return False
     return func is _EIG or not _OTHER_GRADIENTS.isdisjoint((kernel_name(func), overload_name(func)))
 
 
 def differs(func: Any, place: Place, trains: bool) -> bool:
-    """Whether one that may differ does so here: vectors are worked out only for gradients, and for who watches."""
+    """Whether one that may differ does so here: eigenvectors that only gradients need, and any gradient."""
     return not trains and place.operator is _EIGVALS if func is _EIG else trains
 
 
