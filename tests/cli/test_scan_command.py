@@ -13,13 +13,13 @@ import pytest
 
 from modelglass import api
 from modelglass.cli.main import run as run_command
-from modelglass.renderers import sarif, scan
+from modelglass.renderers import json as json_renderer, sarif, scan
 from modelglass.report import LEVELS, Finding, Scan, ScannedFile
 
 Capture = pytest.CaptureFixture[str]
 RENDERERS = {
     "text": scan.render,
-    "json": scan.render_json,
+    "json": json_renderer.render,
     "markdown": scan.render_markdown,
     "sarif": sarif.render,
     "csv": scan.render_csv,

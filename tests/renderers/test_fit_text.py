@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from modelglass.renderers import fit as renderer
+from modelglass.renderers import fit as renderer, json as json_renderer
 from modelglass.renderers._escape import cell_width
 from modelglass.report import Fit, Note, Option, WhatIf
 
@@ -96,7 +96,7 @@ def test_markdown(name: str, golden: Golden) -> None:
 
 
 def test_json_has_every_field_in_exact_bytes(golden: Golden) -> None:
-    text = renderer.render_json(DOES_NOT)
+    text = json_renderer.render(DOES_NOT)
     golden("fit/does_not.json", text)
     document = json.loads(text)
     assert (document["format"], document["version"]) == ("modelglass-fit", 1)

@@ -15,7 +15,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from modelglass.renderers import sarif, scan
+from modelglass.renderers import json as json_renderer, sarif, scan
 from modelglass.renderers._escape import cell_width
 from modelglass.renderers._redact import HIDDEN, redacted
 from modelglass.report import Finding, GlobalUse, Scan, ScannedFile
@@ -24,7 +24,7 @@ Golden = Callable[[str, str], None]
 SCHEMA = Path(__file__).parents[2] / "docs" / "schema" / "scan-1.json"
 RENDERERS: dict[str, Callable[..., str]] = {
     "text": scan.render,
-    "json": scan.render_json,
+    "json": json_renderer.render,
     "markdown": scan.render_markdown,
     "csv": scan.render_csv,
     "sarif": sarif.render,
@@ -202,7 +202,7 @@ def test_long_lists_are_cut_and_say_so() -> None:
         assert "and 900 more findings: --format json has all" in text
         assert "and 900 more globals: --format json has all" in text
         assert "call 999" not in text
-    assert "os.f999" in scan.render_json(Scan(files=(file,)))
+    assert "os.f999" in json_renderer.render(Scan(files=(file,)))
 
 
 def test_another_file_than_the_one_scanned_is_named() -> None:
@@ -212,11 +212,11 @@ def test_another_file_than_the_one_scanned_is_named() -> None:
 
 @pytest.mark.parametrize("name", SCANS)
 def test_json_follows_its_schema_and_has_every_field(name: str) -> None:
-    text = scan.render_json(SCANS[name])
+    text = json_renderer.render(SCANS[name])
     document = json.loads(text)
     jsonschema.validate(document, json.loads(SCHEMA.read_text()))
     assert (document["format"], document["version"]) == ("modelglass-scan", 1)
-    assert text == scan.render_json(SCANS[name])
+    assert text == json_renderer.render(SCANS[name])
     for shown, file in zip(document["files"], SCANS[name].files, strict=True):
         assert set(shown) == set(ScannedFile.__slots__)
         assert [each["offset"] for each in shown["globals"]] == [each.offset for each in file.globals]
@@ -227,7 +227,7 @@ def test_json_has_values_that_json_has_not() -> None:
     values = {"nan": float("nan"), "inf": float("-inf"), "long": 1 << 20_000, "tuple": (1, None)}
     expected = {"nan": "nan", "inf": "-inf", "long": hex(1 << 20_000), "tuple": [1, None]}
     file = replace(EVIL, findings=(finding("a.b", details=values),))
-    for text in (scan.render_json(Scan(files=(file,))), sarif.render(Scan(files=(file,)))):
+    for text in (json_renderer.render(Scan(files=(file,))), sarif.render(Scan(files=(file,)))):
         assert expected in _values(json.loads(text))
 
 
@@ -318,7 +318,7 @@ def test_hostile_texts_are_shown_and_not_obeyed(format_: str, redact: bool) -> N
 
 
 def test_json_keeps_hostile_texts_exactly() -> None:
-    document = json.loads(scan.render_json(hostile()))
+    document = json.loads(json_renderer.render(hostile()))
     assert [file["path"] for file in document["files"][::2]] == list(HOSTILE.values())
 
 
@@ -392,7 +392,7 @@ def test_redacted_outputs_hold_no_secret_anywhere(format_: str) -> None:
 def test_keys_that_become_alike_stay_apart() -> None:
     details = {"/home/alice/x": 1, "/home/bob/x": 2}
     file = replace(EVIL, findings=(finding("a.b", details=details),))
-    document = json.loads(scan.render_json(Scan(files=(file,)), redact=True))
+    document = json.loads(json_renderer.render(Scan(files=(file,)), redact=True))
     assert sorted(document["files"][0]["findings"][0]["details"].values()) == [1, 2]
 
 

@@ -21,6 +21,7 @@ from modelglass.report import Report
 
 if TYPE_CHECKING:
     from modelglass.report import Comparison, Fit, Flow, Scan
+    from modelglass.report.codec import Document
 
 Loaded = TypeVar("Loaded")
 
@@ -48,14 +49,15 @@ def _of_blocks(module: str, name: str) -> Callable[..., str]:
     return render
 
 
+_json = _deferred("json", "render")
 RENDERERS = {
     "text": _of_blocks("text", "render"),
-    "json": _deferred("json", "render"),
+    "json": _json,
     "markdown": _of_blocks("markdown", "render"),
 }
 STATS_RENDERERS = {
     "text": _deferred("weights", "render"),
-    "json": _deferred("json", "render"),
+    "json": _json,
     "markdown": _deferred("weights", "render_markdown"),
 }
 UNIQUE_RENDERERS = {
@@ -66,27 +68,28 @@ UNIQUE_RENDERERS = {
 }
 MEMORY_RENDERERS = {
     "text": _of_blocks("memory", "render"),
-    "json": _deferred("json", "render"),
+    "json": _json,
     "markdown": _of_blocks("memory", "render_markdown"),
     "csv": _of_blocks("memory", "render_csv"),
 }
 FLOW_RENDERERS = {
-    name: _deferred(f"flow.{name}", "render") for name in ("text", "mermaid", "dot", "svg", "json")
+    **{name: _deferred(f"flow.{name}", "render") for name in ("text", "mermaid", "dot", "svg")},
+    "json": _json,
 }
 DRAWINGS = ("mermaid", "dot", "svg")  # of a report, what its flow can be drawn as
 FIT_RENDERERS = {
     "text": _deferred("fit", "render"),
-    "json": _deferred("fit", "render_json"),
+    "json": _json,
     "markdown": _deferred("fit", "render_markdown"),
 }
 COMPARISON_RENDERERS = {
     "text": _deferred("comparison", "render"),
-    "json": _deferred("comparison", "render_json"),
+    "json": _json,
     "markdown": _deferred("comparison", "render_markdown"),
 }
 SCAN_RENDERERS = {
     "text": _deferred("scan", "render"),
-    "json": _deferred("scan", "render_json"),
+    "json": _json,
     "markdown": _deferred("scan", "render_markdown"),
     "csv": _deferred("scan", "render_csv"),
     "sarif": _deferred("sarif", "render"),
@@ -179,26 +182,16 @@ def _plotter(renderer: ModuleType, path: str | os.PathLike[str]) -> Callable[[Re
     return lambda report: write_whole(target, renderer.render(report, format=format))
 
 
-def save(report: Report | Comparison, path: str | os.PathLike[str]) -> None:
-    """Write the report or comparison as JSON; the file is complete or not there."""
-    from modelglass.report import Comparison
-    from modelglass.report.codec import dumps
+def save(noun: Document, path: str | os.PathLike[str]) -> None:
+    """Write a report, or whatever a command gives, as JSON; the file is complete or not there."""
+    from modelglass.report.codec import format_of
 
-    if not isinstance(report, (Report, Comparison)):
-        raise _not_saved(report)
-    with without_gc():
-        text = unspoken(dumps(report))
-    write_whole(Path(path), text)
-
-
-def _not_saved(result: Any) -> UsageError:
-    """What to do with something that is no report."""
-    from modelglass.report import Fit, Flow, Scan
-
-    kind = type(result).__name__
-    rendered = isinstance(result, (Fit, Flow, Scan))
-    hint = f'mg.render({kind.lower()}, "json") gives its JSON' if rendered else "save what mg.inspect returns"
-    return UsageError(f"this is a {kind}, not a report", hint=hint)
+    if format_of(noun) is None:
+        raise UsageError(
+            f"this is a {type(noun).__name__}, not a report",
+            hint="save what mg.inspect, mg.flow, mg.fit, mg.scan, mg.unique or mg.compare returns",
+        )
+    write_whole(Path(path), _json(noun))
 
 
 @overload
@@ -206,7 +199,7 @@ def load(path: str | os.PathLike[str]) -> Report: ...
 @overload
 def load(path: str | os.PathLike[str], kind: type[Loaded]) -> Loaded: ...
 def load(path: str | os.PathLike[str], kind: type[Any] | None = None) -> Any:
-    """Read a report or comparison that `save` wrote, equal to the one saved; `kind` says which it must be."""
+    """Read what `save` or `--format json` wrote, equal to what was written; `kind` says which it must be."""
     from modelglass.targets import saved
 
     return saved.load(Path(path), kind)

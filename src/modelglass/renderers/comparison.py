@@ -22,7 +22,6 @@ from modelglass.renderers._terminal import (
     wrapped,
 )
 from modelglass.renderers._units import known, shape_text
-from modelglass.report.codec import dumps
 
 if TYPE_CHECKING:
     from modelglass.report.comparison import Compared, Comparison, Deviation, Pair, Standing, Term
@@ -96,11 +95,6 @@ def render_markdown(comparison: Comparison, *, all: bool = False) -> str:
     if comparison.notes:
         lines += ["", *note_items(comparison.notes)]
     return "\n".join(lines) + "\n"
-
-
-def render_json(comparison: Comparison) -> str:
-    """Every pair with all that differs, as JSON text that `mg.load` reads back equal."""
-    return dumps(comparison)
 
 
 def _verdict(comparison: Comparison) -> str:

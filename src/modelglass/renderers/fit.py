@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from modelglass.renderers._escape import cell_width, markdown, printable
-from modelglass.renderers._json import pretty
 from modelglass.renderers._markdown import head, line, note_items
 from modelglass.renderers._terminal import (
     BOLD,
@@ -22,13 +21,10 @@ from modelglass.renderers._terminal import (
 )
 from modelglass.renderers._units import exactly, size
 from modelglass.renderers._what_if import coverage_text, sure_text, what_if_text
-from modelglass.renderers.scan import plain
 
 if TYPE_CHECKING:
     from modelglass.report.fit import Fit, Option
 
-FORMAT = "modelglass-fit"
-VERSION = 1
 
 _COLUMNS = ("change", "peak", "left", "fits", "method")
 _HEADS = ("change", "peak", "left", "fits", "figure")
@@ -68,12 +64,6 @@ def render_markdown(fit: Fit) -> str:
     if fit.notes:
         lines += ["", *note_items(fit.notes)]
     return "\n".join(lines) + "\n"
-
-
-def render_json(fit: Fit) -> str:
-    """Every field in exact bytes, the same text for the same answer."""
-    document = {"format": FORMAT, "version": VERSION, "margin_nbytes": fit.margin_nbytes, **plain(fit)}
-    return pretty(document)
 
 
 def _answer(fit: Fit) -> str:

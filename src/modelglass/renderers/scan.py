@@ -7,23 +7,18 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
-from typing import Any
 
 from modelglass.renderers._escape import cell_width, csv_cell, fitted, markdown, printable
-from modelglass.renderers._json import pretty
 from modelglass.renderers._markdown import head, line
 from modelglass.renderers._redact import redacted_noun
 from modelglass.renderers._terminal import BOLD, CYAN, DIM, RED, YELLOW, Paint, Style, Table, painter
 from modelglass.renderers._units import size
 from modelglass.report import Finding, GlobalUse, Level, Scan, ScannedFile
 
-FORMAT = "modelglass-scan"
-VERSION = 1
 ORDER: tuple[Level, ...] = ("invalid", "limit", "high", "notice", "info")  # most severe first
 
 SHOWN = 600  # cells of one text; JSON has all of it
@@ -37,7 +32,6 @@ _NUMBERS = frozenset({"times"})
 _FLEXIBLE = {"name": 20, "package": 12, "where": 14, "arguments": 16}
 _FROM_WIDTH = {"arguments": 80, "package": 70, "where": 60, "called": 50}  # worth showing from here on
 _VERDICT = "torch.load(weights_only=True)"
-_LONGEST_INTEGER = 13_000  # bits; Python refuses to write much longer ones in decimal
 
 
 def render(scan: Scan, *, width: int = 100, color: bool = False, redact: bool = False) -> str:
@@ -75,27 +69,6 @@ def render_csv(scan: Scan, *, redact: bool = False) -> str:
     for row in _records(scan):
         writer.writerow({key: csv_cell(item) if isinstance(item, str) else item for key, item in row.items()})
     return out.getvalue()
-
-
-def render_json(scan: Scan, *, redact: bool = False) -> str:
-    """Every field of the scan, the same text for the same scan."""
-    scan = redacted_noun(scan) if redact else scan
-    return pretty({"format": FORMAT, "version": VERSION, **plain(scan)})
-
-
-def plain(value: Any) -> Any:
-    """The value as JSON can hold it, each field of each noun included."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, int) and value.bit_length() > _LONGEST_INTEGER:
-        return hex(value)
-    return value
 
 
 def quiet(file: ScannedFile) -> bool:

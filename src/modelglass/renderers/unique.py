@@ -7,7 +7,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from modelglass.renderers._escape import csv_cell, markdown, printable
@@ -18,6 +18,7 @@ from modelglass.renderers._units import shape_text, share, short, value_text
 from modelglass.renderers.columns import known_columns
 from modelglass.renderers.records import module_records, op_records, remarks, shown_path, tensors
 from modelglass.report import Module, Report, Unique, UniqueModule, UniqueOp, Value
+from modelglass.report.codec import document_of
 
 KINDS = ("modules", "ops")
 UNIQUE_SORTS = ("count", "macs", "order")
@@ -140,29 +141,35 @@ def render_csv(report: Report, unique: Unique, choice: UniqueChoice = EVERYTHING
 
 
 def render_json(report: Report, unique: Unique, choice: UniqueChoice = EVERYTHING) -> str:
-    """The records that `unique_modules.json` and `pytorch_ops.json` have, in one document."""
-    document: dict[str, Any] = {"model_class": report.model.name}
+    """What was chosen as JSON that `mg.load` reads back, each with its record as other documents have it."""
+    operators = "ops" in choice.kinds and report.run.mode != "none"
+    modules = _chosen_modules(report, unique, choice) if "modules" in choice.kinds else ()
+    ops = choice.of(unique.ops) if operators else ()
+    counters = unique.counters if operators else ()
+    document = document_of(replace(unique, modules=tuple(modules), ops=tuple(ops), counters=counters))
+    document["model_class"] = report.model.name
     if "modules" in choice.kinds:
-        rows = choice.of(_module_rows(report, unique))
-        chosen = {each.id: each for each in unique.modules}
-        modules = [chosen[row.id] for row in rows]
-        records = zip(modules, module_records(report, modules), strict=True)
-        document |= {
-            "total_modules": len(report.model.modules),
-            "unique_modules": len(unique.modules),
-            "modules": [
-                {**record, "macs": each.macs, "total_macs": each.total_macs} for each, record in records
-            ],
-        }
-    if "ops" in choice.kinds and report.run.mode != "none":
+        document |= {"total_modules": len(report.model.modules), "unique_modules": len(unique.modules)}
+        records = module_records(report, modules)
+        document["modules"] = [
+            {**record, **each, "total_macs": module.total_macs}
+            for record, each, module in zip(records, document["modules"], modules, strict=True)
+        ]
+    if operators:
         document |= {
             "total_ops": unique.total_ops,
             "unique_ops": len(unique.ops),
             "counter_updates": len(unique.counters),
-            "ops": op_records(report, unique, choice.of(unique.ops)),
         }
+        op_rows = zip(op_records(report, unique, ops), document["ops"], strict=True)
+        document["ops"] = [{**record, **each} for record, each in op_rows]
     document["notes"] = remarks(report)
     return pretty(document)
+
+
+def _chosen_modules(report: Report, unique: Unique, choice: UniqueChoice) -> list[UniqueModule]:
+    by_id = {each.id: each for each in unique.modules}
+    return [by_id[row.id] for row in choice.of(_module_rows(report, unique))]
 
 
 def _sections(report: Report, unique: Unique, choice: UniqueChoice) -> Iterator[Section]:

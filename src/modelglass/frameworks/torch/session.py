@@ -6,7 +6,7 @@ import logging
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from modelglass.collector import pause_gc
+from modelglass.collector import pause_gc, without_gc
 from modelglass.errors import InputsError
 from modelglass.frameworks.borrow import borrow
 from modelglass.frameworks.describing import joined
@@ -76,10 +76,13 @@ def _values_possible() -> Iterator[None]:
         yield
 
 
-@_values_possible()
 def observe(native: Any, request: Request) -> Observation:
     """Read the structure; run the model once when there are inputs and the request wants a run."""
-    native = _module(native)
+    with _values_possible(), without_gc():
+        return _observe(_module(native), request)
+
+
+def _observe(native: Any, request: Request) -> Observation:
     model, notes = structure.read(native)
     notes = (*notes, *version_notes())
     if not request.runs:
@@ -401,7 +404,13 @@ class _Session:
         """What the run left behind, now that all is given back."""
         self._pass = None
         drop_tracebacks(self.error)  # our own frames were still at work when it was caught
-        return (*self._unseen.notes(), *moved_notes(self.witness), *find_left_behind(self.mode))
+        unchecked = [_unchecked(self._recorder.unchecked)] if self._recorder.unchecked else ()
+        return (*unchecked, *self._unseen.notes(), *moved_notes(self.witness), *find_left_behind(self.mode))
+
+
+def _unchecked(modules: Iterable[str]) -> Note:
+    text = "torch refuses a loss that depends on the phase of eigenvectors, which shows in a real step only"
+    return Note(code="unchecked-gradient", severity="warning", text=text, where=tuple(modules))
 
 
 def _hide_logs(log: UndoLog) -> None:
