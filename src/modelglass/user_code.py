@@ -166,7 +166,8 @@ def _load_module(name: str) -> ModuleType:
         try:
             return import_module(name)
         except ModuleNotFoundError as cause:
-            if cause.name is not None and (name == cause.name or name.startswith(f"{cause.name}.")):
+            absent = cause.name is not None and f"{name}.".startswith(f"{cause.name}.")
+            if absent and _missing_framework(cause) is None:
                 raise TargetError(
                     f"there is no module {name!r}",
                     hint="run from the folder that holds it, install it, or name a file.py::function",

@@ -190,7 +190,7 @@ def _stats_of_file(read: ReadOptions, progress: Progress | None) -> Callable[[Re
     """What adds statistics to the report of a file that is open."""
 
     def add(report: Report, reading: Reading) -> Report:
-        with require_extra("numpy", "weight statistics", extra="stats"):
+        with require_extra("numpy", "reading weights", extra="stats"):
             from modelglass.formats.values import values
         return _with_stats(
             report, values(reading, report.model.tensors), read.stats, progress or report_nothing
@@ -256,7 +256,7 @@ def require_complete(report: Report) -> Report:
 def _with_stats(
     report: Report, values: Mapping[str, Values | str], wanted: bool | str, tell: Progress
 ) -> Report:
-    with require_extra("numpy", "weight statistics", extra="stats"):
+    with require_extra("numpy", "reading weights", extra="stats"):
         from modelglass.analyses.stats.findings import findings
         from modelglass.analyses.stats.statistics import statistics
     begun = time.monotonic()
