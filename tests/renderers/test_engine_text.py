@@ -16,9 +16,9 @@ from modelglass.analyses.counts import count
 from modelglass.analyses.serving import with_shares
 from modelglass.errors import UsageError
 from modelglass.renderers import memory
-from modelglass.renderers._engine import part_text, rank_rows
+from modelglass.page.sections.engine import part_text, rank_rows
 from modelglass.renderers._escape import cell_width
-from modelglass.renderers._sources import dtype_text
+from modelglass.page.sources import dtype_text
 from modelglass.report import CacheGroup, Observation, Packing, Piece, RankModel, Report, Shard
 
 Golden = Callable[[str, str], None]

@@ -19,7 +19,7 @@ from modelglass.analyses.memory import EXCLUDED
 from modelglass.renderers import _sparkline, memory
 from modelglass.renderers._escape import cell_width
 from modelglass.renderers._terminal import painter
-from modelglass.renderers._what_if import what_if_text
+from modelglass.page.what_if import what_if_text
 from modelglass.report import (
     CATEGORIES,
     Failure,

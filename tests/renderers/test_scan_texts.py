@@ -17,7 +17,7 @@ import pytest
 
 from modelglass.renderers import sarif, scan
 from modelglass.renderers._escape import cell_width
-from modelglass.renderers._redact import HIDDEN, redacted
+from modelglass.page.redact import HIDDEN, redacted
 from modelglass.report import Finding, GlobalUse, Scan, ScannedFile
 
 Golden = Callable[[str, str], None]

@@ -12,7 +12,7 @@ from torch import nn
 import modelglass as mg
 from modelglass.renderers import weights
 from modelglass.renderers._escape import cell_width
-from modelglass.renderers._units import pace
+from modelglass.page.units import pace
 from modelglass.report import Histogram, Packing, Report, codec
 from modelglass.report.stats import Described
 from models import SAMPLES

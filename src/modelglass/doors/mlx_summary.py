@@ -16,7 +16,7 @@ from modelglass.api.describing import outputs_by_module, outputs_with_batch
 from modelglass.api.showing import ModelSummary as _Text
 from modelglass.api.showing import batch_of, short_summary, summarised
 from modelglass.errors import UsageError
-from modelglass.renderers._units import MB
+from modelglass.page.units import MB
 from modelglass.renderers.summary import is_layer, render_layers
 from modelglass.report import Report, Shape
 

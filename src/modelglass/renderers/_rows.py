@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from modelglass.renderers._units import shape_text, share, short, size, value_text
+from modelglass.page.units import shape_text, share, short, size, value_text
 from modelglass.report import Tally
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ class Cells:
         """What a rank holds of the module's own tensors."""
         if not self._shards:
             return ""
-        from modelglass.renderers._engine import part_text
+        from modelglass.page.sections.engine import part_text
 
         path = f"{row.module.path}."
         own = [name for name in row.module.tensors if name in self._shards]

@@ -7,7 +7,7 @@ from itertools import accumulate, groupby, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from modelglass.renderers._terminal import CYAN, DIM, YELLOW, Paint
-from modelglass.renderers._units import size
+from modelglass.page.units import size
 
 if TYPE_CHECKING:
     from modelglass.report.memory import Memory, Moment

@@ -21,7 +21,7 @@ from modelglass.renderers._terminal import (
     painter,
     wrapped,
 )
-from modelglass.renderers._units import known, shape_text
+from modelglass.page.units import known, shape_text
 from modelglass.report.codec import dumps
 
 if TYPE_CHECKING:

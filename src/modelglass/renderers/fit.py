@@ -20,8 +20,8 @@ from modelglass.renderers._terminal import (
     painter,
     wrapped,
 )
-from modelglass.renderers._units import exactly, size
-from modelglass.renderers._what_if import coverage_text, sure_text, what_if_text
+from modelglass.page.units import exactly, size
+from modelglass.page.what_if import coverage_text, sure_text, what_if_text
 from modelglass.renderers.scan import plain
 
 if TYPE_CHECKING:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from modelglass.renderers import _engine, weights
+from modelglass.page.sections import engine as _engine
+from modelglass.renderers import weights
 from modelglass.renderers._escape import markdown
 from modelglass.renderers._markdown import head, line, note_items
 from modelglass.renderers._rows import Cells, Row, rows_of
-from modelglass.renderers._totals import failure_lines, totals
+from modelglass.page.sections.totals import failure_lines, totals
 from modelglass.renderers.columns import NUMBERS, default_columns, header, known_columns
 from modelglass.report import Report
 

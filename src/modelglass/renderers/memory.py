@@ -24,9 +24,9 @@ from modelglass.renderers._terminal import (
     painter,
     wrapped,
 )
-from modelglass.renderers._totals import failure_lines
-from modelglass.renderers._units import exactly, shape_text, share, size
-from modelglass.renderers._what_if import coverage_text, sure_text, what_if_text
+from modelglass.page.sections.totals import failure_lines
+from modelglass.page.units import exactly, shape_text, share, size
+from modelglass.page.what_if import coverage_text, sure_text, what_if_text
 from modelglass.report.memory import CATEGORIES, UNKNOWN_MEMORY
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from modelglass.errors import UsageError
 from modelglass.renderers._escape import told
-from modelglass.renderers._units import shape_text
+from modelglass.page.units import shape_text
 from modelglass.renderers.weights import Row, chosen
 from modelglass.report import FINDINGS, Histogram, Report, Severity
 from modelglass.report.stats import described_shape

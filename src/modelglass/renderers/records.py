@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypedDict
 
-from modelglass.renderers._units import shape_text
+from modelglass.page.units import shape_text
 from modelglass.report import Json, Module, Op, Report, Unique, UniqueModule, UniqueOp, Value
 
 ROOT = "(root)"

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from modelglass.renderers._escape import printable
 from modelglass.renderers._json import pretty
-from modelglass.renderers._redact import redacted_noun
+from modelglass.page.redact import redacted_noun
 from modelglass.renderers.scan import SHOWN, by_severity, plain
 from modelglass.report import Finding, Level, Scan
 

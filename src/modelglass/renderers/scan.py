@@ -17,9 +17,9 @@ from typing import Any
 from modelglass.renderers._escape import cell_width, csv_cell, fitted, markdown, printable
 from modelglass.renderers._json import pretty
 from modelglass.renderers._markdown import head, line
-from modelglass.renderers._redact import redacted_noun
+from modelglass.page.redact import redacted_noun
 from modelglass.renderers._terminal import BOLD, CYAN, DIM, RED, YELLOW, Paint, Style, Table, painter
-from modelglass.renderers._units import size
+from modelglass.page.units import size
 from modelglass.report import Finding, GlobalUse, Level, Scan, ScannedFile
 
 FORMAT = "modelglass-scan"

@@ -19,7 +19,7 @@ from modelglass.renderers._terminal import (
     painter,
     wrapped,
 )
-from modelglass.renderers._totals import failure_lines, totals
+from modelglass.page.sections.totals import failure_lines, totals
 from modelglass.renderers.columns import NUMBERS, default_columns, header, known_columns
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _row_style(cells: Cells, row: Row) -> Callable[[str], str | None]:
 
 def _engine(report: Report, engine: Engine, width: int, paint: Paint) -> Iterator[str]:
     """What serves the model, and what its ranks hold."""
-    from modelglass.renderers import _engine as told
+    from modelglass.page.sections import engine as told
 
     yield _labelled(list(told.engine_rows(report, engine)), width, paint)
     rows = told.rank_rows(engine)

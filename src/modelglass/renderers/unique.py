@@ -14,7 +14,7 @@ from modelglass.renderers._escape import csv_cell, markdown, printable
 from modelglass.renderers._json import pretty
 from modelglass.renderers._markdown import head, line, note_items
 from modelglass.renderers._terminal import BOLD, CYAN, DIM, Table, note_lines, painter, wrapped
-from modelglass.renderers._units import shape_text, share, short, value_text
+from modelglass.page.units import shape_text, share, short, value_text
 from modelglass.renderers.columns import known_columns
 from modelglass.renderers.records import module_records, op_records, remarks, shown_path, tensors
 from modelglass.report import Module, Report, Unique, UniqueModule, UniqueOp, Value

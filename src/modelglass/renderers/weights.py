@@ -9,7 +9,7 @@ from modelglass.errors import UsageError
 from modelglass.renderers._escape import markdown, printable
 from modelglass.renderers._markdown import head, line, note_items
 from modelglass.renderers._terminal import CYAN, DIM, RED, Paint, Table, note_lines, painter, wrapped
-from modelglass.renderers._units import shape_text, share
+from modelglass.page.units import shape_text, share
 from modelglass.renderers.columns import known_columns
 from modelglass.report import FINDINGS, Histogram, Report, Tensor, TensorStats
 from modelglass.report.stats import described_shape

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from modelglass.renderers._escape import cell_width, fitted, printable
 from modelglass.renderers._terminal import BOLD, CYAN, DIM, Paint, note_lines, painter, wrapped
-from modelglass.renderers.flow import _words, lanes
+from modelglass.page import flow_words as _words
+from modelglass.renderers.flow import lanes
 from modelglass.renderers.flow._naming import Names
 from modelglass.report import Flow, FlowNode, Stage
 

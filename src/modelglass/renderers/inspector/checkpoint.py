@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from modelglass.renderers._escape import fitted, printable
-from modelglass.renderers._file import part_text
-from modelglass.renderers._units import shape_text, share, size
+from modelglass.page.sections.checkpoint import part_text
+from modelglass.page.units import shape_text, share, size
 from modelglass.renderers.inspector._lines import INDENT, heading, rows, sentence
 
 if TYPE_CHECKING:

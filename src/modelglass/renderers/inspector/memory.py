@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from modelglass.renderers._escape import fitted, printable
-from modelglass.renderers._units import shape_text, share
+from modelglass.page.units import shape_text, share
 from modelglass.renderers.inspector._lines import INDENT, Figure, figures, heading, mebibytes, sentence
 from modelglass.renderers.inspector.summary import reason
 from modelglass.renderers.inspector.words import said, words

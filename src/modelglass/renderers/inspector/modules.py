@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from modelglass.renderers._escape import printable
 from modelglass.renderers._rows import calls_by_module
 from modelglass.renderers._terminal import Table, painter
-from modelglass.renderers._units import value_text
+from modelglass.page.units import value_text
 from modelglass.renderers.inspector._lines import heading
 
 if TYPE_CHECKING:
