@@ -86,7 +86,7 @@ bench: $(BENCH_VENV)/.bench
 
 # The published JSON Schemas, made from the data types.
 schema: $(VENV)/.core
-	$(BIN)/python -c "import json, pathlib; from modelglass.doors.schemas import published; \
+	$(BIN)/python -c "import json, pathlib; from modelglass.compat.schemas import published; \
 	  [pathlib.Path('docs/schema', name).write_text(json.dumps(each, indent=2) + '\n') \
 	   for name, each in published().items()]"
 

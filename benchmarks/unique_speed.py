@@ -63,7 +63,7 @@ CASES: dict[str, Callable[[], tuple[Any, Any]]] = {
 def measure(case: str, rounds: int) -> tuple[dict[str, float], str]:
     """Median seconds of each way, and how many modules and operators there are."""
     import modelglass as mg
-    from modelglass.doors.unique_modules import analyse
+    from modelglass.compat.unique_modules import analyse
 
     model, inputs = CASES[case]()
     with TemporaryDirectory() as folder:

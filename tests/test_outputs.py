@@ -17,6 +17,7 @@ from torch import nn
 import modelglass as mg
 from modelglass import api
 from modelglass.api import showing
+from modelglass.compat.summary import short_summary
 from modelglass.report import Note
 from output_checks import NASTY, check, check_coloured, check_plain
 from renderers.test_flow_languages import MERMAID, Dot
@@ -143,7 +144,7 @@ def test_no_table_of_renderers_is_left_out() -> None:
 @pytest.mark.parametrize("verbose", [0, 1, 2])
 def test_summaries(verbose: int, ran: mg.Report) -> None:
     check_plain(str(mg.summary(Nasty(), (2,), verbose=verbose)))
-    check_plain(api.showing.short_summary(ran, verbose=verbose))
+    check_plain(short_summary(ran, verbose=verbose))
 
 
 def test_listings(capsys: pytest.CaptureFixture[str]) -> None:

@@ -77,8 +77,7 @@ def _transformers(kind: str) -> Callable[[str, bool], Any]:
 @cache
 def _classes_of_others() -> dict[str, str]:
     """The types that have neither a base model nor a causal one, each with the first class listed for it."""
-    from transformers.models.auto import configuration_auto
-    from transformers.models.auto import modeling_auto as auto
+    from transformers.models.auto import configuration_auto, modeling_auto as auto
 
     found: dict[str, str] = {}
     for variable, table in vars(auto).items():

@@ -45,7 +45,7 @@ def inspect_file(
 
     `with_stats` adds statistics, while the files are still open.
     """
-    reading = Reading(limits=limits_of(limits))
+    reading = Reading(limits=checked_limits(limits))
     with without_gc(), only_installed(path):
         try:
             progress(f"reading {path.name}")
@@ -64,10 +64,10 @@ def scan_files(
     from modelglass.formats.scanning import scan
 
     with without_gc(), only_installed(*paths):
-        return scan(paths, limits_of(limits), progress, isolate=isolate)
+        return scan(paths, checked_limits(limits), progress, isolate=isolate)
 
 
-def limits_of(chosen: Mapping[str, int] | None) -> Limits:
+def checked_limits(chosen: Mapping[str, int] | None) -> Limits:
     """The limits with some of them changed."""
     for name, value in (chosen or {}).items():
         if name not in LIMITS:

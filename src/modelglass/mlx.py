@@ -1,6 +1,6 @@
 """`nn.summary` and `Module.summary` for MLX: `install()` adds them, importing this changes nothing."""
 
-from modelglass.doors.mlx_summary import (
+from modelglass.compat.mlx_summary import (
     LayerInfo,
     ModelSummary,
     calculate_memory_usage,

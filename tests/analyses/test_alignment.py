@@ -10,8 +10,7 @@ from typing import Any, TypeAlias
 import mlx.core as mx
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from mlx import nn as mnn
 from safetensors.torch import save_file
 from torch import nn

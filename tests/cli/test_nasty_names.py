@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from modelglass.cli import main as commands
-from modelglass.cli import model_inspector, tt_model_analysis
+from modelglass.cli import main as commands, model_inspector, tt_model_analysis
 from output_checks import NASTY, check, check_plain
 
 FORMATS = ("text", "json", "markdown", "csv", "sarif")

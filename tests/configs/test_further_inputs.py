@@ -7,8 +7,12 @@ import math
 import pytest
 import torch
 from torch import nn
-from transformers import PreTrainedConfig, PreTrainedModel, TimeSeriesTransformerConfig
-from transformers import TimeSeriesTransformerModel as Series
+from transformers import (
+    PreTrainedConfig,
+    PreTrainedModel,
+    TimeSeriesTransformerConfig,
+    TimeSeriesTransformerModel as Series,
+)
 
 import modelglass as mg
 from modelglass.api._inputs import automatic_inputs

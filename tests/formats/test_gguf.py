@@ -13,8 +13,7 @@ import gguf
 import numpy as np
 import pytest
 from gguf.constants import GGUFEndian
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from modelglass.errors import CorruptFileError, FileError, LimitError
 from modelglass.formats import gguf as reader

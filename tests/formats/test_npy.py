@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from modelglass.errors import CorruptFileError, FileError, NotAModelError
 from modelglass.formats import archives, npy, npz

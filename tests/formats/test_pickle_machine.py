@@ -29,8 +29,7 @@ from torch._weights_only_unpickler import Unpickler as TorchUnpickler
 
 from modelglass.errors import FileError
 from modelglass.formats.limits import Limits
-from modelglass.formats.pickles import feed as feeds
-from modelglass.formats.pickles import load
+from modelglass.formats.pickles import feed as feeds, load
 from modelglass.formats.pickles.machine import Frozen, Machine
 from modelglass.formats.pickles.objects import Blob, Elements, Pairs, Thing
 from modelglass.formats.reading import Reading

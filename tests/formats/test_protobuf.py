@@ -6,8 +6,7 @@ from contextlib import suppress
 from struct import pack
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from modelglass.errors import CorruptFileError, FileError, LimitError
 from modelglass.formats.limits import Limits

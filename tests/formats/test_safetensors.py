@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 import safetensors as reference
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from safetensors import numpy as numpy_writer
-from safetensors import torch as torch_writer
+from hypothesis import HealthCheck, given, settings, strategies as st
+from safetensors import numpy as numpy_writer, torch as torch_writer
 
 from modelglass.errors import CorruptFileError, FileError, LimitError
 from modelglass.formats import safetensors

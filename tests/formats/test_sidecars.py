@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from modelglass.errors import CorruptFileError, FileError, LimitError
 from modelglass.formats import yaml_documents

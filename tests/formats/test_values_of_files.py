@@ -8,8 +8,7 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from modelglass.analyses.stats.engine import describe
 from modelglass.analyses.stats.statistics import source_of

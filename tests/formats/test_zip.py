@@ -12,8 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from modelglass.errors import CorruptFileError, FileError, LimitError
 from modelglass.formats import zip as zips

@@ -95,11 +95,11 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def native_model(name: str, settings: dict[str, Any], door: str = "AutoModelForCausalLM") -> nn.Module:
+def native_model(name: str, settings: dict[str, Any], loader: str = "AutoModelForCausalLM") -> nn.Module:
     import transformers
 
     config = transformers.AutoConfig.for_model(name, **settings)
-    native: nn.Module = getattr(transformers, door).from_config(config, dtype=torch.bfloat16)
+    native: nn.Module = getattr(transformers, loader).from_config(config, dtype=torch.bfloat16)
     return native.eval()
 
 

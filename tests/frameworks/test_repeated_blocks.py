@@ -16,8 +16,7 @@ from fingerprint import fingerprint
 from modelglass.analyses.blocks import placed
 from modelglass.analyses.memory import memory
 from modelglass.frameworks.request import Detail, Inputs, Request
-from modelglass.frameworks.torch import folding
-from modelglass.frameworks.torch import session as adapter
+from modelglass.frameworks.torch import folding, session as adapter
 from modelglass.frameworks.torch.folding import MANY, Blocks, repeated
 from modelglass.report import Lifetimes
 from models import SMALL, Apply, ids, transformers_model

@@ -12,8 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import build_flow
-from modelglass.renderers.flow import dot, mermaid
-from modelglass.renderers.flow import json as flow_json
+from modelglass.renderers.flow import dot, json as flow_json, mermaid
 from modelglass.report import FlowEdge, FlowNode
 
 Golden = Callable[[str, str], None]

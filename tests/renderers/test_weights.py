@@ -75,7 +75,7 @@ def test_sorting() -> None:
 
 
 def test_every_column_shows_something() -> None:
-    text = weights.render(report(), columns=weights.COLUMNS, width=400)
+    text = weights.render(report(), columns=weights.STATS_COLUMNS, width=400)
     line = next(line for line in text.splitlines() if line.startswith("broken.weight"))
     stats = report().stats["broken.weight"]
     assert f"parameter  8x16    float32  {stats.mean:.3g}" in line

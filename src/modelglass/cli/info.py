@@ -12,7 +12,7 @@ from modelglass.cli._options import config_options, given_inputs, inputs_options
 from modelglass.cli._output import aside, emit
 from modelglass.cli._progress import Progress
 from modelglass.cli._serving import chosen_serving, serving_options
-from modelglass.doors import model_info
+from modelglass.compat import model_info
 
 EPILOG = """\b
 Examples:

@@ -22,7 +22,7 @@ from modelglass.cli._options import (
 from modelglass.cli._output import aside, emit, width_of
 from modelglass.cli._progress import Progress
 from modelglass.cli.main import run
-from modelglass.doors import model_inspector as door
+from modelglass.compat import model_inspector as inspector
 
 NAME = "model-inspector"
 FINDINGS, FAILED = 1, 3
@@ -55,9 +55,11 @@ not be read, built or run, or a checkpoint's shapes are not the model's.
     "--batch-size",
     type=click.IntRange(1),
     metavar="N",
-    help=f"For memory; {door.BATCH_SIZE} unless said otherwise.",
+    help=f"For memory; {inspector.BATCH_SIZE} unless said otherwise.",
 )
-@click.option("--lang", type=click.Choice(door.LANGUAGES), help="Of headings; by default as the locale says.")
+@click.option(
+    "--lang", type=click.Choice(inspector.LANGUAGES), help="Of headings; by default as the locale says."
+)
 @inputs_options
 @click.option("--builder", metavar="CODE", help="Code that builds the model: file.py::function.")
 @click.option("--model-key", metavar="A.B", help="Where in the configuration the model is.")
@@ -65,7 +67,7 @@ not be read, built or run, or a checkpoint's shapes are not the model's.
 @click.option(
     "--optimizer",
     metavar="NAME",
-    default=door.OPTIMIZER,
+    default=inspector.OPTIMIZER,
     show_default=True,
     help="Whose state is counted: sgd, adam8bit, file.py::factory, or none.",
 )
@@ -97,7 +99,7 @@ def model_inspector(
         raise click.UsageError("give --config FILE, --checkpoint FILE, or both")
     given = given_inputs(inputs, specs)
     with Progress(NAME) as progress, aside():
-        question = door.Question(
+        question = inspector.Question(
             config=config,
             checkpoint=checkpoint,
             builder=builder,
@@ -109,8 +111,10 @@ def model_inspector(
             stats=not no_stats,
             progress=progress,
         )
-        found = door.inspect_model(question)
-    text = door.render(found, language=lang or _language(), width=width_of(width, output), verbose=verbose)
+        found = inspector.inspect_model(question)
+    text = inspector.render(
+        found, language=lang or _language(), width=width_of(width, output), verbose=verbose
+    )
     _write_utf8()
     emit(text, output)
     _end(found)

@@ -10,7 +10,7 @@ from modelglass import api
 from modelglass.cli._output import aside, emit, wants_color, width_of
 from modelglass.cli._progress import Progress
 from modelglass.cli.main import run
-from modelglass.doors import unique_modules
+from modelglass.compat import unique_modules
 
 NAME = "tt-model-analysis"
 SHOWN_OPS = 5

@@ -5,8 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from modelglass.errors import FileError, NotAModelError
-from modelglass.formats import compressed, npy, pickles
-from modelglass.formats import zip as zips
+from modelglass.formats import compressed, npy, pickles, zip as zips
 from modelglass.formats.native import native_code
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source

@@ -17,7 +17,7 @@ STAGES: Mapping[Stage, str] = {
 }
 NEXT = "to the next"  # what a carried edge does
 EACH = "from each"  # of the repetitions, not from the last alone
-# All that the text says of its own; a door may say it in another language.
+# All that the text says of its own; `model-inspector` has it in another language.
 ENGLISH: Mapping[str, str] = {
     **{str(stage): word for stage, word in STAGES.items()},
     "shape": "shape",

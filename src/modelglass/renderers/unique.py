@@ -20,8 +20,8 @@ from modelglass.renderers.records import module_records, op_records, remarks, sh
 from modelglass.report import Module, Report, Unique, UniqueModule, UniqueOp, Value
 
 KINDS = ("modules", "ops")
-SORTS = ("count", "macs", "order")
-COLUMNS = ("id", "name", "count", "inputs", "outputs", "settings", "macs", "share", "where")
+UNIQUE_SORTS = ("count", "macs", "order")
+UNIQUE_COLUMNS = ("id", "name", "count", "inputs", "outputs", "settings", "macs", "share", "where")
 _NUMBERS = frozenset({"count", "macs", "share"})
 _FLEXIBLE = {"name": 20, "inputs": 14, "outputs": 12, "settings": 16, "where": 10}
 _STYLE = {"id": DIM, "name": CYAN, "settings": DIM, "where": DIM}
@@ -60,7 +60,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class UniqueChoice:
     """What to show: which kinds, most often or most costly first, and how many of each."""
 
     kinds: Sequence[str] = KINDS
@@ -77,13 +77,13 @@ class Choice:
         return sorted(each, key=ranks[self.sort])[: self.top]
 
 
-EVERYTHING = Choice()
+EVERYTHING = UniqueChoice()
 
 
 def render(
     report: Report,
     unique: Unique,
-    choice: Choice = EVERYTHING,
+    choice: UniqueChoice = EVERYTHING,
     *,
     columns: Sequence[str] | str | None = None,
     width: int = 100,
@@ -91,7 +91,7 @@ def render(
 ) -> str:
     """The tables as text of at most `width` cells a line."""
     paint = painter(color)
-    names = known_columns(columns or _default_columns(width), COLUMNS)
+    names = known_columns(columns or _default_columns(width), UNIQUE_COLUMNS)
     parts = []
     for section in _sections(report, unique, choice):
         texts = [[printable(_cell(section, row, name)) for name in names] for row in section.rows]
@@ -107,12 +107,12 @@ def render(
 def render_markdown(
     report: Report,
     unique: Unique,
-    choice: Choice = EVERYTHING,
+    choice: UniqueChoice = EVERYTHING,
     *,
     columns: Sequence[str] | str | None = None,
 ) -> str:
     """The tables for a pull request."""
-    names = known_columns(columns or COLUMNS, COLUMNS)
+    names = known_columns(columns or UNIQUE_COLUMNS, UNIQUE_COLUMNS)
     lines: list[str] = []
     for section in _sections(report, unique, choice):
         lines += [f"### {markdown(section.title)}", ""]
@@ -123,7 +123,7 @@ def render_markdown(
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def render_csv(report: Report, unique: Unique, choice: Choice = EVERYTHING) -> str:
+def render_csv(report: Report, unique: Unique, choice: UniqueChoice = EVERYTHING) -> str:
     """One line each with exact figures: modules and operators under the same heads."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL)
@@ -139,7 +139,7 @@ def render_csv(report: Report, unique: Unique, choice: Choice = EVERYTHING) -> s
     return out.getvalue()
 
 
-def render_json(report: Report, unique: Unique, choice: Choice = EVERYTHING) -> str:
+def render_json(report: Report, unique: Unique, choice: UniqueChoice = EVERYTHING) -> str:
     """The records that `unique_modules.json` and `pytorch_ops.json` have, in one document."""
     document: dict[str, Any] = {"model_class": report.model.name}
     if "modules" in choice.kinds:
@@ -165,7 +165,7 @@ def render_json(report: Report, unique: Unique, choice: Choice = EVERYTHING) -> 
     return pretty(document)
 
 
-def _sections(report: Report, unique: Unique, choice: Choice) -> Iterator[Section]:
+def _sections(report: Report, unique: Unique, choice: UniqueChoice) -> Iterator[Section]:
     ran = report.run.mode != "none"
     if "modules" in choice.kinds:
         rows = _module_rows(report, unique)
@@ -180,7 +180,7 @@ def _sections(report: Report, unique: Unique, choice: Choice) -> Iterator[Sectio
         yield _section("ops", title, rows, choice, report)
 
 
-def _section(kind: str, title: str, rows: Sequence[Row], choice: Choice, report: Report) -> Section:
+def _section(kind: str, title: str, rows: Sequence[Row], choice: UniqueChoice, report: Report) -> Section:
     values = [value for row in rows for value in (*row.inputs, *row.outputs)]
     dtypes = Counter(value.dtype for value in values if value.dtype is not None)
     usual = dtypes.most_common(1)[0][0] if dtypes else None
@@ -234,7 +234,7 @@ _FROM_WIDTH = {"where": 130, "settings": 100, "outputs": 70, "share": 60}
 
 
 def _default_columns(width: int) -> list[str]:
-    return [name for name in COLUMNS if width >= _FROM_WIDTH.get(name, 0)]
+    return [name for name in UNIQUE_COLUMNS if width >= _FROM_WIDTH.get(name, 0)]
 
 
 def _head(section: Section, column: str) -> str:

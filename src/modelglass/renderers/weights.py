@@ -17,8 +17,8 @@ from modelglass.report.stats import described_shape
 _QUANTILES = {"q01": 0.01, "median": 0.5, "q99": 0.99}
 _FIGURES = ("mean", "std", "min", "max", "l2", "rms", "absmax", *_QUANTILES)
 _TALLIES = ("count", "zeros", "nan", "inf", "denormals")
-COLUMNS = ("name", "kind", "shape", "dtype", *_FIGURES, *_TALLIES, "described", "histogram")
-SORTS = ("name", *_FIGURES, *_TALLIES)
+STATS_COLUMNS = ("name", "kind", "shape", "dtype", *_FIGURES, *_TALLIES, "described", "histogram")
+STATS_SORTS = ("name", *_FIGURES, *_TALLIES)
 
 _NUMBERS = frozenset({*_FIGURES, *_TALLIES})
 _FLEXIBLE = {"name": 18, "shape": 10, "dtype": 8}
@@ -83,8 +83,8 @@ def chosen(
         if tensor.name in stats and tied.get(tensor.name) not in stats
     ]
     if sort is not None:
-        if sort not in SORTS:
-            raise UsageError(f"cannot sort by {sort!r}", hint="sort by " + ", ".join(SORTS))
+        if sort not in STATS_SORTS:
+            raise UsageError(f"cannot sort by {sort!r}", hint="sort by " + ", ".join(STATS_SORTS))
         if sort == "name":
             rows.sort(key=lambda row: row.tensor.name)
         else:
@@ -119,7 +119,7 @@ def table(
     columns: Sequence[str] | str | None = None,
 ) -> str:
     """The rows as a table for a terminal."""
-    names = known_columns(columns or _default_columns(rows, width), COLUMNS)
+    names = known_columns(columns or _default_columns(rows, width), STATS_COLUMNS)
     texts = [[printable(_cell(row, name)) for name in names] for row in rows]
     styles = [_style(row) for row in rows]
     heads = [_head(name) for name in names]
@@ -128,7 +128,7 @@ def table(
 
 def markdown_table(rows: Sequence[Row], *, columns: Sequence[str] | str | None = None) -> Iterator[str]:
     """The rows as the lines of a Markdown table."""
-    names = known_columns(columns or _default_columns(rows, 110), COLUMNS)
+    names = known_columns(columns or _default_columns(rows, 110), STATS_COLUMNS)
     yield from head(names, map(_head, names), _NUMBERS)
     for row in rows:
         # Browsers make one of several spaces, unless they are of the kind that does not break.

@@ -3,240 +3,58 @@
 Making a data type takes a millisecond, so each file of them is loaded when one of its names is asked for.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+# ruff: noqa: F403
+
+from typing import TYPE_CHECKING
+
+from modelglass._lazy import attach
 
 if TYPE_CHECKING:
-    from modelglass.report.architecture import Architecture
-    from modelglass.report.checkpoint import Checkpoint, File
-    from modelglass.report.comparison import (
-        Compared,
-        Comparison,
-        Deviation,
-        Matched,
-        Pair,
-        Standing,
-        TensorPair,
-        Term,
-    )
-    from modelglass.report.cost import Cost, ModuleCost
-    from modelglass.report.dataflow import Dataflow, Dims, Symbol, Symbols
-    from modelglass.report.engine import (
-        CacheGroup,
-        Component,
-        Engine,
-        PagedCache,
-        Piece,
-        Reached,
-        Serving,
-        Shard,
-        Share,
-    )
-    from modelglass.report.execution import Call, Failure, Kernel, Op, Phase, SourceLine, Value
-    from modelglass.report.fit import AUTOCAST, WEIGHTS, Axes, Fit, Option, Sharding, WhatIf
-    from modelglass.report.flow import Flow, FlowEdge, FlowNode, NodeKind, Stage
-    from modelglass.report.inspection import AlikeTensors, Estimate, Inspection, TypeCount, WeightFigures
-    from modelglass.report.lifetimes import (
-        VALUES_DECIDE,
-        Category,
-        Lifetimes,
-        MemoryPhase,
-        Step,
-        Storage,
-        Tail,
-    )
-    from modelglass.report.matching import Difference, Matching, Side
-    from modelglass.report.memory import CATEGORIES, Coverage, KvCache, LiveTensor, Memory, Method, Moment
-    from modelglass.report.model import Json, Model, Module, Packing, Shape, Tensor, TensorKind
-    from modelglass.report.observation import Observation, RankModel
-    from modelglass.report.parts import Part, PartKind
-    from modelglass.report.report import (
-        Counts,
-        ModuleCounts,
-        Note,
-        Report,
-        Run,
-        RunMode,
-        Severity,
-        Tally,
-    )
-    from modelglass.report.scan import (
-        LEVELS,
-        Finding,
-        GlobalKind,
-        GlobalUse,
-        Level,
-        Scan,
-        ScannedFile,
-        Verdict,
-    )
-    from modelglass.report.stats import FINDINGS, Described, Histogram, TensorStats
-    from modelglass.report.unique import Reproducers, Unique, UniqueModule, UniqueOp
-    from modelglass.report.values import Values
+    from modelglass.report.architecture import *
+    from modelglass.report.checkpoint import *
+    from modelglass.report.comparison import *
+    from modelglass.report.cost import *
+    from modelglass.report.dataflow import *
+    from modelglass.report.engine import *
+    from modelglass.report.execution import *
+    from modelglass.report.fit import *
+    from modelglass.report.flow import *
+    from modelglass.report.lifetimes import *
+    from modelglass.report.matching import *
+    from modelglass.report.memory import *
+    from modelglass.report.model import *
+    from modelglass.report.observation import *
+    from modelglass.report.parts import *
+    from modelglass.report.report import *
+    from modelglass.report.scan import *
+    from modelglass.report.stats import *
+    from modelglass.report.unique import *
+    from modelglass.report.values import *
 
-_HOMES = {
-    "architecture": ("Architecture",),
-    "checkpoint": ("Checkpoint", "File"),
-    "comparison": (
-        "Compared",
-        "Comparison",
-        "Deviation",
-        "Matched",
-        "Pair",
-        "Standing",
-        "TensorPair",
-        "Term",
-    ),
-    "cost": ("Cost", "ModuleCost"),
-    "dataflow": ("Dataflow", "Dims", "Symbol", "Symbols"),
-    "engine": (
-        "CacheGroup",
-        "Component",
-        "Engine",
-        "PagedCache",
-        "Piece",
-        "Reached",
-        "Serving",
-        "Shard",
-        "Share",
-    ),
-    "execution": ("Call", "Failure", "Kernel", "Op", "Phase", "SourceLine", "Value"),
-    "fit": ("Axes", "AUTOCAST", "WEIGHTS", "Fit", "Option", "Sharding", "WhatIf"),
-    "flow": ("Flow", "FlowEdge", "FlowNode", "NodeKind", "Stage"),
-    "inspection": ("AlikeTensors", "Estimate", "Inspection", "TypeCount", "WeightFigures"),
-    "lifetimes": ("VALUES_DECIDE", "Category", "Lifetimes", "MemoryPhase", "Step", "Storage", "Tail"),
-    "matching": ("Difference", "Matching", "Side"),
-    "memory": ("CATEGORIES", "Coverage", "KvCache", "LiveTensor", "Memory", "Method", "Moment"),
-    "model": ("Json", "Model", "Module", "Packing", "Shape", "Tensor", "TensorKind"),
-    "observation": ("Observation", "RankModel"),
-    "parts": ("Part", "PartKind"),
-    "report": (
-        "Counts",
-        "ModuleCounts",
-        "Note",
-        "Report",
-        "Run",
-        "RunMode",
-        "Severity",
-        "Tally",
-    ),
-    "scan": ("LEVELS", "Finding", "GlobalKind", "GlobalUse", "Level", "Scan", "ScannedFile", "Verdict"),
-    "stats": ("FINDINGS", "Described", "Histogram", "TensorStats"),
-    "unique": ("Reproducers", "Unique", "UniqueModule", "UniqueOp"),
-    "values": ("Values",),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
-__all__ = [
-    "AUTOCAST",
-    "CATEGORIES",
-    "FINDINGS",
-    "LEVELS",
-    "VALUES_DECIDE",
-    "WEIGHTS",
-    "AlikeTensors",
-    "Architecture",
-    "Axes",
-    "CacheGroup",
-    "Call",
-    "Category",
-    "Checkpoint",
-    "Compared",
-    "Comparison",
-    "Component",
-    "Cost",
-    "Counts",
-    "Coverage",
-    "Dataflow",
-    "Described",
-    "Deviation",
-    "Difference",
-    "Dims",
-    "Engine",
-    "Estimate",
-    "Failure",
-    "File",
-    "Finding",
-    "Fit",
-    "Flow",
-    "FlowEdge",
-    "FlowNode",
-    "GlobalKind",
-    "GlobalUse",
-    "Histogram",
-    "Inspection",
-    "Json",
-    "Kernel",
-    "KvCache",
-    "Level",
-    "Lifetimes",
-    "LiveTensor",
-    "Matched",
-    "Matching",
-    "Memory",
-    "MemoryPhase",
-    "Method",
-    "Model",
-    "Module",
-    "ModuleCost",
-    "ModuleCounts",
-    "Moment",
-    "NodeKind",
-    "Note",
-    "Observation",
-    "Op",
-    "Option",
-    "Packing",
-    "PagedCache",
-    "Pair",
-    "Part",
-    "PartKind",
-    "Phase",
-    "Piece",
-    "RankModel",
-    "Reached",
-    "Report",
-    "Reproducers",
-    "Run",
-    "RunMode",
-    "Scan",
-    "ScannedFile",
-    "Serving",
-    "Severity",
-    "Shape",
-    "Shard",
-    "Sharding",
-    "Share",
-    "Side",
-    "SourceLine",
-    "Stage",
-    "Standing",
-    "Step",
-    "Storage",
-    "Symbol",
-    "Symbols",
-    "Tail",
-    "Tally",
-    "Tensor",
-    "TensorKind",
-    "TensorPair",
-    "TensorStats",
-    "Term",
-    "TypeCount",
-    "Unique",
-    "UniqueModule",
-    "UniqueOp",
-    "Value",
-    "Values",
-    "Verdict",
-    "WeightFigures",
-    "WhatIf",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'modelglass.report' has no attribute {name!r}")
-    value = getattr(import_module(f"modelglass.report.{_HOME_OF[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "modelglass.report.architecture": "Architecture",
+        "modelglass.report.checkpoint": "Checkpoint File",
+        "modelglass.report.comparison": "Compared Comparison Deviation Matched Pair Standing TensorPair Term",
+        "modelglass.report.cost": "Cost ModuleCost",
+        "modelglass.report.dataflow": "Dataflow Dims Symbol Symbols",
+        "modelglass.report.engine": (
+            "CacheGroup Component Engine PagedCache Piece Reached Serving Shard Share"
+        ),
+        "modelglass.report.execution": "Call Failure Kernel Op Phase SourceLine Value",
+        "modelglass.report.fit": "AUTOCAST Axes Fit Option Sharding WEIGHTS WhatIf",
+        "modelglass.report.flow": "Flow FlowEdge FlowNode NodeKind Stage",
+        "modelglass.report.lifetimes": "Category Lifetimes MemoryPhase Step Storage Tail VALUES_DECIDE",
+        "modelglass.report.matching": "Difference Matching Side",
+        "modelglass.report.memory": "CATEGORIES Coverage KvCache LiveTensor Memory Method Moment",
+        "modelglass.report.model": "Json Model Module Packing Shape Tensor TensorKind",
+        "modelglass.report.observation": "Observation RankModel",
+        "modelglass.report.parts": "Part PartKind",
+        "modelglass.report.report": "Counts ModuleCounts Note Report Run RunMode Severity Tally",
+        "modelglass.report.scan": "Finding GlobalKind GlobalUse LEVELS Level Scan ScannedFile Verdict",
+        "modelglass.report.stats": "Described FINDINGS Histogram TensorStats",
+        "modelglass.report.unique": "Reproducers Unique UniqueModule UniqueOp",
+        "modelglass.report.values": "Values",
+    },
+)

@@ -6,8 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from modelglass.errors import FileError
-from modelglass.formats import pickles
-from modelglass.formats import zip as zips
+from modelglass.formats import pickles, zip as zips
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
 from modelglass.formats.torch.checkpoint import fill

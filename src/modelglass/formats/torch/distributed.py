@@ -10,8 +10,7 @@ from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from modelglass.formats import pickles
-from modelglass.formats import zip as zips
+from modelglass.formats import pickles, zip as zips
 from modelglass.formats.inside import look_into
 from modelglass.formats.pickles.objects import Pairs, Thing, as_text
 from modelglass.formats.reading import Reading

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from modelglass.errors import FileError
-from modelglass.formats import native
-from modelglass.formats import zip as zips
+from modelglass.formats import native, zip as zips
 from modelglass.formats.archives import unpacked
 from modelglass.formats.inside import look_into
 from modelglass.formats.places import Place

@@ -17,9 +17,12 @@ from modelglass.frameworks.mlx import structure
 from modelglass.frameworks.mlx.graph import traced
 from modelglass.frameworks.mlx.inputs import make
 from modelglass.frameworks.mlx.outcome import Outcome, of_calls, of_graph, with_measured_memory
-from modelglass.frameworks.mlx.process import keep_process, one_at_a_time
-from modelglass.frameworks.mlx.process import seeded as seeded
-from modelglass.frameworks.mlx.process import untouched_process as untouched_process
+from modelglass.frameworks.mlx.process import (
+    keep_process,
+    one_at_a_time,
+    seeded as seeded,
+    untouched_process as untouched_process,
+)
 from modelglass.frameworks.mlx.reproduce import reproducer as reproducer
 from modelglass.frameworks.mlx.resize import dimensions, resized, resized_at
 from modelglass.frameworks.mlx.tracing import Tracing, forms

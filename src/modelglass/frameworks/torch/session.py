@@ -41,9 +41,12 @@ from modelglass.frameworks.torch.levels import refuses_operator_level, watching,
 from modelglass.frameworks.torch.loan import loan
 from modelglass.frameworks.torch.optimizers import factory
 from modelglass.frameworks.torch.passes import Pass, checkpoint_modules, show_random_states, show_resizing
-from modelglass.frameworks.torch.process import keep_process, one_at_a_time
-from modelglass.frameworks.torch.process import seeded as seeded
-from modelglass.frameworks.torch.process import untouched_process as untouched_process
+from modelglass.frameworks.torch.process import (
+    keep_process,
+    one_at_a_time,
+    seeded as seeded,
+    untouched_process as untouched_process,
+)
 from modelglass.frameworks.torch.recorder import CANNOT_FAKE, Recorder
 from modelglass.frameworks.torch.reproduce import reproducer as reproducer
 from modelglass.frameworks.torch.resize import dimensions, resized, resized_at

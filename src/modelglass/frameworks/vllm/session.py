@@ -12,8 +12,7 @@ from torch import nn
 from modelglass.errors import TargetError, UsageError
 from modelglass.frameworks.request import Request
 from modelglass.frameworks.torch import session as of_torch
-from modelglass.frameworks.torch.process import seeded as seeded
-from modelglass.frameworks.torch.process import untouched_process as untouched_process
+from modelglass.frameworks.torch.process import seeded as seeded, untouched_process as untouched_process
 from modelglass.frameworks.torch.reproduce import reproducer as reproducer
 from modelglass.frameworks.vllm.components import version
 from modelglass.frameworks.vllm.engine import observe_engine

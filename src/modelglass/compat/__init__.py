@@ -1,0 +1,1 @@
+"""Functions and commands that documents of other tools describe, as views of a report."""
