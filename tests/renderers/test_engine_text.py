@@ -15,10 +15,10 @@ from build_engine import LLAMA_70B, TINY, held
 from modelglass.analyses.counts import count
 from modelglass.analyses.serving import with_shares
 from modelglass.errors import UsageError
-from modelglass.renderers import memory
 from modelglass.page.sections.engine import part_text, rank_rows
-from modelglass.renderers._escape import cell_width
 from modelglass.page.sources import dtype_text
+from modelglass.renderers import memory
+from modelglass.renderers._escape import cell_width
 from modelglass.report import CacheGroup, Observation, Packing, Piece, RankModel, Report, Shard
 
 Golden = Callable[[str, str], None]

@@ -16,10 +16,10 @@ from torch import nn
 import build
 import modelglass as mg
 from modelglass.analyses.memory import EXCLUDED
+from modelglass.page.what_if import what_if_text
 from modelglass.renderers import _sparkline, memory
 from modelglass.renderers._escape import cell_width
 from modelglass.renderers._terminal import painter
-from modelglass.page.what_if import what_if_text
 from modelglass.report import (
     CATEGORIES,
     Failure,

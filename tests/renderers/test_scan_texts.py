@@ -15,9 +15,9 @@ from typing import Any
 import jsonschema
 import pytest
 
+from modelglass.page.redact import HIDDEN, redacted
 from modelglass.renderers import sarif, scan
 from modelglass.renderers._escape import cell_width
-from modelglass.page.redact import HIDDEN, redacted
 from modelglass.report import Finding, GlobalUse, Scan, ScannedFile
 
 Golden = Callable[[str, str], None]

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 import modelglass as mg
+from modelglass.page.units import pace
 from modelglass.renderers import weights
 from modelglass.renderers._escape import cell_width
-from modelglass.page.units import pace
 from modelglass.report import Histogram, Packing, Report, codec
 from modelglass.report.stats import Described
 from models import SAMPLES

@@ -239,9 +239,9 @@ def require_complete(report: Report) -> Report:
     failure = report.run.failure
     if failure is None:
         return report
-    from modelglass.renderers._escape import fitted
     from modelglass.page.sections.totals import named_value
     from modelglass.page.units import source_text
+    from modelglass.renderers._escape import fitted
 
     met = ", ".join(fitted(named_value(value), _LONGEST) for value in failure.inputs)
     given = f"{failure.op or 'it'} was given {met}" if met else "check the inputs"

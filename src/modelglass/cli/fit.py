@@ -66,7 +66,7 @@ Exit codes:
 @click.option("--calibrate", is_flag=True, help="Run each kernel once for real and include its own scratch.")
 @click.option("--no-options", is_flag=True, help="Do not look for changes that would make it fit.")
 @width_option
-@format_option(api.FIT_RENDERERS)
+@format_option(api.RENDERERS["fit"])
 @color_option
 @output_option
 def fit(
@@ -113,7 +113,7 @@ def fit(
     look: dict[str, object] = {}
     if format_ == "text":
         look = {"width": width_of(width, output), "color": wants_color(color, output)}
-    emit(api.FIT_RENDERERS[format_](found, **look), output)
+    emit(api.RENDERERS["fit"][format_](found, **look), output)
     if not found.fits:
         raise SystemExit(DOES_NOT_FIT)
 

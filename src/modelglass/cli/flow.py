@@ -55,7 +55,7 @@ _SUFFIXES = {
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(list(api.FLOW_RENDERERS)),
+    type=click.Choice(list(api.RENDERERS["flow"])),
     help="What comes out; by default what the ending of FILE says, else text.",
 )
 @color_option
@@ -93,7 +93,7 @@ def flow(
     look: dict[str, object] = {}
     if chosen == "text":
         look = {"width": width_of(width, output), "color": wants_color(color, output)}
-    emit(api.FLOW_RENDERERS[chosen](found, **look), output)
+    emit(api.RENDERERS["flow"][chosen](found, **look), output)
 
 
 def _format_of(output: Path | None) -> str:

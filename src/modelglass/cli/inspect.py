@@ -59,7 +59,7 @@ Examples:
 @limit_option
 @serving_options
 @width_option
-@format_option(api.RENDERERS)
+@format_option(api.RENDERERS["inspect"])
 @color_option
 @output_option
 def inspect(
@@ -90,7 +90,7 @@ def inspect(
     may tell itself, only the structure is read. With --framework vllm, a configuration is built as one rank
     of an engine would hold it, without an engine and without weights.
     """
-    shown = None if columns is None else api.known_columns(columns)
+    shown = None if columns is None else api.known_columns(columns, api.COLUMNS)
     given = given_inputs(inputs, specs)
     most = chosen_limits(limits)
     serving = chosen_serving(framework, engine)

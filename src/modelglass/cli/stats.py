@@ -60,7 +60,7 @@ Findings:
 )
 @limit_option
 @width_option
-@format_option(api.STATS_RENDERERS)
+@format_option(api.RENDERERS["stats"])
 @color_option
 @output_option
 def stats(
@@ -110,7 +110,7 @@ def stats(
         options = {"sort": sort, "ascending": ascending, "top": top, "columns": columns}
     if format_ == "text":
         options |= {"width": width_of(width, output), "color": wants_color(color, output)}
-    emit(api.STATS_RENDERERS[format_](report, **options), output)
+    emit(api.RENDERERS["stats"][format_](report, **options), output)
     found = [note.code for note in report.notes if note.code in unwanted]
     if found:
         tell(f"findings: {', '.join(dict.fromkeys(found))}")

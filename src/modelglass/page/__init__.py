@@ -1,4 +1,4 @@
-"""What a command says, as data that a renderer writes as text, Markdown or CSV.
+"""What a command says, as data that renderers write as text, Markdown or CSV.
 
 `pages` makes the page of each command, of `sections`. Nothing here knows a terminal, or the marks of Markdown.
 """
@@ -52,6 +52,7 @@ class Table(NamedTuple):
     weights: Sequence[int] = ()  # of each row, drawn as bars where there is room
     spare: Sequence[str] = ()  # columns that are left out, in this order, where a line is too short
     document_width: int = DATA_ONLY - 1  # of the lines of a document, which has none of its own
+    whole: bool = False  # a few rows in an order of their own
 
 
 class Heading(NamedTuple):
@@ -82,6 +83,7 @@ class Text(NamedTuple):
     together: bool = False
     quoted: bool = False
     cut: bool = False  # to one line each
+    broken: bool = False  # words that are too long for a line go on in the next one
     at_end: bool = False  # of a terminal, where the end is what people see
 
 
@@ -147,20 +149,33 @@ def known_columns(names: Sequence[str] | str, known: Sequence[str]) -> list[str]
     return chosen
 
 
+def sorted_page(page: Page, sort: str | None, top: int | None) -> Page:
+    """The page with the first rows of its tables, by a column of one of them."""
+    tables = [each for each in page.blocks if isinstance(each, Table) and not each.whole]
+    names = dict.fromkeys(column.name for table in tables for column in table.columns)
+    if sort is not None and tables:
+        known_columns([sort], list(names))
+    blocks = [
+        first_rows(each, sort, top) if isinstance(each, Table) and not each.whole else each
+        for each in page.blocks
+    ]
+    return page._replace(blocks=blocks) if sort or top else page
+
+
 def first_rows(table: Table, sort: str | None, top: int | None, *, ascending: bool = False) -> Table:
     """The first rows by a column: the largest figure first, texts by the alphabet, what is unknown last."""
     order = list(range(len(table.rows)))
-    if sort is not None:
-        place = [column.name for column in table.columns].index(sort)
+    places = [place for place, column in enumerate(table.columns) if column.name == sort]
+    for place in places:
         values = [value_of(row[place]) for row in table.rows]
         order.sort(key=lambda index: _rank(values[index], ascending=ascending))
         table = table._replace(guides=())  # a tree has an order of its own
     chosen = order[:top]
     return table._replace(
-        **{
-            name: [each[index] for index in chosen] if (each := getattr(table, name)) else each
-            for name in ("rows", "tones", "guides", "weights")
-        }
+        rows=[table.rows[index] for index in chosen],
+        tones=[table.tones[index] for index in chosen if table.tones],
+        guides=[table.guides[index] for index in chosen if table.guides],
+        weights=[table.weights[index] for index in chosen if table.weights],
     )
 
 

@@ -1,19 +1,22 @@
-"""The page of each command: which sections it has, in which order, and the table that stands for it as CSV."""
+"""The page of each command: which sections it has, in which order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from modelglass.page import Block, Heading, Notes, Page, Table, Text
+from modelglass.page import Block, Heading, Notes, Page, Text, sorted_page
 
 if TYPE_CHECKING:
-    from modelglass.report import Comparison, Fit, Report
+    from modelglass.page.sections.distinct import UniqueChoice
+    from modelglass.report import Comparison, Fit, Flow, Report, Scan, Unique
 
 
-def memory(report: Report, *, contexts: Sequence[int] = (), top: int | None = None) -> Page:
+def memory(
+    report: Report, *, contexts: Sequence[int] = (), sort: str | None = None, top: int | None = None
+) -> Page:
     """What a pass or a training step takes in memory; `contexts` are lengths in tokens for the cache."""
-    return Page(list(_memory(report, contexts, top)))
+    return sorted_page(Page(list(_memory(report, contexts, top))), sort, top)
 
 
 def _memory(report: Report, contexts: Sequence[int], top: int | None) -> Iterator[Block]:
@@ -44,11 +47,13 @@ def fit(fit: Fit) -> Page:
     return Page(list(blocks(fit)))
 
 
-def comparison(comparison: Comparison, *, all: bool = False) -> Page:
+def compare(
+    comparison: Comparison, *, all: bool = False, sort: str | None = None, top: int | None = None
+) -> Page:
     """Two models side by side."""
     from modelglass.page.sections.differences import blocks
 
-    return Page(list(blocks(comparison, all=all)))
+    return sorted_page(Page(list(blocks(comparison, all=all))), sort, top)
 
 
 def stats(
@@ -76,7 +81,7 @@ def stats(
 def unique(
     report: Report,
     unique: Unique,
-    choice: Choice | None = None,
+    choice: UniqueChoice | None = None,
     *,
     columns: Sequence[str] | str | None = None,
 ) -> Page:
@@ -87,12 +92,12 @@ def unique(
     return Page([*blocks(report, unique, choice or EVERYTHING, columns), *notes])
 
 
-def scan(scan: Scan, *, redact: bool = False) -> Page:
+def scan(scan: Scan, *, redact: bool = False, top: int | None = None) -> Page:
     """What was found in files."""
     from modelglass.page.redact import redacted_noun
     from modelglass.page.sections.findings import SHOWN, blocks
 
-    return Page(list(blocks(redacted_noun(scan) if redact else scan)), longest=SHOWN)
+    return Page(list(blocks(redacted_noun(scan) if redact else scan, top)), longest=SHOWN)
 
 
 def flow(flow: Flow, *, words: Mapping[str, str] | None = None) -> Page:

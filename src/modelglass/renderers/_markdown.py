@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from modelglass.renderers._escape import markdown
 from modelglass.page.notes import note_text
+from modelglass.renderers._escape import markdown
 from modelglass.report import Note
 
 

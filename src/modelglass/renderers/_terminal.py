@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from modelglass.renderers._escape import cell_width, fitted, printable
 from modelglass.page.notes import note_text
+from modelglass.renderers._escape import cell_width, fitted, printable
 
 if TYPE_CHECKING:
     from modelglass.report import Note

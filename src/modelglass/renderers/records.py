@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypedDict
 
+from modelglass.page.sections.distinct import shown_path, tensors
 from modelglass.page.units import shape_text
 from modelglass.report import Json, Module, Op, Report, Unique, UniqueModule, UniqueOp, Value
 
-ROOT = "(root)"
 
 
 class Remark(TypedDict):
@@ -174,16 +174,6 @@ def short_name(op: Op) -> str:
     """The operator without its namespace and overload: "conv2d"."""
     parts = op.overload.split(".")
     return parts[1] if len(parts) == 3 else parts[-1]
-
-
-def shown_path(path: str) -> str:
-    """The path as documents write it; the root has a name there."""
-    return path or ROOT
-
-
-def tensors(values: Sequence[Value]) -> list[Value]:
-    """The tensors among the values."""
-    return [value for value in values if value.dtype is not None]
 
 
 def _tensor_type(value: Value) -> TensorType:

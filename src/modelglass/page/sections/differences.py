@@ -56,7 +56,7 @@ class _Row(NamedTuple):
 def blocks(comparison: Comparison, *, all: bool) -> Iterator[Block]:
     """The verdict, the two models, and what differs; with `all`, everything side by side."""
     yield Heading(_verdict(comparison), tone="strong" if comparison.same else "alarm")
-    yield Table(_SIDES, list(_facts(comparison)))
+    yield Table(_SIDES, list(_facts(comparison)), whole=True)
     found = differences(comparison)
     if found.rows:
         yield found
@@ -189,7 +189,7 @@ def _pair_cells(pair: Pair) -> list[str]:
 def _sum(terms: Sequence[Term]) -> Table:
     """How the parameters of one become as many as those of the other."""
     tones: list[RowTone] = ["warning" if term.standing == "different" else None for term in terms]
-    return Table(_TERMS, list(_terms(terms)), tones=tones)
+    return Table(_TERMS, list(_terms(terms)), tones=tones, whole=True)
 
 
 def _terms(terms: Sequence[Term]) -> Iterator[tuple[str, Cell, str]]:

@@ -13,8 +13,9 @@ from modelglass.page.units import shape_text, share, short, value_text
 from modelglass.report import Module, Report, Unique, UniqueModule, UniqueOp, Value
 
 KINDS = ("modules", "ops")
-SORTS = ("count", "macs", "order")
-COLUMNS = ("id", "name", "count", "inputs", "outputs", "settings", "macs", "share", "where")
+UNIQUE_SORTS = ("count", "macs", "order")
+UNIQUE_COLUMNS = ("id", "name", "count", "inputs", "outputs", "settings", "macs", "share", "where")
+ROOT = "(root)"
 _NUMBERS = frozenset({"count", "macs", "share"})
 _LEAST = {"name": 20, "inputs": 14, "outputs": 12, "settings": 16, "where": 10}
 _TONES: dict[str, Tone] = {"id": "quiet", "name": "accent", "settings": "quiet", "where": "quiet"}
@@ -56,7 +57,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class UniqueChoice:
     """What to show: which kinds, most often or most costly first, and how many of each."""
 
     kinds: Sequence[str] = KINDS
@@ -73,14 +74,14 @@ class Choice:
         return sorted(each, key=ranks[self.sort])[: self.top]
 
 
-EVERYTHING = Choice()
+EVERYTHING = UniqueChoice()
 
 
 def blocks(
-    report: Report, unique: Unique, choice: Choice, columns: Sequence[str] | str | None
+    report: Report, unique: Unique, choice: UniqueChoice, columns: Sequence[str] | str | None
 ) -> Iterator[Block]:
     """A table of each kind, under what is said of it."""
-    names = known_columns(columns or COLUMNS, COLUMNS)
+    names = known_columns(columns or UNIQUE_COLUMNS, UNIQUE_COLUMNS)
     for section in _sections(report, unique, choice):
         shown = [
             Column(
@@ -97,9 +98,9 @@ def blocks(
         yield Table(shown, [[_cell(section, row, name) for name in names] for row in section.rows])
 
 
-def data(report: Report, unique: Unique, choice: Choice) -> Table:
+def data(report: Report, unique: Unique, choice: UniqueChoice) -> Table:
     """Modules and operators under the same heads, with exact figures."""
-    rows = []
+    rows: list[list[Cell | str]] = []
     for section in _sections(report, unique, choice):
         kind = section.kind.removesuffix("s")
         for row in section.rows:
@@ -109,7 +110,7 @@ def data(report: Report, unique: Unique, choice: Choice) -> Table:
     return Table([Column(name, name) for name in _DATA], rows)
 
 
-def _sections(report: Report, unique: Unique, choice: Choice) -> Iterator[Section]:
+def _sections(report: Report, unique: Unique, choice: UniqueChoice) -> Iterator[Section]:
     ran = report.run.mode != "none"
     if "modules" in choice.kinds:
         rows = module_rows(report, unique)
@@ -124,7 +125,7 @@ def _sections(report: Report, unique: Unique, choice: Choice) -> Iterator[Sectio
         yield _section("ops", title, rows, choice, report)
 
 
-def _section(kind: str, title: str, rows: Sequence[Row], choice: Choice, report: Report) -> Section:
+def _section(kind: str, title: str, rows: Sequence[Row], choice: UniqueChoice, report: Report) -> Section:
     values = [value for row in rows for value in (*row.inputs, *row.outputs)]
     dtypes = Counter(value.dtype for value in values if value.dtype is not None)
     usual = dtypes.most_common(1)[0][0] if dtypes else None
@@ -226,3 +227,13 @@ def _compact(item: Any) -> str:
 
 def _exact(values: Sequence[Value]) -> str:
     return "; ".join(f"{value.name} {shape_text(value.shape)} {value.dtype}".strip() for value in values)
+
+
+def shown_path(path: str) -> str:
+    """The path as documents write it; the root has a name there."""
+    return path or ROOT
+
+
+def tensors(values: Sequence[Value]) -> list[Value]:
+    """The tensors among the values."""
+    return [value for value in values if value.dtype is not None]

@@ -58,9 +58,7 @@ _DATA = (
 )
 
 
-
-
-def blocks(scan: Scan) -> Iterator[Block]:
+def blocks(scan: Scan, top: int | None = None) -> Iterator[Block]:
     """What it comes to, and what was found, file by file."""
     yield Heading("Scan", level=2, of_document=True)
     yield Text([summary(scan)], tone=_summary_tone(scan), at_end=True)
@@ -69,7 +67,7 @@ def blocks(scan: Scan) -> Iterator[Block]:
             yield Items([(file.path, _about(file)) for file in files])
         else:
             for file in files:
-                yield from _file(file)
+                yield from _file(file, top or MOST)
 
 
 def data(scan: Scan) -> Table:
@@ -134,24 +132,24 @@ def _summary_tone(scan: Scan) -> Tone | None:
     return next((_LEVEL_TONES[finding.level] for finding in worst if finding.level != "info"), None)
 
 
-def _file(file: ScannedFile) -> Iterator[Block]:
+def _file(file: ScannedFile, most: int) -> Iterator[Block]:
     yield Heading(file.path, about=_kind(file), below=list(_verdict(file)))
     findings = by_severity(file.findings)
     if findings:
-        yield _findings(findings, file.path)
+        yield _findings(findings, file.path, most)
     uses = _listed(file)
     if uses:
-        yield from _globals(uses)
+        yield from _globals(uses, most)
     core = _core(file)
     if core:
         yield Text([core], tone="quiet", cut=True)
 
 
-def _findings(findings: Sequence[Finding], path: str) -> Listing:
-    shown = findings[:MOST]
+def _findings(findings: Sequence[Finding], path: str, most: int) -> Listing:
+    shown = findings[:most]
     rows = [(each.level, each.code, place(each, path) or "–", each.text) for each in shown]
     tones: list[RowTone] = [_LEVEL_TONES[each.level] for each in shown]
-    table = Table(_FINDINGS, rows, tones=tones, more=_rest(len(findings), "findings"))
+    table = Table(_FINDINGS, rows, tones=tones, more=_rest(len(findings) - most, "findings"))
     return Listing([_sentence(each, path) for each in shown], table)
 
 
@@ -181,7 +179,7 @@ def _sentence(finding: Finding, path: str) -> str:
 
 
 def _rest(number: int, nouns: str) -> str:
-    return f"and {number - MOST:,} more {nouns}: --format json has all" if number > MOST else ""
+    return f"and {number:,} more {nouns}: --format json has all" if number > 0 else ""
 
 
 def _listed(file: ScannedFile) -> list[GlobalUse]:
@@ -198,13 +196,13 @@ def _core(file: ScannedFile) -> str:
     return f"{_number(len(names), 'core global')}: {', '.join(names[:MOST])}"
 
 
-def _globals(uses: Sequence[GlobalUse]) -> Iterator[Block]:
-    shown, first = uses[:MOST], uses[0].member
+def _globals(uses: Sequence[GlobalUse], most: int) -> Iterator[Block]:
+    shown, first = uses[:most], uses[0].member
     if first is not None and all(use.member == first for use in shown):  # named once, above
         yield Text([f"Globals in {first}:"])
         shown = [replace(use, member=None) for use in shown]
     rows = [[_cell(use, column.name) for column in _GLOBALS] for use in shown]
-    yield Table(_GLOBALS, rows, tones=list(map(_tones, shown)), more=_rest(len(uses), "globals"))
+    yield Table(_GLOBALS, rows, tones=list(map(_tones, shown)), more=_rest(len(uses) - most, "globals"))
 
 
 def _tones(use: GlobalUse) -> RowTone:

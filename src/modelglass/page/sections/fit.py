@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from modelglass.page import Block, Cell, Column, Facts, Heading, Notes, Table, Text
+from modelglass.page import Block, Cell, Column, Facts, Heading, Notes, RowTone, Table, Text
 from modelglass.page.units import exactly, size
 from modelglass.page.what_if import coverage_text, sure_text, what_if_text
 
@@ -29,7 +29,7 @@ def blocks(fit: Fit) -> Iterator[Block]:
     yield Heading(_answer(fit), tone="strong" if fit.fits else "alarm")
     yield Facts(list(_facts(fit)))
     if fit.options:
-        tones = ["strong" if option.fits else "quiet" for option in fit.options]
+        tones: list[RowTone] = ["strong" if option.fits else "quiet" for option in fit.options]
         yield Table(_COLUMNS, [_row(fit, option) for option in fit.options], _title(fit), tones=tones)
     remarks = list(_remarks(fit))
     if remarks:
@@ -43,6 +43,8 @@ def everything(fit: Fit) -> Table:
     figure = "at least" if fit.is_lower_bound else fit.method
     as_it_is = _figures("as it is", fit, fit.peak_nbytes, figure)
     return Table(_COLUMNS, [as_it_is, *(_row(fit, option) for option in fit.options)])
+
+
 def _answer(fit: Fit) -> str:
     step = "a forward pass"
     if fit.train:

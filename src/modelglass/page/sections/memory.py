@@ -192,7 +192,7 @@ def _categories(memory: Memory) -> Table:
         (words(name), Cell(f"{nbytes:,}", nbytes), _sized(nbytes), _shared(nbytes, memory.peak_nbytes))
         for name, nbytes in held.items()
     ]
-    return Table(_CATEGORIES, rows, "held at the peak", weights=list(held.values()), spare=_SPARE)
+    return Table(_CATEGORIES, rows, "held at the peak", weights=list(held.values()), spare=_SPARE, whole=True)
 
 
 def _sized(nbytes: int) -> Cell:

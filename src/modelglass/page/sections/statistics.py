@@ -14,14 +14,23 @@ from modelglass.report.stats import described_shape
 _QUANTILES = {"q01": 0.01, "median": 0.5, "q99": 0.99}
 _FIGURES = ("mean", "std", "min", "max", "l2", "rms", "absmax", *_QUANTILES)
 _TALLIES = ("count", "zeros", "nan", "inf", "denormals")
-COLUMNS = ("name", "kind", "shape", "dtype", *_FIGURES, *_TALLIES, "described", "histogram")
-SORTS = ("name", *_FIGURES, *_TALLIES)
+STATS_COLUMNS = ("name", "kind", "shape", "dtype", *_FIGURES, *_TALLIES, "described", "histogram")
+STATS_SORTS = ("name", *_FIGURES, *_TALLIES)
 
 _LEAST = {"name": 18, "shape": 10, "dtype": 8}
 _TONES: dict[str, Tone] = {"histogram": "accent", "shape": "quiet", "dtype": "quiet"}
 _HEADS = {"histogram": "distribution", "nan": "NaN", "inf": "Inf", "l2": "L2"}
 # Cells of a line from which a column is shown that nobody asked for; the others are only asked for.
-_FROM_WIDTH = {"name": 0, "shape": 90, "dtype": 110, "mean": 0, "std": 0, "min": 80, "max": 80, "histogram": 0}
+_FROM_WIDTH = {
+    "name": 0,
+    "shape": 90,
+    "dtype": 110,
+    "mean": 0,
+    "std": 0,
+    "min": 80,
+    "max": 80,
+    "histogram": 0,
+}
 _DOCUMENT_WIDTH = 110
 _BARS = "▁▂▃▄▅▆▇█"
 BAR_CELLS = 16
@@ -47,8 +56,8 @@ def chosen(
         if tensor.name in stats and tied.get(tensor.name) not in stats
     ]
     if sort is not None:
-        if sort not in SORTS:
-            raise UsageError(f"cannot sort by {sort!r}", hint="sort by " + ", ".join(SORTS))
+        if sort not in STATS_SORTS:
+            raise UsageError(f"cannot sort by {sort!r}", hint="sort by " + ", ".join(STATS_SORTS))
         if sort == "name":
             rows.sort(key=lambda row: row.tensor.name)
         else:
@@ -77,7 +86,7 @@ def _figure(stats: TensorStats | None, name: str) -> float | None:
 
 def table(rows: Sequence[Row], columns: Sequence[str] | str | None = None) -> Table:
     """The rows with the columns that are asked for, else with those that fit."""
-    names = COLUMNS if columns is None else known_columns(columns, COLUMNS)
+    names = STATS_COLUMNS if columns is None else known_columns(columns, STATS_COLUMNS)
     widths = _default_widths(rows) if columns is None else dict.fromkeys(names, 0)
     shown = [
         Column(

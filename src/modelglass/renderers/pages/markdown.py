@@ -69,7 +69,9 @@ def _table(block: Table, escape: Escape) -> Iterator[str]:
     lines = [_line(column.head for column in columns)]
     lines.append(_line("---:" if column.number else "---" for column in columns))
     # Browsers make one of several spaces, unless they are of the kind that does not break.
-    rows = [[escape(text_of(row[place])).replace("  ", UNBROKEN * 2) for place in places] for row in block.rows]
+    rows = [
+        [escape(text_of(row[place])).replace("  ", UNBROKEN * 2) for place in places] for row in block.rows
+    ]
     for row, guides in zip(rows, block.guides, strict=False):
         row[0] = "&emsp;" * len(guides) + row[0]
     yield "\n".join([*lines, *map(_line, rows)])
@@ -98,9 +100,11 @@ def _timeline(block: Timeline, escape: Escape) -> Iterator[str]:
 
 
 def _diagram(block: Diagram, escape: Escape) -> Iterator[str]:
+    from modelglass.page.sections.dataflow import nodes
     from modelglass.renderers.flow import mermaid
 
     yield _fenced(mermaid.render(block.flow).rstrip("\n"), "mermaid")
+    yield from _table(nodes(block.flow), escape)
 
 
 def _fenced(text: str, language: str) -> str:

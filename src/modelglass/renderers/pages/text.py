@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from modelglass.page import (
@@ -44,13 +45,13 @@ class _Line(NamedTuple):
     paint: Paint
     longest: int | None
 
-    def text(self, text: str, tone: Tone | None) -> str:
+    def text(self, text: str, tone: Tone | None, *, break_words: bool = False) -> str:
         """The text in lines, in a tone."""
-        if self.longest is None:
-            lines = wrapped(printable(text), self.width)
-        else:
-            shown = fitted(printable(text[: self.longest + 1]), self.longest)
-            lines = broken(shown, self.width)
+        shown = printable(text[: self.longest and self.longest + 1])
+        if self.longest is not None:
+            shown = fitted(shown, self.longest)
+        in_lines = broken if break_words or self.longest else wrapped
+        lines = in_lines(shown, self.width)
         return "\n".join(self.paint(line, _STYLES[tone]) for line in lines)
 
     def cut(self, text: str, tone: Tone | None) -> str:
@@ -90,7 +91,7 @@ def _facts(block: Facts, line: _Line) -> Iterator[str]:
 
 
 def _text(block: Text, line: _Line) -> Iterator[str]:
-    write = line.cut if block.cut else line.text
+    write = line.cut if block.cut else partial(line.text, break_words=block.broken)
     yield "\n".join(write(text, block.tone) for text in block.lines)
 
 
@@ -140,7 +141,9 @@ class _Grid:
     def __init__(self, table: Table, width: int) -> None:
         self._table = table
         self._places = [i for i, column in enumerate(table.columns) if column.from_width <= width]
-        self._texts = {place: [printable(text_of(row[place])) for row in table.rows] for place in self._places}
+        self._texts = {
+            place: [printable(text_of(row[place])) for row in table.rows] for place in self._places
+        }
         if table.guides:
             names = self._texts[0]
             self._texts[0] = [_guide(each) + name for each, name in zip(table.guides, names, strict=True)]
