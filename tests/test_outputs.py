@@ -16,7 +16,6 @@ from torch import nn
 
 import modelglass as mg
 from modelglass import api
-from modelglass.api import showing
 from modelglass.compat.summary import short_summary
 from modelglass.report import Note
 from output_checks import NASTY, check, check_coloured, check_plain
@@ -135,10 +134,11 @@ def test_scan(text: str) -> None:
     check_all(api.RENDERERS["scan"], hostile(text))
 
 
-def test_no_table_of_renderers_is_left_out() -> None:
-    tables = {name for name in vars(showing) if name.endswith("RENDERERS")}
-    kinds = ("", "STATS_", "UNIQUE_", "MEMORY_", "FLOW_", "FIT_", "COMPARISON_", "SCAN_")
-    assert tables == {f"{kind}RENDERERS" for kind in kinds}
+def test_each_command_has_the_same_family_of_formats() -> None:
+    for noun, formats in api.RENDERERS.items():
+        assert noun == "inspect" or list(formats)[:4] == ["text", "json", "markdown", "csv"]
+    others = {noun: list(formats)[4:] for noun, formats in api.RENDERERS.items() if len(formats) > 4}
+    assert others == {"flow": ["mermaid", "dot", "svg"], "scan": ["sarif"]}
 
 
 @pytest.mark.parametrize("verbose", [0, 1, 2])

@@ -26,7 +26,7 @@ Loaded = TypeVar("Loaded")
 
 
 NOUNS = ("inspect", "flow", "memory", "fit", "compare", "stats", "scan", "unique")  # by the command
-_PAGES = ("text", "markdown", "csv")  # ways to write a page
+_PAGES = {"text": "pages", "markdown": "pages", "csv": "tables"}  # what is made first, to be written so
 _OTHERS = {"flow": ("mermaid", "dot", "svg"), "scan": ("sarif",)}
 DRAWINGS = _OTHERS["flow"]  # of a report, what its flow can be drawn as
 
@@ -37,28 +37,29 @@ def _renderer(noun: str, format: str) -> Callable[..., str]:
     @without_gc()
     def render(*nouns: Any, **options: Any) -> str:
         if format == "json":
-            return unspoken(_function("renderers.json", noun)(*nouns, **options))
-        if format not in _PAGES:
-            module = f"flow.{format}" if format in DRAWINGS else format
-            return unspoken(_function(f"renderers.{module}", "render")(*nouns, **options))
-        if noun == "inspect":
-            return unspoken(_function(f"renderers.{format}", "render")(*nouns, **options))
-        look = {name: options.pop(name) for name in ("width", "color") if name in options}
-        made = _function("page.tables" if format == "csv" else "page.pages", noun)(*nouns, **options)
-        return unspoken(_function(f"renderers.pages.{format}", "render")(made, **look))
+            text = _function("json", noun)(*nouns, **options)
+        elif noun == "inspect" or format not in _PAGES:
+            text = _function(f"flow.{format}" if format in DRAWINGS else format, "render")(*nouns, **options)
+        else:
+            look = {name: options.pop(name) for name in ("width", "color") if name in options}
+            make = getattr(import_module(f"modelglass.page.{_PAGES[format]}"), noun)
+            text = _function(f"pages.{format}", "render")(make(*nouns, **options), **look)
+        return unspoken(text)
 
     return render
 
 
 def _function(module: str, name: str) -> Callable[..., Any]:
-    found: Callable[..., Any] = getattr(import_module(f"modelglass.{module}"), name)
+    found: Callable[..., Any] = getattr(import_module(f"modelglass.renderers.{module}"), name)
     return found
 
 
 # How each noun is written in each format.
 RENDERERS = {
     noun: {
-        format: _renderer(noun, format) for format in ("text", "json", *_PAGES[1:], *_OTHERS.get(noun, ()))
+        format: _renderer(noun, format)
+        for format in ("text", "json", "markdown", "csv", *_OTHERS.get(noun, ()))
+        if (noun, format) != ("inspect", "csv")
     }
     for noun in NOUNS
 }

@@ -1,6 +1,6 @@
 """What a command says, as data that renderers write as text, Markdown or CSV.
 
-`pages` makes the page of each command, of `sections`. Nothing here knows a terminal, or the marks of Markdown.
+`pages` makes the page of each command, of `sections`. Nothing here knows a terminal or the marks of Markdown.
 """
 
 from __future__ import annotations

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypedDict
 
 from modelglass.page.sections.distinct import shown_path, tensors
 from modelglass.page.units import shape_text
 from modelglass.report import Json, Module, Op, Report, Unique, UniqueModule, UniqueOp, Value
-
 
 
 class Remark(TypedDict):

@@ -12,7 +12,8 @@ from modelglass.renderers._escape import csv_cell
 def render(table: Table) -> str:
     """A line of names, and a line for each row."""
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+    # Each cell between quotes: some programs take semicolons for the ends of cells.
+    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL)
     writer.writerow(column.name for column in table.columns)
     for row in table.rows:
         values = map(value_of, row)
