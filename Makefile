@@ -25,7 +25,7 @@ demo: $(VENV)/.core
 	@echo
 	$(BIN)/modelglass memory examples/models.py::unet --input 4x3x64x64 --train
 	@echo
-	$(BIN)/modelglass fit examples/models.py::unet --input 4x3x64x64 --train --memory 500MiB
+	$(BIN)/modelglass fit examples/models.py::unet --input 4x3x64x64 --train --device-memory 500MiB
 	@echo
 	$(BIN)/modelglass stats examples/models.py::damaged
 	@echo
@@ -55,9 +55,9 @@ unit: $(VENV)/.dev
 fuzz: $(VENV)/.dev
 	$(BIN)/python fuzz/run.py --seconds $(SECONDS)
 
-# Drawings in a real browser, with the libraries that draw them elsewhere. Pictures land in browser/pictures.
+# Drawings in a real browser, with the libraries that draw them elsewhere. Pictures land in tests/browser/pictures.
 browser: $(VENV)/.browser
-	$(BIN)/pytest browser -n 2
+	$(BIN)/pytest tests/browser -n 2
 
 # Real vLLM engines, in an environment of their own. Only where vLLM itself cannot be installed is this left out.
 test-vllm:
@@ -66,7 +66,7 @@ test-vllm:
 	test ! -e $(VLLM_VENV)/.vllm || $(MAKE) --no-print-directory vllm-suite
 
 vllm-suite: $(VLLM_VENV)/.ready
-	$(VLLM_VENV)/bin/python -m pytest serving
+	$(VLLM_VENV)/bin/python -m pytest tests/serving
 
 # Rewrite the golden files and read the diff.
 golden: $(VENV)/.dev
@@ -108,7 +108,7 @@ $(VENV)/.dev: $(VENV)/.core
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@
 
-$(VENV)/.browser: $(VENV)/.dev browser/package.json
+$(VENV)/.browser: $(VENV)/.dev tests/browser/package.json
 	@missing=; \
 	command -v $${CHROMIUM:-chromium} >/dev/null || missing=chromium; \
 	command -v npm >/dev/null || missing="$$missing npm"; \
@@ -117,7 +117,7 @@ $(VENV)/.browser: $(VENV)/.dev browser/package.json
 	    || { echo "make browser needs Chromium and npm: install them, or set CHROMIUM=/path/to/it"; exit 1; }; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null; }
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[browser]'
-	npm install --prefix browser --no-package-lock --no-audit --no-fund --silent
+	npm install --prefix tests/browser --no-package-lock --no-audit --no-fund --silent
 	@touch $@
 
 $(BENCH_VENV)/.torch:

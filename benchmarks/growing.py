@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-TESTS = str(Path(__file__).parents[1] / "tests")
-if TESTS not in sys.path:
-    sys.path.append(TESTS)
+SUPPORT = str(Path(__file__).parents[1] / "tests" / "support")
+if SUPPORT not in sys.path:
+    sys.path.append(SUPPORT)
 
 Call = Callable[[], Any]
 Calls = Iterator[tuple[str, Call]]

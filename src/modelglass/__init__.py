@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         save as save,
         scan as scan,
         show as show,
+        stats as stats,
         unique as unique,
     )
     from modelglass.compat.dump_model_info import (
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
         ModelInfo as ModelInfo,
         dump_model_info as dump_model_info,
     )
-    from modelglass.compat.model_info import model_info as model_info
+    from modelglass.compat.model_info import info as info, model_info as model_info
     from modelglass.compat.summary import ModelSummary as ModelSummary, summary as summary
     from modelglass.compat.unique_modules import (
         extract_pytorch_ops as extract_pytorch_ops,
@@ -62,10 +63,10 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.analyses.formulas": "register_formula",
         "modelglass.api": (
             "compare compare_structure fit flow inspect load memory plot plot_memory render "
-            "reproduce save scan show unique"
+            "reproduce save scan show stats unique"
         ),
         "modelglass.compat.dump_model_info": "LayerInfo ModelInfo dump_model_info",
-        "modelglass.compat.model_info": "model_info",
+        "modelglass.compat.model_info": "info model_info",
         "modelglass.compat.summary": "ModelSummary summary",
         "modelglass.compat.unique_modules": "extract_pytorch_ops extract_unique_modules",
         "modelglass.errors": "ForwardError InspectError",

@@ -69,6 +69,10 @@ class MissingPackageError(InspectError):
         )
 
 
+class UnsupportedVersionError(InspectError):
+    """An installed package is of a version that modelglass does not work with."""
+
+
 class CannotReproduceError(InspectError):
     """An operator cannot be run from a file of its own; `problem` says why."""
 

@@ -423,8 +423,8 @@ class _Options:
             yield replace(base, weights="bfloat16", master_weights=True)
         if half and base.autocast is None:
             yield replace(base, autocast="bfloat16")
-        if planner.units.patterns and not base.checkpoint:
-            yield replace(base, checkpoint=planner.units.patterns)
+        if planner.units.patterns and not base.recompute:
+            yield replace(base, recompute=planner.units.patterns)
         if batch is not None and batch > 1:
             yield replace(base, batch_size=1, accumulate=base.accumulate * batch)
 

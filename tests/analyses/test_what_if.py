@@ -310,7 +310,7 @@ def test_wrong_sharding_is_wrong_usage() -> None:
 
 def test_what_needs_a_run_and_what_does_not() -> None:
     change = WhatIf(batch_size=2, seq_len=3, weights="bfloat16", autocast="float16", master_weights=True)
-    change = replace(change, accumulate=4, checkpoint=("a.*",))
+    change = replace(change, accumulate=4, recompute=("a.*",))
     assert needs_run(replace(change, optimizer="sgd", sharding="fsdp3", devices=8)) == change
     assert needs_run(WhatIf(weights="int8", sharding="ddp", devices=2)) == WhatIf()
     assert not is_estimate(change)

@@ -137,7 +137,7 @@ WRONG: dict[str, tuple[list[str], int, str]] = {
     "odd type": (["net.py::build", "--input", "2x3:quint8", "--run", "real"], 3, "cannot make an input"),
     "inputs give nothing": (["net.py::build", "--inputs", "net.py::nothing"], 3, "returned None"),
     "builder leaves": (["net.py::leave"], 3, "SystemExit"),
-    "both inputs": (["net.py::build", "--inputs", "a", "--input", "2"], 2, "exclude each other"),
+    "both inputs": (["net.py::build", "--inputs", "a", "--input", "2"], 2, "cannot be combined"),
     "train without inputs": (["net.py::build", "--train"], 2, "needs inputs"),
     "huge for real": (["net.py::words", "--input", "99999999999999x3", "--run", "real"], 3, "cannot make"),
     "unwritable": (["net.py::build", "-o", "no/such/folder/x"], 2, "cannot write"),

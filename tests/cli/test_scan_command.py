@@ -86,8 +86,11 @@ def test_notices_fail_unless_said_otherwise(run: Run, scanner: Scanner) -> None:
     assert run("m.pt")[0] == 1
 
 
-def test_every_level_can_be_chosen(run: Run) -> None:
-    assert import_module("modelglass.cli.scan").FAIL_ON == LEVELS
+@pytest.mark.parametrize(("given", "level"), [*((each, each) for each in LEVELS), ("any", "info")])
+def test_every_level_can_be_chosen(run: Run, scanner: Scanner, given: str, level: str) -> None:
+    for index, found in enumerate(LEVELS):
+        scanner.levels = [found]
+        assert run("m.pt", "--fail-on", given)[0] == int(index >= LEVELS.index(level))
 
 
 def test_all_paths_are_scanned_in_one_run(run: Run, scanner: Scanner) -> None:

@@ -193,7 +193,7 @@ def test_the_analysis_writes_two_files_and_a_summary(more: list[str], capsys: Ca
 WRONG = {
     "no such file": ("gone.py::f", "net.py::get_inputs", 3, "there is no file 'gone.py'"),
     "no such function": ("net.py::load_modle", "net.py::get_inputs", 3, "did you mean load_model?"),
-    "no function named": ("net.py", "net.py::get_inputs", 3, "name code"),
+    "no function named": ("net.py", "net.py::get_inputs", 3, "net.py::load_model"),
     "model raises": ("net.py::raises", "net.py::get_inputs", 3, "raised OSError: no disk"),
     "inputs raise": (TARGET, "net.py::raises", 3, "raised OSError: no disk"),
     "inputs do not fit": (TARGET, "net.py::wrong_inputs", 3, "0 raised RuntimeError"),

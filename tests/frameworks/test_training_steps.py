@@ -3,20 +3,15 @@ are other ones when nobody watches. The truth is what torch's profiler says of r
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+import memory_truth as truth
 import pytest
 import torch
 from torch import nn
 
 import modelglass as mg
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-import memory_truth as truth
-
 from models import Apply
 
 

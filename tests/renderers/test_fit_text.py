@@ -60,7 +60,7 @@ DOES_NOT = replace(
     runs=14,
     notes=(Note(code="train-in-eval-mode", text="backward was observed in eval mode"),),
     options=(
-        option(WhatIf(checkpoint=("model.layers.*",)), 23 * GIB),
+        option(WhatIf(recompute=("model.layers.*",)), 23 * GIB),
         option(WhatIf(sharding="fsdp3", devices=4), 21 * GIB + 5, "estimate"),
         option(WhatIf(weights="bfloat16", batch_size=1, accumulate=8), 20 * GIB),
         option(WhatIf(optimizer="sgd"), 30 * GIB),
@@ -136,7 +136,7 @@ def test_a_search_that_was_limited_in_one_dimension_says_so_of_that_one() -> Non
 
 @pytest.mark.parametrize("render", [FIT["text"], FIT["markdown"]])
 def test_what_came_from_a_model_cannot_command_a_terminal(render: Callable[[Fit], str]) -> None:
-    evil = option(WhatIf(checkpoint=("a\x1b[2J.*",)), None, problem="\x1b]0;title\x07 raised")
+    evil = option(WhatIf(recompute=("a\x1b[2J.*",)), None, problem="\x1b]0;title\x07 raised")
     text = render(replace(DOES_NOT, optimizer="\x1b[31madam", options=(evil,)))
     assert "\x1b" not in text
     assert "\x07" not in text

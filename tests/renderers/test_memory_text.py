@@ -253,7 +253,7 @@ def test_names_cannot_move_the_cursor_or_leave_their_cell() -> None:
         saved_nbytes=1,
         largest=(live(1, "temporaries", op="aten.mm", module=evil, phase="forward"),),
         optimizer=evil,
-        what_if=WhatIf(checkpoint=(evil,)),
+        what_if=WhatIf(recompute=(evil,)),
     )
     assert "\x1b" not in MEMORY["text"](report(held))
     markdown = MEMORY["markdown"](report(held))
@@ -368,10 +368,9 @@ def test_a_run_of_nothing_can_be_drawn() -> None:
         (WhatIf(), "nothing changed"),
         (
             WhatIf(
-                weights="bfloat16", batch_size=8, checkpoint=("model.layers.*",), sharding="fsdp3", devices=8
+                weights="bfloat16", batch_size=8, recompute=("model.layers.*",), sharding="fsdp3", devices=8
             ),
-            "bfloat16 weights, batch 8, activation checkpointing of model.layers.*, "
-            "FSDP stage 3 over 8 devices",
+            "bfloat16 weights, batch 8, recomputation of model.layers.*, FSDP stage 3 over 8 devices",
         ),
         (WhatIf(autocast="float16", seq_len=4096), "autocast to float16, sequence length 4,096"),
         (WhatIf(weights="float16", master_weights=True), "float16 weights, float32 master weights"),

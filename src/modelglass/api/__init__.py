@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         seeded as seeded,
     )
     from modelglass.api._memory import memory as memory
+    from modelglass.api._stats import stats as stats
     from modelglass.api._unique import reproduce as reproduce, unique as unique
     from modelglass.api.showing import (
         RENDERERS as RENDERERS,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
         show as show,
         timeline_plotter as timeline_plotter,
     )
-    from modelglass.checkpoints import checked_limits as checked_limits
+    from modelglass.checkpoints import LIMITS as LIMITS, checked_limits as checked_limits
     from modelglass.frameworks.request import TensorSpec as TensorSpec
     from modelglass.options import AUTOMATIC as AUTOMATIC
     from modelglass.page import known_columns as known_columns
@@ -53,7 +54,11 @@ if TYPE_CHECKING:
         Serving as Serving,
         WhatIf as WhatIf,
     )
+    from modelglass.report.dtypes import full_dtype_name as full_dtype_name
+    from modelglass.report.scan import LEVELS as LEVELS, Level as Level
+    from modelglass.report.sizes import parse_nbytes as parse_nbytes
     from modelglass.targets.paths import has_weights_and_config as has_weights_and_config
+    from modelglass.targets.python_file import factories_in as factories_in
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
@@ -65,11 +70,12 @@ __getattr__, __dir__, __all__ = attach(
             "contained held inspect inspect_calls inspect_run require_complete scan seeded"
         ),
         "modelglass.api._memory": "memory",
+        "modelglass.api._stats": "stats",
         "modelglass.api._unique": "reproduce unique",
         "modelglass.api.showing": (
             "RENDERERS load plot plot_memory plotter render save show timeline_plotter"
         ),
-        "modelglass.checkpoints": "checked_limits",
+        "modelglass.checkpoints": "LIMITS checked_limits",
         "modelglass.frameworks.request": "TensorSpec",
         "modelglass.options": "AUTOMATIC",
         "modelglass.renderers._escape": "told unspoken",
@@ -78,6 +84,10 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.page.sections.statistics": "STATS_COLUMNS STATS_SORTS",
         "modelglass.renderers.columns": "COLUMNS",
         "modelglass.report": "AUTOCAST FINDINGS WEIGHTS Serving WhatIf",
+        "modelglass.report.dtypes": "full_dtype_name",
+        "modelglass.report.scan": "LEVELS Level",
+        "modelglass.report.sizes": "parse_nbytes",
         "modelglass.targets.paths": "has_weights_and_config",
+        "modelglass.targets.python_file": "factories_in",
     },
 )

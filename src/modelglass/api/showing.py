@@ -38,7 +38,11 @@ def _renderer(noun: str, format: str) -> Callable[..., str]:
     def render(*nouns: Any, **options: Any) -> str:
         if format == "json":
             text = _function("json", noun)(*nouns, **options)
-        elif noun == "inspect" or format not in _PAGES:
+        elif noun == "inspect":
+            from modelglass.analyses.equal_blocks import with_blocks  # older reports have none
+
+            text = _function(format, "render")(with_blocks(*nouns), **options)
+        elif format not in _PAGES:
             text = _function(f"flow.{format}" if format in DRAWINGS else format, "render")(*nouns, **options)
         else:
             look = {name: options.pop(name) for name in ("width", "color") if name in options}

@@ -18,7 +18,7 @@ Examples:
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the completion script for a shell."""
+    """Print a shell completion script."""
     root = context.find_root()
     maker = get_completion_class(shell)
     if maker is None:

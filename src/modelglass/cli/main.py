@@ -73,9 +73,7 @@ class _Commands(click.Group):
 
 @click.group(cls=_Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="modelglass")
-@click.option(
-    "--debug", is_flag=True, help="Show tracebacks of expected errors too; welcome anywhere on the line."
-)
+@click.option("--debug", is_flag=True, help="Show full tracebacks. May appear anywhere on the command line.")
 def cli(debug: bool) -> None:
     """See through any model: what it is, what it costs, what ran, what its file holds.
 

@@ -133,6 +133,9 @@ def model_info(
     return document
 
 
+info = model_info  # as the command is called
+
+
 def rendered(report: Report, model_name: str | None = None) -> str:
     """The document of a report as JSON text."""
     return pretty(described(report, model_name))

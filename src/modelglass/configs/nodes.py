@@ -127,4 +127,5 @@ def _of_models(content: dict[str, Any], found: list[Key], find: Find, trust: boo
 def _is_model(target: type) -> bool:
     import torch
 
-    return issubclass(target, torch.nn.Module) and not issubclass(target, torch.nn.modules.loss._Loss)
+    loss = torch.nn.MSELoss.__mro__[1]  # what all losses are
+    return issubclass(target, torch.nn.Module) and not issubclass(target, loss)

@@ -67,8 +67,8 @@ def _changes(what_if: WhatIf) -> Iterator[str]:
         yield f"sequence length {what_if.seq_len:,}"
     if what_if.accumulate > 1:
         yield f"gradients accumulated over {what_if.accumulate:,} passes"
-    if what_if.checkpoint:
-        yield f"activation checkpointing of {' and '.join(what_if.checkpoint)}"
+    if what_if.recompute:
+        yield f"recomputation of {' and '.join(what_if.recompute)}"
     if what_if.optimizer is not None:
         yield f"optimizer {what_if.optimizer}"
     if what_if.sharding is not None:

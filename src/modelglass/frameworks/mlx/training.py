@@ -119,9 +119,9 @@ def check(request: Request) -> None:
             "MLX has no autocast: every operator computes in the type of its arrays",
             hint=f"give the weights that type: weights={what_if.autocast!r}",
         )
-    if what_if.checkpoint:
+    if what_if.recompute:
         raise UsageError(
-            "checkpoint= cannot be worked out for MLX",
+            "recompute= cannot be worked out for MLX",
             hint="wrap the blocks in mlx.nn.utils.checkpoint and measure a real run",
         )
     if what_if.master_weights:

@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 import torch
 
 from modelglass.frameworks.torch.describe import unobserved
+from modelglass.frameworks.torch.privates import OpOverload
 
 REMEMBERED = 20_000  # answers, beyond which they are forgotten
 SMALL = 4096  # elements of a call that is asked about in its own sizes
@@ -92,7 +93,7 @@ def is_refusal(error: BaseException | None) -> bool:
 @cache
 def _can_be_asked(func: Any) -> bool:
     """Kernels of torch that compute; views accept every type, and packed arguments cannot be made smaller."""
-    if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten" or func.is_view:
+    if not isinstance(func, OpOverload) or func.namespace != "aten" or func.is_view:
         return False
     schema = func._schema
     if schema.name.startswith(_BELIEVING) or not _PRIVATE.isdisjoint(each.name for each in schema.arguments):

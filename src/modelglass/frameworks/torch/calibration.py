@@ -19,6 +19,7 @@ import torch
 
 from modelglass.frameworks.torch.describe import pieces_of, tensors_among, unobserved
 from modelglass.frameworks.torch.known import value_of
+from modelglass.frameworks.torch.privates import OpOverload, is_profiling
 from modelglass.frameworks.torch.process import one_at_a_time, untouched_process
 
 Question: TypeAlias = tuple[Any, ...]  # a kernel and all that its scratch depends on
@@ -113,7 +114,7 @@ class Probe:
             question: _answers[question] for question in self._questions if question in _answers
         }
         questions = {each: nbytes for each, nbytes in self._questions.items() if each not in found}
-        if torch._C._autograd._profiler_enabled():
+        if is_profiling():
             return found | dict.fromkeys(questions, "another profiler is running")
         with one_at_a_time, unobserved(), untouched_process(), _quiet_profiler():
             for start in range(0, len(questions), BATCH):
@@ -204,7 +205,7 @@ _MASKS = (torch.bool, torch.uint8)
 @cache
 def _goes_by_mask(func: Any) -> bool:
     """Whether a kernel works on as many elements as a mask has set."""
-    return isinstance(func, torch._ops.OpOverload) and func._schema.name.removeprefix("aten::") in (
+    return isinstance(func, OpOverload) and func._schema.name.removeprefix("aten::") in (
         "index",
         "index_put",
         "index_put_",
@@ -252,7 +253,7 @@ def _run(question: Question, nbytes: int, mark: str) -> tuple[int, ...] | str:
 @cache
 def _workspace_places(func: Any) -> frozenset[int]:
     """The positions at which a kernel takes what another one left for it."""
-    if not isinstance(func, torch._ops.OpOverload):
+    if not isinstance(func, OpOverload):
         return frozenset()
     names = [arg.name for arg in func._schema.arguments]
     return frozenset(at for at, name in enumerate(names) if name in ("workspace", "reserve"))

@@ -9,16 +9,16 @@ from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
-from torch.utils._python_dispatch import _disable_current_modes
 
 from modelglass.frameworks import describing
+from modelglass.frameworks.torch.privates import disable_modes, disable_python_dispatcher
 from modelglass.report import Json, Value
 
 
 @contextmanager
 def unobserved() -> Iterator[None]:
     """Looking at a tensor is not recorded as the model's own work, nor does it take the observed path."""
-    with _disable_current_modes(), torch._C._DisablePythonDispatcher():
+    with disable_modes(), disable_python_dispatcher():
         yield
 
 

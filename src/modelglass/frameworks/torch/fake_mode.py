@@ -15,12 +15,6 @@ from functools import cache, partial
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import (
-    DynamicOutputShapeException,
-    FakeTensor,
-    FakeTensorMode,
-    in_kernel_invocation_manager,
-)
 
 from modelglass.frameworks.torch.accepted_types import check_types
 from modelglass.frameworks.torch.describe import memory_of, tensors_among
@@ -28,6 +22,14 @@ from modelglass.frameworks.torch.guesses import guess
 from modelglass.frameworks.torch.index_values import Rule, check_values, rule_of
 from modelglass.frameworks.torch.known import NOTHING, Known, Manner, manner_of, value_of
 from modelglass.frameworks.torch.overlaps import refuse_overlaps
+from modelglass.frameworks.torch.privates import (
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    HigherOrderOperator,
+    OpOverload,
+    in_kernel_invocation_manager,
+)
 from modelglass.frameworks.torch.reads import Reads
 
 REMEMBERED = 20_000  # answers, a few hundred bytes each; beyond that the memory starts afresh
@@ -100,7 +102,7 @@ class FakeMode(FakeTensorMode):
             check_values(kernel.rule, func, args, kwargs, self.known.value)
         if answer is not None:
             return answer.given_again(self, given)
-        self._is_asking = isinstance(func, torch._ops.OpOverload)
+        self._is_asking = isinstance(func, OpOverload)
         try:
             result = self._ask(kernel, func, types, args, kwargs)
         finally:
@@ -112,7 +114,7 @@ class FakeMode(FakeTensorMode):
     def _ask(
         self, kernel: _Kernel, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        if isinstance(func, torch._ops.HigherOrderOperator):
+        if isinstance(func, HigherOrderOperator):
             # Its rules are kept by exact class, and we are a subclass.
             return func.python_key_table[FakeTensorMode](self, *args, **kwargs)
         if kernel.shape is not None and isinstance(args[0], FakeTensor):
@@ -290,7 +292,7 @@ class _Kernel:
 
 @cache
 def _kernel(func: Any) -> _Kernel:
-    schema = func._schema if isinstance(func, torch._ops.OpOverload) else None
+    schema = func._schema if isinstance(func, OpOverload) else None
     returns = () if schema is None else schema.returns
     given = () if schema is None else schema.arguments
     return _Kernel(
@@ -309,7 +311,7 @@ _ODD = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shap
 
 def _is_repeatable(func: Any) -> bool:
     """A torch kernel whose result has the shape its inputs imply, and that changes the shape of none."""
-    if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten":
+    if not isinstance(func, OpOverload) or func.namespace != "aten":
         return False
     if not _ODD.isdisjoint(func.tags):
         return False

@@ -10,7 +10,6 @@ from fnmatch import fnmatchcase
 from itertools import chain
 from typing import Any, TypeAlias
 
-import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
@@ -18,6 +17,7 @@ from modelglass.frameworks.describing import joined
 from modelglass.frameworks.torch import structure
 from modelglass.frameworks.torch.cache import config_of
 from modelglass.frameworks.torch.describe import json_safe, memory_of
+from modelglass.frameworks.torch.privates import DisableTorchFunctionSubclass
 from modelglass.report import Lifetimes
 from modelglass.undo import undoing
 
@@ -140,7 +140,7 @@ def _is_below(path: str, root: str) -> bool:
 
 
 def _can_be_short(blocks: Blocks, modules: Mapping[str, nn.Module]) -> bool:
-    with torch._C.DisableTorchFunctionSubclass():  # parameters may have ideas of their own
+    with DisableTorchFunctionSubclass():  # parameters may have ideas of their own
         return _is_alone(blocks, modules) and not _is_told_apart(blocks, modules) and _are_alike(blocks)
 
 

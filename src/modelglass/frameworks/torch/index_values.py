@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 
 from modelglass.frameworks.torch.describe import tensors_among, unobserved
+from modelglass.frameworks.torch.privates import OpOverload
 
 MOST = 32  # distinct numbers out of bounds that the kernel is asked about
 SMALL = 2**20  # elements of a call that is repeated in its own sizes
@@ -50,7 +51,7 @@ def _names(func: Any) -> tuple[str, ...]:
 
 def rule_of(func: Any) -> Rule | None:
     """How a kernel's numbers are checked; None for one whose arguments do not index."""
-    if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten":
+    if not isinstance(func, OpOverload) or func.namespace != "aten":
         return None
     kernel = func._schema.name.removeprefix("aten::")
     indexing = _INDEXING.get(kernel.rstrip("_"))

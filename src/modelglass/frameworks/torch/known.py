@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from modelglass.frameworks.torch.describe import memory_of, tensors_among, unobserved
+from modelglass.frameworks.torch.privates import FakeTensor, OpOverload
 from modelglass.frameworks.torch.process import during, replace_here
 from modelglass.undo import UndoLog
 
@@ -346,7 +346,7 @@ class Manner(NamedTuple):
 
 
 def manner_of(func: Any) -> Manner:
-    if not isinstance(func, torch._ops.OpOverload):
+    if not isinstance(func, OpOverload):
         return Manner()
     arguments = [
         (index, each)

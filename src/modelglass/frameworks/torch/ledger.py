@@ -24,6 +24,7 @@ from modelglass.frameworks.torch.calibration import Answer, Probe, Question, Tak
 from modelglass.frameworks.torch.describe import dtype_name, memory_of, pieces_of, shape_of, tensors_among
 from modelglass.frameworks.torch.digest import is_work
 from modelglass.frameworks.torch.naming import kernel_name, overload_name
+from modelglass.frameworks.torch.privates import OpOverload, next_node_number
 from modelglass.frameworks.torch.process import during
 from modelglass.frameworks.torch.recorder import Place
 from modelglass.frameworks.torch.saved import Saved
@@ -411,7 +412,7 @@ class Ledger:
             if self._saving and kernel.keeps_number and _trains(args) and torch.is_grad_enabled():
                 number.died = None
                 number.category = "activations"
-                newest = torch._C._autograd._get_sequence_nr() - 1
+                newest = next_node_number() - 1
                 self._numbers.setdefault(newest, []).append(number)
 
     def _count_scalar_of_list(self, args: tuple[Any, ...], step: _Ran) -> None:
@@ -590,7 +591,7 @@ def _kernel(func: Any) -> _Kernel:
 
 def _tensor_places(func: Any) -> tuple[int, ...]:
     """The positions at which a kernel takes a tensor."""
-    if not isinstance(func, torch._ops.OpOverload):
+    if not isinstance(func, OpOverload):
         return ()
     return tuple(at for at, arg in enumerate(func._schema.arguments) if str(arg.type) == "Tensor")
 
@@ -605,7 +606,7 @@ def _wraps_scalars(func: Any) -> bool:
 @cache
 def _has_its_own_shape(func: Any) -> bool:
     """Whether values decide on the result's shape, so that made-up ones say nothing about it."""
-    return isinstance(func, torch._ops.OpOverload) and torch.Tag.dynamic_output_shape in func.tags
+    return isinstance(func, OpOverload) and torch.Tag.dynamic_output_shape in func.tags
 
 
 def _trains(args: tuple[Any, ...]) -> bool:
@@ -619,7 +620,7 @@ def _keeps_number(func: Any) -> bool:
 
 def _makes(func: Any) -> bool:
     """Whether a kernel may take memory: it is neither a view nor the reading of a property."""
-    if not isinstance(func, torch._ops.OpOverload):
+    if not isinstance(func, OpOverload):
         return True
     if not is_work(func):
         return False

@@ -11,9 +11,8 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from torch._subclasses.fake_tensor import FakeTensor
-
 from modelglass.frameworks.holders import Release
+from modelglass.frameworks.torch.privates import FakeTensor
 from modelglass.report import Note
 
 _NAMED = 8  # places that a note names

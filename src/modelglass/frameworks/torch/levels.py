@@ -3,8 +3,8 @@
 The operator level is what a user calls and `torch.export` shows (conv2d, linear, lstm); the kernel level is
 what runs below autograd (convolution, addmm, the attention kernel chosen). The first uses internals of
 torch: an abstract dispatch mode on the PreDispatch key, which torch accepts only from a subclass of one of
-its own modes, and Python's dispatcher switched on. They live here and nowhere else; a torch without them
-is observed at the level of its public functions instead.
+its own modes, and Python's dispatcher switched on. A torch without them is observed at the level of its
+public functions instead.
 """
 
 from __future__ import annotations
@@ -16,20 +16,23 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from modelglass.frameworks.torch.digest import is_work
+from modelglass.frameworks.torch.privates import (
+    PRE_DISPATCH,
+    OpOverload,
+    PreDispatchBase,
+    TorchDispatchMode,
+    can_decompose,
+    disable_python_dispatcher,
+    enable_python_dispatcher,
+    find_dispatch_rule,
+    has_kernel,
+)
 from modelglass.interrupts import run_waiting, uninterrupted, waiting
 
-try:
-    from torch._dispatch.python import enable_python_dispatcher
-    from torch._subclasses.schema_check_mode import SchemaCheckMode as PreDispatchBase
-except ImportError:  # an internal that moved
-    PreDispatchBase = None  # type: ignore[assignment, misc]
-
-_find_rule = getattr(torch._library.simple_registry, "find_torch_dispatch_rule", None)
-if _find_rule is not None:
-    uninterrupted(_find_rule)  # which C++ asks before each dispatch to a class
+if find_dispatch_rule is not None:
+    uninterrupted(find_dispatch_rule)
 
 OnOp = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # runs the operator, returns its result
 
@@ -75,7 +78,7 @@ def _operator_level(on_op: OnOp) -> TorchDispatchMode:
 
     class OperatorLevel(_Level, PreDispatchBase):  # type: ignore[misc]
         def __init__(self) -> None:
-            TorchDispatchMode.__init__(self, torch._C.DispatchKey.PreDispatch)
+            TorchDispatchMode.__init__(self, PRE_DISPATCH)
 
         def __torch_dispatch__(
             self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -83,7 +86,7 @@ def _operator_level(on_op: OnOp) -> TorchDispatchMode:
             if waiting:  # an operator may fail, so this is a safe moment
                 run_waiting()
             # torch's Python versions of composite operators would run other kernels than its real ones do.
-            with torch._C._DisablePythonDispatcher():
+            with disable_python_dispatcher():
                 return on_op(func, args, kwargs or {})
 
     return OperatorLevel()
@@ -146,11 +149,11 @@ class _Kind(NamedTuple):
 def _kind(func: Any) -> _Kind:
     if not is_work(func):
         return _Kind(is_property=True)
-    if not isinstance(func, torch._ops.OpOverload):
+    if not isinstance(func, OpOverload):
         return _Kind()
     lists = func._schema.arguments if func._schema.name.startswith("aten::_foreach") else ()
     return _Kind(
-        may_be_composite=bool(func._can_decompose()),
+        may_be_composite=can_decompose(func),
         lists_written=tuple(
             at for at, each in enumerate(lists) if each.alias_info is not None and each.alias_info.is_write
         ),
@@ -159,8 +162,7 @@ def _kind(func: Any) -> _Kind:
 
 def _is_composite(func: Any, args: tuple[Any, ...]) -> bool:
     """Whether the operator is made of others; some are, but not on a device that has a kernel for them."""
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _device_key(args))
-    return not has_kernel and not any(map(_is_nested, args))
+    return not has_kernel(func.name(), _device_key(args)) and not any(map(_is_nested, args))
 
 
 def _is_nested(value: Any) -> bool:

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import resolve_name
 
+from modelglass.frameworks.torch.privates import HigherOrderOperator, OpOverload
+
 # Operator prefix -> the public namespace that holds the rest of the name.
 _NAMESPACES = {"linalg_": "linalg", "fft_": "fft", "special_": "special"}
 
@@ -16,7 +18,7 @@ _NAMESPACES = {"linalg_": "linalg", "fft_": "fft", "special_": "special"}
 @cache
 def public_name(func: Any) -> str:
     """The name under which a user would call the operator."""
-    if not isinstance(func, torch._ops.OpOverload):
+    if not isinstance(func, OpOverload):
         return _function_name(func)
     overload = overload_name(func)
     namespace, _, rest = overload.partition(".")
@@ -39,7 +41,7 @@ def public_name(func: Any) -> str:
 
 def _function_name(func: Any) -> str:
     """Higher-order operators and, where operators cannot be seen, the functions that call them."""
-    if isinstance(func, torch._ops.HigherOrderOperator):
+    if isinstance(func, HigherOrderOperator):
         return f"torch.ops.higher_order.{func.name()}"
     return str(resolve_name(func) or getattr(func, "__qualname__", type(func).__name__))
 
@@ -47,9 +49,9 @@ def _function_name(func: Any) -> str:
 @cache
 def overload_name(func: Any) -> str:
     """The exact operator, as `aten.conv2d.default`."""
-    if isinstance(func, torch._ops.HigherOrderOperator):
+    if isinstance(func, HigherOrderOperator):
         return f"higher_order.{func.name()}"
-    return str(func) if isinstance(func, torch._ops.OpOverload) else _function_name(func)
+    return str(func) if isinstance(func, OpOverload) else _function_name(func)
 
 
 @cache

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from modelglass.frameworks.torch.privates import is_traceable_wrapper_subclass
 from modelglass.frameworks.torch.regions import Region
 from modelglass.report import Packing
 

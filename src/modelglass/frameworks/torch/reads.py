@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from modelglass.frameworks.torch.describe import unobserved
+from modelglass.frameworks.torch.privates import FakeTensor
 from modelglass.undo import UndoLog
 
 _OF_VALUES = ("numpy", "__array__", "tolist", "__dlpack__")

@@ -11,12 +11,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensor,
-    UnsupportedOperatorException,
-)
 
 from modelglass.frameworks.blame import source_line
 from modelglass.frameworks.request import Request
@@ -25,6 +19,16 @@ from modelglass.frameworks.torch.describe import Describer
 from modelglass.frameworks.torch.digest import Ran, digest, is_work, ran
 from modelglass.frameworks.torch.index_values import check_operator
 from modelglass.frameworks.torch.naming import kernel_name, overload_name, public_name
+from modelglass.frameworks.torch.privates import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    OpOverload,
+    UnsupportedOperatorException,
+    current_node,
+    next_node_number,
+    node_number,
+)
 from modelglass.frameworks.torch.process import during
 from modelglass.frameworks.torch.reads import NeedsValuesError
 from modelglass.frameworks.torch.trail import Trail
@@ -113,10 +117,10 @@ class Recorder:
     @contextmanager
     def ours(self) -> Iterator[None]:
         """What is computed inside, and its gradient later on, is not the model's work."""
-        first = torch._C._autograd._get_sequence_nr()
+        first = next_node_number()
         with self.paused():
             yield
-        self._our_nodes = range(first, torch._C._autograd._get_sequence_nr())
+        self._our_nodes = range(first, next_node_number())
 
     def place(self) -> Place:
         """Where what runs now belongs."""
@@ -188,7 +192,7 @@ class Recorder:
         self._mark(self._stack[-1] if self._stack else None)
 
     def _mark(self, frame: _Frame | None) -> None:
-        self._node_marks.append(torch._C._autograd._get_sequence_nr())
+        self._node_marks.append(next_node_number())
         self._mark_frames.append(frame)
 
     def on_op(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -271,8 +275,8 @@ class Recorder:
         """Whether what runs is the gradient of our loss."""
         if not self._in_backward or self._stack:
             return False
-        node = torch._C._current_autograd_node()
-        return node is not None and node._sequence_nr() in self._our_nodes
+        node = current_node()
+        return node is not None and node_number(node) in self._our_nodes
 
     def _note(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Remember that a kernel ran in the call that is going on, and what it was given."""
@@ -305,12 +309,12 @@ class Recorder:
             return self._stack[-1], "recompute" if self._in_backward else "forward"
         if not self._in_backward:
             return None, "forward"
-        node = torch._C._current_autograd_node()
+        node = current_node()
         if node is None:
             return None, "backward"
         # Checkpointing runs a function again with gradients on; backward proper runs without.
         phase: Phase = "recompute" if torch.is_grad_enabled() else "backward"
-        self._node_number = node._sequence_nr()
+        self._node_number = node_number(node)
         at = bisect_right(self._node_marks, self._node_number) - 1
         return (self._mark_frames[at] if at >= 0 else None), phase
 
@@ -401,7 +405,7 @@ def _counts_zeros(func: Any) -> bool:
 @cache
 def _may_contract(func: Any) -> bool:
     """False for what torch itself declares element-wise, a view, a factory, or bookkeeping."""
-    if not isinstance(func, torch._ops.OpOverload):
+    if not isinstance(func, OpOverload):
         return True
     if func.namespace == "prim" or torch.Tag.pointwise in func.tags or func.is_view:
         return False

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from math import prod
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.utils.rnn import PackedSequence
 
 from modelglass.frameworks import resizing
@@ -17,6 +16,7 @@ from modelglass.frameworks.request import Inputs
 from modelglass.frameworks.resizing import Form, Tensors
 from modelglass.frameworks.torch.fake_mode import FakeMode
 from modelglass.frameworks.torch.known import LARGEST, is_knowable
+from modelglass.frameworks.torch.privates import FakeTensor
 from modelglass.report import Axes, Shape
 
 _WHOLE = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.parameter import is_lazy
 
 from modelglass.collector import pause_gc
@@ -41,6 +40,7 @@ from modelglass.frameworks.torch.levels import refuses_operator_level, watching,
 from modelglass.frameworks.torch.loan import loan
 from modelglass.frameworks.torch.optimizers import factory
 from modelglass.frameworks.torch.passes import Pass, checkpoint_modules, show_random_states, show_resizing
+from modelglass.frameworks.torch.privates import FakeTensor, FakeTensorMode, has_fake_tensors, version_notes
 from modelglass.frameworks.torch.process import (
     keep_process,
     one_at_a_time,
@@ -81,6 +81,7 @@ def observe(native: Any, request: Request) -> Observation:
     """Read the structure; run the model once when there are inputs and the request wants a run."""
     native = _module(native)
     model, notes = structure.read(native)
+    notes = (*notes, *version_notes())
     if not request.runs:
         return Observation(model=model, run=Run(mode="none"), notes=notes)
     optimizer = None if request.optimizer is None else factory(request.optimizer)[0]
@@ -109,7 +110,7 @@ def run_shortened(native: Any, request: Request, place: Place) -> Lifetimes | No
     if request.mode != "fake" or request.calibrate:
         return None
     lists = repeated(native)
-    if not lists or not all(blocks.are_alike_to(request.what_if.checkpoint) for blocks in lists):
+    if not lists or not all(blocks.are_alike_to(request.what_if.recompute) for blocks in lists):
         return None
     return folding.folded(lists, lambda: _run(native, request, fake=True).lifetimes, place)
 
@@ -287,6 +288,8 @@ def _run_in(session: _Session, native: nn.Module, inputs: Inputs, log: UndoLog) 
     log.record(
         setattr, torch, "manual_seed", torch.manual_seed
     )  # the first fake mode puts another in its place
+    if how.fake and not has_fake_tensors:
+        raise CannotFakeError("this torch has none")
     mode = FakeMode() if how.fake else None
     if mode is not None:
         session.mode = weakref.ref(mode)
@@ -334,7 +337,7 @@ class _Session:
         self._ledger.base("inputs", held_tensors(args, kwargs))
         self._given = Describer().arguments(args, kwargs)
         self._recorder.trail.enter(model, args, kwargs)
-        checkpoint_modules(model, request.what_if.checkpoint)
+        checkpoint_modules(model, request.what_if.recompute)
         for path, module in structure.walk(model):
             self._recorder.wrap(path, module)
         show_random_states(log, self._ledger)

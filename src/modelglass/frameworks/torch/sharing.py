@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from modelglass.frameworks.torch.privates import is_traceable_wrapper_subclass
 from modelglass.frameworks.torch.regions import Region
 
 

@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 from modelglass.frameworks.describing import constructor_names, joined, settings_of, type_name
 from modelglass.frameworks.torch.describe import dtype_name, json_safe, shape_of, told
 from modelglass.frameworks.torch.packing import EXPANDED, hidden_weights, packing_of
+from modelglass.frameworks.torch.privates import DisableTorchFunctionSubclass
 from modelglass.frameworks.torch.sharing import owners
 from modelglass.report import Json, Model, Module, Note, Tensor, TensorKind
 from modelglass.undo import undoing
@@ -25,7 +26,7 @@ _MODULE_INTERNALS = frozenset(vars(nn.Module()))
 def read(native: nn.Module) -> tuple[Model, tuple[Note, ...]]:
     """The structure of a model: every module once, every tensor by each of its names."""
     tree = _Tree()
-    with torch._C.DisableTorchFunctionSubclass():  # parameters may have ideas of their own
+    with DisableTorchFunctionSubclass():  # parameters may have ideas of their own
         for path, module in walk(native, tree.aliases):
             tree.add(path, module)
         tensors = tuple(tree.tied())

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
 
 from modelglass.frameworks.signatures import input_name, positional
 from modelglass.frameworks.torch.describe import leaves, tensors_in
+from modelglass.frameworks.torch.privates import FakeTensor, is_transformed, is_transforming, transformed
 from modelglass.frameworks.torch.regions import Region
 from modelglass.report import Dataflow
 
@@ -121,7 +121,7 @@ class Trail:
         first = self._first
         found: dict[int, None] = {}
         self._unnumbered.clear()
-        self._transforms = _transforming()
+        self._transforms = is_transforming()
         for tensor in map(_bottom, tensors) if self._transforms else tensors:
             own: int = tensor.__dict__.get(_NUMBER, 0)
             if own < first:
@@ -212,13 +212,10 @@ def _last_written(written: Sequence[tuple[int, Region]], region: Region, since: 
     return found[::-1]
 
 
-_transforming = torch._C._are_functorch_transforms_active
-
-
 def _bottom(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor that function transforms have wrapped, maybe several times."""
-    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-        tensor = torch._C._functorch.get_unwrapped(tensor)
+    while is_transformed(tensor):
+        tensor = transformed(tensor)
     return tensor
 
 

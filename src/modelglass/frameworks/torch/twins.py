@@ -8,11 +8,15 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.parameter import is_lazy
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from modelglass.frameworks.torch.known import is_knowable, tell
+from modelglass.frameworks.torch.privates import (
+    DisableTorchFunctionSubclass,
+    FakeTensor,
+    FakeTensorMode,
+    is_traceable_wrapper_subclass,
+)
 from modelglass.frameworks.torch.sharing import Copies
 
 PLAIN = (torch.Tensor, nn.Parameter, nn.Buffer)
@@ -122,7 +126,7 @@ class RealTwins:
         if is_lazy(tensor):
             return _lazy_twin(tensor)
         if _has_class_of_its_own(tensor):
-            with torch._C.DisableTorchFunctionSubclass():
+            with DisableTorchFunctionSubclass():
                 copied = tensor.detach().clone().to(self._cast.dtype_of(tensor)).as_subclass(type(tensor))
                 copied.requires_grad_(tensor.requires_grad)
             return _with_extras(tensor, copied)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from modelglass.frameworks.torch.calibration import Question, knows_values
 from modelglass.frameworks.torch.naming import kernel_name, overload_name
+from modelglass.frameworks.torch.privates import OpOverload
 
 # Their backward pass looks at values, or writes to what it has, unless it is watched. Some overloads do.
 _OTHER_GRADIENTS = frozenset(
@@ -23,7 +22,7 @@ _BY_VALUES = frozenset({"aten.linalg_matrix_exp"})
 
 def has_another_gradient(func: Any) -> bool:
     """Whether the backward pass of a kernel runs other kernels when it is not watched."""
-    if not isinstance(func, torch._ops.OpOverload):
+    if not isinstance(func, OpOverload):
         return False
     return not _OTHER_GRADIENTS.isdisjoint((kernel_name(func), overload_name(func)))
 

@@ -9,12 +9,15 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parameter import is_lazy
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from modelglass.frameworks.torch.describe import dtype_name, unobserved
 from modelglass.frameworks.torch.packing import wrapped_parts
+from modelglass.frameworks.torch.privates import (
+    DisableTorchFunctionSubclass,
+    FakeTensor,
+    is_traceable_wrapper_subclass,
+)
 from modelglass.frameworks.torch.sharing import elements_of
 from modelglass.frameworks.torch.structure import named_tensors
 from modelglass.report.values import Values
@@ -26,7 +29,7 @@ _COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.spars
 
 def values(native: nn.Module) -> Mapping[str, Values | str]:
     """How to read each tensor by name, or a few words on why it cannot be read."""
-    with unobserved(), torch._C.DisableTorchFunctionSubclass():
+    with unobserved(), DisableTorchFunctionSubclass():
         return {name: _values(tensor) for name, tensor in named_tensors(native)}
 
 
@@ -86,7 +89,7 @@ def _readable(stored: torch.Tensor, packed: bool) -> Values:
 
 
 def _read(tensor: torch.Tensor, start: int, stop: int) -> Any:
-    with unobserved(), torch._C.DisableTorchFunctionSubclass():
+    with unobserved(), DisableTorchFunctionSubclass():
         piece = _flat(tensor, start, stop).contiguous()
         piece = piece.resolve_conj().resolve_neg().cpu()
         word = _WORDS.get(piece.element_size())

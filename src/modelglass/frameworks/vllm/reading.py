@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
 from torch import nn
 
 from modelglass.frameworks.torch import structure
+from modelglass.frameworks.torch.privates import DisableTorchFunctionSubclass
 from modelglass.frameworks.vllm.stored import integer
 from modelglass.frameworks.vllm.tensors import Found
 from modelglass.report import Json, Model, Module, Note, Shard, Tensor
@@ -35,7 +35,7 @@ def read(native: nn.Module) -> Reading:
     """
     model, notes = structure.read(native)
     found = Found(native, {tensor.name: tensor for tensor in model.tensors})
-    with torch._C.DisableTorchFunctionSubclass():  # parameters may have ideas of their own
+    with DisableTorchFunctionSubclass():  # parameters may have ideas of their own
         for path, module in structure.walk(native):
             found.add(path, module)
         found.join_views()

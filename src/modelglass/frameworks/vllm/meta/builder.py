@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._device import _device_constructors
 
+from modelglass.frameworks.torch.privates import functions_with_device
 from modelglass.frameworks.vllm.meta import kernels, stand_ins, world
 from modelglass.report import Note, Report, Serving
 
@@ -225,7 +225,7 @@ class _Place(TorchFunctionMode):
     def __init__(self, smallest: int) -> None:
         super().__init__()
         self._smallest = smallest
-        self._makers = _device_constructors()
+        self._makers = functions_with_device()
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

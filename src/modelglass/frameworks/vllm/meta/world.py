@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.testing._internal.distributed.fake_pg import FakeStore  # it makes the backend known, too
+
+from modelglass.frameworks.torch.privates import fake_store
 
 _BACKEND = "fake"  # torch's own, whose ranks agree with everything
 
@@ -39,7 +40,7 @@ def rank_of(rank: int, size: int) -> Iterator[None]:
     """As this rank of a world of that size, all of it tensor-parallel; vLLM's configuration must be set."""
     from vllm.distributed import parallel_state
 
-    torch.distributed.init_process_group(_BACKEND, store=FakeStore(), rank=rank, world_size=size)
+    torch.distributed.init_process_group(_BACKEND, store=fake_store(), rank=rank, world_size=size)
     try:
         parallel_state.init_distributed_environment(size, rank, "file://none", rank, _BACKEND)
         parallel_state.initialize_model_parallel(size, 1)

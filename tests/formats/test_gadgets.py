@@ -10,7 +10,7 @@ import modelglass as mg
 from hostile.gadgets import WRAPPINGS, Gadget, gadgets
 from modelglass.report import Finding
 
-PAGE = Path(__file__).parents[1] / "docs" / "gadgets.md"
+PAGE = Path(__file__).parents[2] / "docs" / "gadgets.md"
 GADGETS = gadgets()
 
 

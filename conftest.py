@@ -7,24 +7,30 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from modelglass.formats import isolated
 from torchvision_beside_cpu import make_torchvision_importable
 
 os.environ["HF_HUB_OFFLINE"] = "1"
-settings.register_profile("patient", suppress_health_check=[HealthCheck.too_slow], deadline=None)
-settings.load_profile("patient")  # how long an example takes is the machine's business, not a claim
 os.environ["MLX_DISABLE_COMPILE"] = "1"  # else MLX calls a C++ compiler for each new kernel
 
 # Thousands of scans: copies of this process are quicker than new ones, and read files in Python alone.
 isolated._THREADED = ()
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parent / "tests" / "golden"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.pluginmanager.hasplugin("hypothesispytest"):  # not where real engines are tested
+        from hypothesis import HealthCheck, settings
+
+        # How long an example takes is the machine's business, not a claim.
+        settings.register_profile("patient", suppress_health_check=[HealthCheck.too_slow], deadline=None)
+        settings.load_profile("patient")
 
 
 @pytest.fixture
@@ -43,3 +49,5 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 
 make_torchvision_importable()
+# These need environments of their own: `make test-vllm` and `make browser` name them.
+collect_ignore = ["tests/serving", "tests/browser"]

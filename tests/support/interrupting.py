@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-OURS = str(Path(__file__).parents[1] / "src" / "modelglass")
+OURS = str(Path(__file__).parents[2] / "src" / "modelglass")
 
 
 class Interrupted(KeyboardInterrupt):

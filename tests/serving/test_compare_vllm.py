@@ -9,9 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from side_by_side import CASES
-
 from conftest import Tiny
+from side_by_side import CASES
 
 IDS = [
     f"{name}, rank {rank} of {ranks}{f', {method}' if method else ''}" for name, ranks, rank, method in CASES

@@ -11,5 +11,5 @@ PICTURES = _HERE / "pictures"  # to look at
 def library(path: str) -> Path:
     """A script that npm installed."""
     found = _HERE / "node_modules" / path
-    assert found.exists(), "these tests need libraries: npm install --prefix browser --no-package-lock"
+    assert found.exists(), "these tests need libraries: npm install --prefix tests/browser --no-package-lock"
     return found

@@ -16,7 +16,7 @@ from readme_table import readme_table
 from sections import SCRIPTS, SECTIONS
 from zoo.page import page as zoo_page
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 Results = Mapping[str, Any]
 
 

@@ -77,7 +77,7 @@ def test_an_interruption_of_mlx_does_no_damage() -> None:
 @pytest.mark.parametrize("way", ["fake", "train"])
 def test_interruptions_at_random_moments_do_no_damage(way: str) -> None:
     """In a process of its own: torch ends the process for an exception where it awaits an answer."""
-    storm = Path(__file__).with_name("interrupt_storm.py")
+    storm = Path(__file__).parents[1] / "support" / "interrupt_storm.py"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(storm), way, "80", "1"],
         capture_output=True,

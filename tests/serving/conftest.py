@@ -26,10 +26,6 @@ QUIET = {
 os.environ.update(QUIET)
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="rewrite the outputs that documents show")
-
-
 @dataclass(frozen=True)
 class Tiny:
     """A saved model, and how many parameters transformers counts in it."""

@@ -1,7 +1,8 @@
 """Which classes of libraries act when a pickle only makes and fills them: found in their sources.
 
-`python tests/acting_names.py` rewrites `formats/pickles/acting.py` for the libraries that are installed, and
-keeps what it says of others. Nothing is imported. A class acts when a method that unpickling runs of it
+`python tests/support/acting_names.py` rewrites `formats/pickles/acting.py` for the libraries that are
+installed, and keeps what it says of others.
+Nothing is imported. A class acts when a method that unpickling runs of it
 leads, by its own methods and the functions of its module, to one that evaluates, imports, unpickles, opens or
 deletes: what it is told to is in the state, which the file writes.
 """
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-TABLE = Path(__file__).parents[1] / "src" / "modelglass" / "formats" / "pickles" / "acting.py"
+TABLE = Path(__file__).parents[2] / "src" / "modelglass" / "formats" / "pickles" / "acting.py"
 PACKAGES = (
     "accelerate", "datasets", "filelock", "fsspec", "huggingface_hub", "joblib", "lightning", "numpy",
     "omegaconf", "pandas", "peft", "scipy", "sklearn", "timm", "torch", "torchvision", "transformers",
@@ -119,7 +120,7 @@ def _rows(names: set[str]) -> Iterator[list[str]]:
 
 _HEAD = '''"""Classes of well-known libraries that act when a pickle only makes and fills them, by package.
 
-Written by `tests/acting_names.py`, which says how; do not edit. A class may have any of its package's
+Written by `tests/support/acting_names.py`, which says how; do not edit. A class may have any of its package's
 modules before its name.
 """
 

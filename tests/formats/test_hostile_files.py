@@ -26,7 +26,7 @@ from hostile.cases import CASES, Case
 from modelglass.errors import CorruptFileError
 from modelglass.formats.source import OpenFile
 
-RUNNER = Path(__file__).parent / "hostile" / "runner.py"
+RUNNER = Path(__file__).parents[1] / "support" / "hostile" / "runner.py"
 FORMATS = ("text", "json", "sarif", "markdown")
 KEPT_NBYTES = 200_000_000  # a process that held more is not used again: memory does not all come back
 PATIENCE = 120  # seconds for all commands on one file, before the process is given up

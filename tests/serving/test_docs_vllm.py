@@ -1,6 +1,6 @@
 """What the documents show of vLLM is what happens: blocks marked `vllm` run here, where vLLM is installed.
 
-`pytest serving/test_docs_vllm.py --update-golden` rewrites the outputs.
+`pytest tests/serving/test_docs_vllm.py --update-golden` rewrites the outputs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 PAGES = [page for page in DOCUMENTS if " vllm\n" in page.read_text(encoding="utf-8")]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]

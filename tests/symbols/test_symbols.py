@@ -26,7 +26,7 @@ from modelglass.symbols.further import RUNS as FURTHER
 from modelglass.symbols.search import RUNS
 from models import SAMPLES, Apply, CellLoop, UNet, gpt2, ids, mixtral, transformers_model
 
-sys.path.append(str(Path(__file__).parents[1] / "examples"))
+sys.path.append(str(Path(__file__).parents[2] / "examples"))
 import diffusion
 
 VIT = "vit_tiny_patch16_224"

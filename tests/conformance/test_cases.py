@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from peers.builders import (
+    Given,
+    TwoOutputs,
+    attention,
+    encoder_layer,
+    group_product,
+    r,
+    self_attention,
+    two_layers,
+    with_lora,
+)
+from peers.known import CASES, Case
 from torch import nn
 from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.utils.rnn import pack_padded_sequence
@@ -28,20 +38,6 @@ from models import (
     quantized,
     transformers_model,
 )
-
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
-from peers.builders import (
-    Given,
-    TwoOutputs,
-    attention,
-    encoder_layer,
-    group_product,
-    r,
-    self_attention,
-    two_layers,
-    with_lora,
-)
-from peers.known import CASES, Case
 
 
 def complex_pair() -> tuple[torch.Tensor, ...]:

@@ -1,7 +1,8 @@
 """Which names of libraries are data: found by looking at what each really is, and written as a table.
 
-`python tests/proven_names.py` rewrites `formats/pickles/proven.py` for the libraries that are installed, and
-keeps what it says of others. Nothing gets into the table for its name. A class must be what its name says,
+`python tests/support/proven_names.py` rewrites `formats/pickles/proven.py` for the libraries that are
+installed, and keeps what it says of others.
+Nothing gets into the table for its name. A class must be what its name says,
 and all that unpickling runs of it must be Python's own or have been read by somebody, and stand in
 `REVIEWED`; functions that pickles call are listed one by one; functions that they only name must compute.
 """
@@ -21,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-TABLE = Path(__file__).parents[1] / "src" / "modelglass" / "formats" / "pickles" / "proven.py"
+TABLE = Path(__file__).parents[2] / "src" / "modelglass" / "formats" / "pickles" / "proven.py"
 KINDS = ("MADE", "CALLED", "ENUMS", "NAMED")
 WIDTH = 108
 
@@ -437,7 +438,7 @@ def of_package(names: set[str], package: str) -> set[str]:
 def text(table: dict[str, set[str]]) -> str:
     head = '''"""Names that pickles of well-known libraries use, and that were proven to be data.
 
-Written by `tests/proven_names.py`, which says how; do not edit. Of MADE, objects may be made and given a
+Written by `tests/support/proven_names.py`; do not edit. Of MADE, objects may be made and given a
 state; of CALLED and ENUMS, also with arguments; what is NAMED may be referred to, and not called.
 """
 

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 from tiny import VOCABULARY
 
-SCHEMAS = Path(__file__).parents[1] / "docs" / "schema"
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schema"
 TWO_RANKS = {"VLLM_CPU_OMP_THREADS_BIND": "0|1"}
 PADDED = 320  # the next multiple of 64
 

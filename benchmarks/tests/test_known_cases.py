@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
-
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 from peers import asking, tracing
 from peers.accuracy import accuracy_page
 from peers.known import CASES, GROUPS, QUESTIONS, Case
 from peers.known_runs import RUNNING
 from peers.tools import TOOLS, run
 from peers.traces import traces_page
+from torch import nn
 
 ASKED = [
     pytest.param(case, question, id=f"{case.id} {question}")
