@@ -8,7 +8,7 @@ SECONDS ?= 60
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint types unit fuzz browser test-vllm vllm-suite golden zoo bench schema clean
+.PHONY: demo test quick lint types unit docs fuzz browser test-vllm vllm-suite golden zoo bench schema clean
 
 demo: $(VENV)/.core
 	$(BIN)/modelglass examples/models.py::resnet50 --input 1x3x224x224 --depth 1
@@ -39,6 +39,11 @@ demo: $(VENV)/.core
 	$(BIN)/modelglass scan examples/files/suspicious.pt || test $$? -eq 1
 
 test: lint types unit
+
+# For work in progress: what is not marked slow. A test that is among the slowest here and takes over 0.25 s needs the mark.
+quick: $(VENV)/.dev
+	$(BIN)/python examples/make_files.py
+	$(BIN)/pytest -n 2 -m "not slow" --durations=10 --durations-min=0.25
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -84,6 +89,11 @@ zoo: $(VENV)/.dev
 bench: $(BENCH_VENV)/.bench
 	$(BENCH_VENV)/bin/python benchmarks/run.py $(BENCH)
 
+# The documentation as a site that can be searched.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
+
 # The published JSON Schemas, made from the data types.
 schema: $(VENV)/.core
 	$(BIN)/python -c "import json, pathlib; from modelglass.compat.schemas import published; \
@@ -106,6 +116,11 @@ $(VENV)/.core: $(VENV)/.torch pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.core
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml constraints.txt
+	@test -e $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'
 	@touch $@
 
 $(VENV)/.browser: $(VENV)/.dev tests/browser/package.json

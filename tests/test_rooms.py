@@ -18,8 +18,9 @@ SOURCE = Path(__file__).parents[1] / "src" / "modelglass"
 # room: the rooms of ours, and the packages of others, that it may import
 ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "_lazy": (set(), set()),
+    "_version": (set(), set()),
     "errors": (set(), set()),
-    "report": ({"_lazy", "errors", "report"}, set()),
+    "report": ({"_lazy", "_version", "errors", "report"}, set()),
     "quantized": ({"report", "quantized"}, {"numpy"}),
     "formats": ({"errors", "report", "quantized", "formats"}, {"numpy", "jinja2", "yaml"}),
     "collector": ({"undo"}, set()),
@@ -103,7 +104,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     ),
     "mlx": ({"compat"}, set()),
     "cli": ({"api", "compat", "errors", "files", "cli", "__init__"}, {"click"}),
-    "__init__": ({"_lazy", "api", "compat", "errors", "report", "frameworks", "analyses"}, set()),
+    "__init__": ({"_lazy", "_version", "api", "compat", "errors", "report", "frameworks", "analyses"}, set()),
     "__main__": ({"cli"}, set()),
 }
 

@@ -10,6 +10,7 @@ Importing this loads next to nothing; each name brings what it needs when it is 
 from typing import TYPE_CHECKING
 
 from modelglass._lazy import attach
+from modelglass._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from modelglass.analyses.formulas import register_formula as register_formula
@@ -54,8 +55,6 @@ if TYPE_CHECKING:
         Serving as Serving,
         WhatIf as WhatIf,
     )
-
-__version__ = "0.1.0"
 
 __getattr__, __dir__, __all__ = attach(
     __name__,

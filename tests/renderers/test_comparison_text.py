@@ -13,7 +13,7 @@ import modelglass as mg
 from modelglass.api import RENDERERS
 from modelglass.errors import ReportFormatError, UsageError
 from modelglass.renderers._escape import cell_width
-from modelglass.report import Compared, Comparison, Deviation, Note, Pair, TensorPair, Term, codec
+from modelglass.report import Compared, Comparison, Deviation, Note, Pair, TensorPair, Term
 
 Golden = Callable[[str, str], None]
 
@@ -157,7 +157,7 @@ def test_a_comparison_is_saved_and_read_back_equal(tmp_path: Path) -> None:
         assert mg.load(path) == comparison
         assert mg.load(path, mg.Comparison).same == comparison.same
         assert mg.render(comparison, "json") == path.read_text()
-    assert json.loads(path.read_text())["format"] == codec.COMPARISON
+    assert json.loads(path.read_text())["format"] == "modelglass-comparison"
     with pytest.raises(ReportFormatError, match="holds a Comparison, not a Report"):
         mg.load(path, mg.Report)
 

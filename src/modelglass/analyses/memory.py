@@ -159,7 +159,8 @@ def _lives(storage: Storage, at: int) -> bool:
 
 
 def _live_tensor(storage: Storage, steps: Sequence[Step]) -> LiveTensor:
-    maker = None if storage.born is None else steps[storage.born]
+    is_made = storage.born is not None and storage.born < len(steps)  # else before a step that never came
+    maker = steps[storage.born or 0] if is_made else None
     return LiveTensor(
         nbytes=storage.nbytes,
         category=storage.category,

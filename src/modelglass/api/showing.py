@@ -21,6 +21,7 @@ from modelglass.report import Report
 
 if TYPE_CHECKING:
     from modelglass.report import Comparison, Fit, Flow, Scan
+    from modelglass.report.codec import Document
 
 Loaded = TypeVar("Loaded")
 
@@ -37,7 +38,7 @@ def _renderer(noun: str, format: str) -> Callable[..., str]:
     @without_gc()
     def render(*nouns: Any, **options: Any) -> str:
         if format == "json":
-            text = _function("json", noun)(*nouns, **options)
+            text = _function("records" if noun == "unique" else "json", "render")(*nouns, **options)
         elif noun == "inspect":
             from modelglass.analyses.equal_blocks import with_blocks  # older reports have none
 
@@ -147,26 +148,16 @@ def _plotter(renderer: ModuleType, path: str | os.PathLike[str]) -> Callable[[Re
     return lambda report: write_whole(target, renderer.render(report, format=format))
 
 
-def save(report: Report | Comparison, path: str | os.PathLike[str]) -> None:
-    """Write the report or comparison as JSON; the file is complete or not there."""
-    from modelglass.report import Comparison
-    from modelglass.report.codec import dumps
+def save(noun: Document, path: str | os.PathLike[str]) -> None:
+    """Write a report, or whatever a command gives, as JSON; the file is complete or not there."""
+    from modelglass.report.codec import format_of
 
-    if not isinstance(report, (Report, Comparison)):
-        raise _not_saved(report)
-    with without_gc():
-        text = unspoken(dumps(report))
-    write_whole(Path(path), text)
-
-
-def _not_saved(result: Any) -> UsageError:
-    """What to do with something that is no report."""
-    from modelglass.report import Fit, Flow, Scan
-
-    kind = type(result).__name__
-    rendered = isinstance(result, (Fit, Flow, Scan))
-    hint = f'mg.render({kind.lower()}, "json") gives its JSON' if rendered else "save what mg.inspect returns"
-    return UsageError(f"this is a {kind}, not a report", hint=hint)
+    if format_of(noun) is None:
+        raise UsageError(
+            f"this is a {type(noun).__name__}, not a report",
+            hint="save what mg.inspect, mg.flow, mg.fit, mg.scan, mg.unique or mg.compare returns",
+        )
+    write_whole(Path(path), RENDERERS["inspect"]["json"](noun))
 
 
 @overload
@@ -174,7 +165,7 @@ def load(path: str | os.PathLike[str]) -> Report: ...
 @overload
 def load(path: str | os.PathLike[str], kind: type[Loaded]) -> Loaded: ...
 def load(path: str | os.PathLike[str], kind: type[Any] | None = None) -> Any:
-    """Read a report or comparison that `save` wrote, equal to the one saved; `kind` says which it must be."""
+    """Read what `save` or `--format json` wrote, equal to what was written; `kind` says which it must be."""
     from modelglass.targets import saved
 
     return saved.load(Path(path), kind)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from modelglass.options import SERVING, BuildOptions, ReadOptions, RunOptions, is_automatic
 from modelglass.report import Report
 from modelglass.targets.kind import OpenModel, Readable, Runnable, Target
-from modelglass.targets.paths import has_weights_and_config, is_code_name, is_config_path, is_saved_report
+from modelglass.targets.paths import has_weights_and_config, is_code_name, is_config_path, is_saved
 from modelglass.user_code import is_factory
 
 __all__ = ["OpenModel", "Readable", "Runnable", "Target", "recognise", "resolve", "saved_report"]
@@ -47,7 +47,7 @@ KINDS = (  # the first that fits wins
     _Kind("live", lambda asked: not _is_text(asked.target)),
     # All that follows is a path.
     _Kind("served", lambda asked: asked.build.framework == SERVING),
-    _Kind("saved", lambda asked: asked.build.builder is None and is_saved_report(Path(asked.target))),
+    _Kind("saved", lambda asked: asked.build.builder is None and is_saved(Path(asked.target))),
     _Kind("config", lambda asked: asked.build.builder is not None or is_config_path(Path(asked.target))),
     # A folder of weights is built from its configuration only where it is to run.
     _Kind("config", lambda asked: asked.runs and has_weights_and_config(Path(asked.target))),

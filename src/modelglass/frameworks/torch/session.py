@@ -6,7 +6,7 @@ import logging
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
@@ -401,7 +401,13 @@ class _Session:
         """What the run left behind, now that all is given back."""
         self._pass = None
         drop_tracebacks(self.error)  # our own frames were still at work when it was caught
-        return (*self._unseen.notes(), *moved_notes(self.witness), *find_left_behind(self.mode))
+        unchecked = [_unchecked(self._recorder.unchecked)] if self._recorder.unchecked else ()
+        return (*unchecked, *self._unseen.notes(), *moved_notes(self.witness), *find_left_behind(self.mode))
+
+
+def _unchecked(modules: Iterable[str]) -> Note:
+    text = "torch refuses a loss that depends on the phase of eigenvectors, which shows in a real step only"
+    return Note(code="unchecked-gradient", severity="warning", text=text, where=tuple(modules))
 
 
 def _hide_logs(log: UndoLog) -> None:
