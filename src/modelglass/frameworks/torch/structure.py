@@ -200,8 +200,8 @@ class _Tree:
             yield Note(
                 code="overlapping-memory",
                 severity="warning",
-                text="these tensors share only a part of another one's memory, or it cannot be seen how much; "
-                "they are not counted, so that counts are lower bounds",
+                text="these tensors share only a part of another one's memory, or it cannot be seen how "
+                "much; they are not counted, so that counts are lower bounds",
                 where=tuple(self.overlapping),
             )
         if self.unregistered:
