@@ -9,6 +9,7 @@ from pathlib import Path
 
 LOUD = """
 import os, subprocess, sys
+import pytest
 import torch
 def build():
     print("from Python")
@@ -18,6 +19,7 @@ def build():
 """
 
 
+@pytest.mark.slow
 def test_only_the_result_is_on_stdout(tmp_path: Path) -> None:
     (tmp_path / "loud.py").write_text(LOUD)
     command = [sys.executable, "-m", "modelglass", "inspect", "loud.py::build", "--format", "json"]
