@@ -7,9 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 LOUD = """
 import os, subprocess, sys
-import pytest
 import torch
 def build():
     print("from Python")
