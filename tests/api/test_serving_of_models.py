@@ -155,6 +155,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
         return fake if framework == "vllm" else real(framework)
 
     monkeypatch.setattr(frameworks, "adapter", adapter)
+    monkeypatch.setattr(
+        frameworks, "adapter_for", lambda native: adapter(frameworks.framework_of(native) or "")
+    )
     return requests
 
 
