@@ -24,7 +24,7 @@ from modelglass.options import (
     RunOptions,
     check_on_failure,
 )
-from modelglass.renderers._units import pace
+from modelglass.page.units import pace
 from modelglass.report import Report
 from modelglass.targets import Readable, resolve, saved_report
 from modelglass.targets.kind import report_nothing
@@ -241,9 +241,9 @@ def require_complete(report: Report) -> Report:
     failure = report.run.failure
     if failure is None:
         return report
+    from modelglass.page.sections.totals import named_value
+    from modelglass.page.units import source_text
     from modelglass.renderers._escape import fitted
-    from modelglass.renderers._totals import named_value
-    from modelglass.renderers._units import source_text
 
     met = ", ".join(fitted(named_value(value), _LONGEST) for value in failure.inputs)
     given = f"{failure.op or 'it'} was given {met}" if met else "check the inputs"
