@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 from modelglass.analyses.matrices import has_unknown
 from modelglass.analyses.what_if import QUANTIZED, Units, is_estimate, memory_with, needs_run, units_of
 from modelglass.errors import InspectError, UsageError
-from modelglass.report.fit import Fit, Option, Sharding, WhatIf
+from modelglass.report.fit import NOTHING, Fit, Option, Sharding, WhatIf
 from modelglass.report.lifetimes import Lifetimes
 from modelglass.report.memory import Coverage, Memory, Method
 from modelglass.report.model import Model, Module
@@ -30,8 +30,6 @@ COMBINATIONS = 3  # that fit, of those looked for
 TRIED = 8  # combinations, fitting or not
 GUESSES = 8  # figures after which a search goes by halves
 KEPT = 4  # runs whose lifetimes are kept; of the others, only figures
-
-NOTHING = WhatIf()
 
 Observe = Callable[[WhatIf], Lifetimes]
 Progress = Callable[[str], None]

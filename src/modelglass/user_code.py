@@ -26,12 +26,12 @@ _FRAMEWORKS = ("torch", "mlx")  # each with an extra of its name, that installs 
 _LONGEST_MESSAGE = 300  # characters
 
 
-_FACTORIES = (FunctionType, BuiltinFunctionType, MethodType, type, partial, type(lru_cache(lambda: None)))
+FACTORIES = (FunctionType, BuiltinFunctionType, MethodType, type, partial, type(lru_cache(lambda: None)))
 
 
 def is_factory(value: Any) -> bool:
     """Whether this is code that makes an object, rather than the object itself."""
-    return isinstance(value, _FACTORIES)
+    return isinstance(value, FACTORIES)
 
 
 def call_factory(factory: Any) -> Any:

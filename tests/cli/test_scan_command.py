@@ -13,17 +13,9 @@ import pytest
 
 from modelglass import api
 from modelglass.cli.main import run as run_command
-from modelglass.renderers import json as json_renderer, sarif, scan
 from modelglass.report import LEVELS, Finding, Scan, ScannedFile
 
 Capture = pytest.CaptureFixture[str]
-RENDERERS = {
-    "text": scan.render,
-    "json": json_renderer.render,
-    "markdown": scan.render_markdown,
-    "sarif": sarif.render,
-    "csv": scan.render_csv,
-}
 
 
 class Scanner:
@@ -50,7 +42,6 @@ class Scanner:
 def scanner(monkeypatch: pytest.MonkeyPatch) -> Scanner:
     made = Scanner()
     monkeypatch.setattr(api, "scan", made, raising=False)
-    monkeypatch.setattr(api, "SCAN_RENDERERS", RENDERERS, raising=False)
     return made
 
 
@@ -107,7 +98,7 @@ def test_all_paths_are_scanned_in_one_run(run: Run, scanner: Scanner) -> None:
     assert scanner.calls == [(("a.pt", "b.pt", "folder"), None)]
 
 
-@pytest.mark.parametrize("format_", RENDERERS)
+@pytest.mark.parametrize("format_", api.RENDERERS["scan"])
 def test_only_the_result_is_printed(format_: str, run: Run, scanner: Scanner) -> None:
     scanner.levels = ["high"]
     code, out, err = run("m.pt", "--format", format_)
@@ -119,7 +110,7 @@ def test_only_the_result_is_printed(format_: str, run: Run, scanner: Scanner) ->
         json.loads(out)
 
 
-@pytest.mark.parametrize("format_", RENDERERS)
+@pytest.mark.parametrize("format_", api.RENDERERS["scan"])
 def test_redacted(format_: str, run: Run, scanner: Scanner) -> None:
     scanner.levels = ["high"]
     _, out, _ = run("m.pt", "--format", format_, "--redact")

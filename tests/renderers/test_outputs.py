@@ -16,7 +16,6 @@ from torch import nn
 
 import modelglass as mg
 from modelglass import api
-from modelglass.api import showing
 from modelglass.compat.summary import short_summary
 from modelglass.report import Note
 from output_checks import NASTY, check, check_coloured, check_plain
@@ -91,9 +90,9 @@ def check_all(table: dict[str, Callable[..., str]], *nouns: Any) -> None:
 @pytest.mark.parametrize("kind", ["ran", "failed", "read"])
 def test_reports(kind: str, request: pytest.FixtureRequest) -> None:
     report = request.getfixturevalue(kind)
-    check_all(api.RENDERERS, report)
+    check_all(api.RENDERERS["inspect"], report)
     if report.stats is not None:
-        check_all(api.STATS_RENDERERS, report)
+        check_all(api.RENDERERS["stats"], report)
 
 
 @pytest.mark.parametrize("text", NASTY, ids=ascii)
@@ -102,43 +101,44 @@ def test_notes(text: str) -> None:
         Note(code="x", severity=level, text=text, where=(text, "b")) for level in ("info", "warning")
     )
     small = mg.inspect(nn.Linear(1, 1))
-    check_all(api.RENDERERS, replace(small, notes=notes))
+    check_all(api.RENDERERS["inspect"], replace(small, notes=notes))
 
 
 def test_memory(ran: mg.Report) -> None:
-    check_all(api.MEMORY_RENDERERS, ran)
+    check_all(api.RENDERERS["memory"], ran)
 
 
 def test_distinct_modules_and_operators(ran: mg.Report) -> None:
-    check_all(api.UNIQUE_RENDERERS, ran, mg.unique(ran))
+    check_all(api.RENDERERS["unique"], ran, mg.unique(ran))
 
 
 def test_flow(ran: mg.Report) -> None:
     flow = mg.flow(ran)
-    check_all(api.FLOW_RENDERERS, flow)
-    assert len(Dot(api.FLOW_RENDERERS["dot"](flow)).edges) == len(flow.edges)
-    for line in api.FLOW_RENDERERS["mermaid"](flow).splitlines()[4:]:
+    check_all(api.RENDERERS["flow"], flow)
+    assert len(Dot(api.RENDERERS["flow"]["dot"](flow)).edges) == len(flow.edges)
+    for line in api.RENDERERS["flow"]["mermaid"](flow).splitlines()[4:]:
         assert any(re.fullmatch(kind, line.strip()) for kind in MERMAID), line
 
 
 def test_fit() -> None:
-    check_all(api.FIT_RENDERERS, mg.fit(Nasty(), torch.ones(1, 2), device_nbytes=1000, train=True))
+    check_all(api.RENDERERS["fit"], mg.fit(Nasty(), torch.ones(1, 2), device_nbytes=1000, train=True))
 
 
 def test_comparison() -> None:
-    check_all(api.COMPARISON_RENDERERS, mg.compare_structure(Nasty(), nn.Sequential(nn.Linear(2, 2))))
-    check_all(api.COMPARISON_RENDERERS, mg.compare_structure(Nasty(), Nasty(), inputs=torch.ones(1, 2)))
+    check_all(api.RENDERERS["compare"], mg.compare_structure(Nasty(), nn.Sequential(nn.Linear(2, 2))))
+    check_all(api.RENDERERS["compare"], mg.compare_structure(Nasty(), Nasty(), inputs=torch.ones(1, 2)))
 
 
 @pytest.mark.parametrize("text", NASTY, ids=ascii)
 def test_scan(text: str) -> None:
-    check_all(api.SCAN_RENDERERS, hostile(text))
+    check_all(api.RENDERERS["scan"], hostile(text))
 
 
-def test_no_table_of_renderers_is_left_out() -> None:
-    tables = {name for name in vars(showing) if name.endswith("RENDERERS")}
-    kinds = ("", "STATS_", "UNIQUE_", "MEMORY_", "FLOW_", "FIT_", "COMPARISON_", "SCAN_")
-    assert tables == {f"{kind}RENDERERS" for kind in kinds}
+def test_each_command_has_the_same_family_of_formats() -> None:
+    for noun, formats in api.RENDERERS.items():
+        assert noun == "inspect" or list(formats)[:4] == ["text", "json", "markdown", "csv"]
+    others = {noun: list(formats)[4:] for noun, formats in api.RENDERERS.items() if len(formats) > 4}
+    assert others == {"flow": ["mermaid", "dot", "svg"], "scan": ["sarif"]}
 
 
 @pytest.mark.parametrize("verbose", [0, 1, 2])

@@ -90,8 +90,8 @@ def check_markdown(text: str) -> None:
     """The page has the elements that we make, and rows of as many cells as their heads."""
     page = PAGE.render(text)
     page = re.sub(
-        r'(?s)<pre><code class="language-text">[^<>]*</code></pre>', "", page, count=1
-    )  # memory's curve
+        r'(?s)<pre><code class="language-(?:text|mermaid)">[^<>]*</code></pre>', "", page, count=1
+    )  # memory's curve, or a flow
     assert set(re.findall(r"</?(\w+)", page)) <= TAGS, set(re.findall(r"</?(\w+)", page)) - TAGS
     assert "<!--" not in page
     for table in re.findall(r"(?s)<table>.*?</table>", page):

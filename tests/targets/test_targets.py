@@ -13,7 +13,7 @@ import modelglass as mg
 from modelglass.errors import InspectError, TargetError, UsageError
 from modelglass.files import suggest_path
 from modelglass.options import BuildOptions
-from modelglass.targets import recognise
+from modelglass.targets import resolve
 from modelglass.targets.paths import is_code_name, is_config_path
 
 SOURCE = """
@@ -180,7 +180,7 @@ def test_every_kind_of_target_is_recognised_by_one_table(tmp_path: Path) -> None
     mg.save(report, tmp_path / "report.json")
 
     def kind(target: object, *, runs: bool = False, **build: Any) -> str:
-        return recognise(target, BuildOptions(**build), runs=runs).kind
+        return resolve(target, BuildOptions(**build), runs=runs, check=False).kind
 
     assert kind(torch.nn.Linear(2, 2)) == "live"
     assert kind(lambda: None) == kind("a.py::build") == kind("package:build") == "code"

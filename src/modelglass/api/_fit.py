@@ -10,7 +10,7 @@ from modelglass.analyses.analyse import analyse
 from modelglass.api._axes import axes_of
 from modelglass.api._inspect import request_for, require_complete
 from modelglass.api._memory import unknown_memory
-from modelglass.api._models import BuiltModel, loaded_optimizer, with_model
+from modelglass.api._models import BuiltModel, with_model
 from modelglass.errors import UsageError
 from modelglass.options import AUTOMATIC, BuildOptions, Progress, RunOptions
 from modelglass.targets import resolve
@@ -88,7 +88,7 @@ def _fit_model(
     from modelglass.report import WhatIf
 
     base = replace(run.what_if or WhatIf(), optimizer=None)
-    with built.mode_for(run.train), loaded_optimizer(run.chosen_optimizer) as step:
+    with built.training(run) as step:
         request = replace(
             request_for(built, replace(run, what_if=None), step),
             other_optimizers=OTHER_OPTIMIZERS if step is not None else (),

@@ -26,78 +26,52 @@ if TYPE_CHECKING:
 Loaded = TypeVar("Loaded")
 
 
-def _deferred(module: str, name: str) -> Callable[..., str]:
+NOUNS = ("inspect", "flow", "memory", "fit", "compare", "stats", "scan", "unique")  # by the command
+_PAGES = {"text": "pages", "markdown": "pages", "csv": "tables"}  # what is made first, to be written so
+_OTHERS = {"flow": ("mermaid", "dot", "svg"), "scan": ("sarif",)}
+DRAWINGS = _OTHERS["flow"]  # of a report, what its flow can be drawn as
+
+
+def _renderer(noun: str, format: str) -> Callable[..., str]:
     """A renderer that is imported when it is first called: a listing of a file must start at once."""
 
     @without_gc()
-    def render(*args: Any, **options: Any) -> str:
-        renderer: Callable[..., str] = getattr(import_module(f"modelglass.renderers.{module}"), name)
-        return unspoken(renderer(*args, **options))
+    def render(*nouns: Any, **options: Any) -> str:
+        if format == "json":
+            text = _function("records" if noun == "unique" else "json", "render")(*nouns, **options)
+        elif noun == "inspect":
+            from modelglass.analyses.equal_blocks import with_blocks  # older reports have none
+
+            text = _function(format, "render")(with_blocks(*nouns), **options)
+        elif format not in _PAGES:
+            text = _function(f"flow.{format}" if format in DRAWINGS else format, "render")(*nouns, **options)
+        else:
+            look = {name: options.pop(name) for name in ("width", "color") if name in options}
+            make = getattr(import_module(f"modelglass.page.{_PAGES[format]}"), noun)
+            text = _function(f"pages.{format}", "render")(make(*nouns, **options), **look)
+        return unspoken(text)
 
     return render
 
 
-def _of_blocks(module: str, name: str) -> Callable[..., str]:
-    """A renderer that shows equal blocks as one, also of reports that do not say which are equal."""
-    renderer = _deferred(module, name)
-
-    def render(report: Report, **options: Any) -> str:
-        from modelglass.analyses.equal_blocks import with_blocks
-
-        return renderer(with_blocks(report), **options)
-
-    return render
+def _function(module: str, name: str) -> Callable[..., Any]:
+    found: Callable[..., Any] = getattr(import_module(f"modelglass.renderers.{module}"), name)
+    return found
 
 
-_json = _deferred("json", "render")
+# How each noun is written in each format.
 RENDERERS = {
-    "text": _of_blocks("text", "render"),
-    "json": _json,
-    "markdown": _of_blocks("markdown", "render"),
-}
-STATS_RENDERERS = {
-    "text": _deferred("weights", "render"),
-    "json": _json,
-    "markdown": _deferred("weights", "render_markdown"),
-}
-UNIQUE_RENDERERS = {
-    "text": _deferred("unique", "render"),
-    "json": _deferred("unique", "render_json"),
-    "csv": _deferred("unique", "render_csv"),
-    "markdown": _deferred("unique", "render_markdown"),
-}
-MEMORY_RENDERERS = {
-    "text": _deferred("memory", "render"),
-    "json": _json,
-    "markdown": _deferred("memory", "render_markdown"),
-    "csv": _deferred("memory", "render_csv"),
-}
-FLOW_RENDERERS = {
-    **{name: _deferred(f"flow.{name}", "render") for name in ("text", "mermaid", "dot", "svg")},
-    "json": _json,
-}
-DRAWINGS = ("mermaid", "dot", "svg")  # of a report, what its flow can be drawn as
-FIT_RENDERERS = {
-    "text": _deferred("fit", "render"),
-    "json": _json,
-    "markdown": _deferred("fit", "render_markdown"),
-}
-COMPARISON_RENDERERS = {
-    "text": _deferred("comparison", "render"),
-    "json": _json,
-    "markdown": _deferred("comparison", "render_markdown"),
-}
-SCAN_RENDERERS = {
-    "text": _deferred("scan", "render"),
-    "json": _json,
-    "markdown": _deferred("scan", "render_markdown"),
-    "csv": _deferred("scan", "render_csv"),
-    "sarif": _deferred("sarif", "render"),
+    noun: {
+        format: _renderer(noun, format)
+        for format in ("text", "json", "markdown", "csv", *_OTHERS.get(noun, ()))
+        if (noun, format) != ("inspect", "csv")
+    }
+    for noun in NOUNS
 }
 
 
 def render(report: Report | Flow | Scan | Fit | Comparison, format: str = "text", **options: Any) -> str:
-    """The report as "text", "json" or "markdown", or its "memory" as text; a scan as "csv" and "sarif", too.
+    """The report as "text", "json", "markdown" or "csv", or its "memory" as text; a scan also as "sarif".
 
     How data flows through a model that ran is drawn as "mermaid", "dot" or "svg"; `depth` says how deep.
 
@@ -107,9 +81,9 @@ def render(report: Report | Flow | Scan | Fit | Comparison, format: str = "text"
     """
     renderers = {**_renderers_of(report)}
     if isinstance(report, Report) and report.memory is not None:
-        renderers["memory"] = MEMORY_RENDERERS["text"]
+        renderers["memory"] = RENDERERS["memory"]["text"]
     if isinstance(report, Report):
-        renderers |= {name: partial(_drawn, FLOW_RENDERERS[name]) for name in DRAWINGS}
+        renderers |= {name: partial(_drawn, RENDERERS["flow"][name]) for name in DRAWINGS}
     renderer = renderers.get(format)
     if renderer is None:
         raise UsageError(f"there is no format {format!r}", hint="formats are " + ", ".join(renderers))
@@ -121,22 +95,14 @@ def _drawn(renderer: Callable[..., str], report: Report, *, depth: int | None = 
 
 
 def _renderers_of(result: Any) -> Mapping[str, Callable[..., str]]:
-    if isinstance(result, Report):
-        return RENDERERS  # a listing of a file does without the nouns that it has no use for
-    from modelglass.report import Comparison, Fit, Flow, Scan
-
-    if isinstance(result, Comparison):
-        return COMPARISON_RENDERERS
-    if isinstance(result, Flow):
-        return FLOW_RENDERERS
-    if isinstance(result, Fit):
-        return FIT_RENDERERS
-    if isinstance(result, Scan):
-        return SCAN_RENDERERS
-    raise UsageError(
-        f"this is a {type(result).__name__}, not a report",
-        hint="render what mg.inspect, mg.flow, mg.fit, mg.scan or mg.compare_structure returns",
-    )
+    kind = type(result).__name__  # a listing of a file does without the nouns that it has no use for
+    noun = {"Report": "inspect", "Comparison": "compare"}.get(kind, kind.lower())
+    if noun not in RENDERERS or not type(result).__module__.startswith("modelglass.report."):
+        raise UsageError(
+            f"this is a {kind}, not a report",
+            hint="render what mg.inspect, mg.flow, mg.fit, mg.scan or mg.compare_structure returns",
+        )
+    return RENDERERS[noun]
 
 
 def show(report: Report | Flow | Scan | Fit | Comparison, **options: Any) -> None:
@@ -191,7 +157,7 @@ def save(noun: Document, path: str | os.PathLike[str]) -> None:
             f"this is a {type(noun).__name__}, not a report",
             hint="save what mg.inspect, mg.flow, mg.fit, mg.scan, mg.unique or mg.compare returns",
         )
-    write_whole(Path(path), _json(noun))
+    write_whole(Path(path), RENDERERS["inspect"]["json"](noun))
 
 
 @overload

@@ -58,7 +58,7 @@ Exit codes:
 @rank_options
 @option("--all", "all_", is_flag=True, help="Show everything side by side, not only differences.")
 @width_option
-@format_option(api.COMPARISON_RENDERERS)
+@format_option(api.RENDERERS["compare"])
 @color_option
 @output_option
 def compare(
@@ -106,7 +106,7 @@ def compare(
     look: dict[str, object] = {} if format_ == "json" else {"all": all_}
     if format_ == "text":
         look |= {"width": width_of(width, output), "color": wants_color(color, output)}
-    emit(api.COMPARISON_RENDERERS[format_](found, **look), output)
+    emit(api.RENDERERS["compare"][format_](found, **look), output)
     if not found.same:
         raise SystemExit(DIFFERENT)
 

@@ -59,7 +59,7 @@ Exit codes:
 @calibrate_option
 @option("--no-options", is_flag=True, help="Do not search for changes that would make it fit.")
 @width_option
-@format_option(api.FIT_RENDERERS)
+@format_option(api.RENDERERS["fit"])
 @color_option
 @output_option
 def fit(
@@ -107,6 +107,6 @@ def fit(
     look: dict[str, object] = {}
     if format_ == "text":
         look = {"width": width_of(width, output), "color": wants_color(color, output)}
-    emit(api.FIT_RENDERERS[format_](found, **look), output)
+    emit(api.RENDERERS["fit"][format_](found, **look), output)
     if not found.fits:
         raise SystemExit(DOES_NOT_FIT)

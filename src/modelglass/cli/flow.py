@@ -56,7 +56,7 @@ _SUFFIXES = {
 @config_options
 @depth_option
 @width_option
-@format_option(api.FLOW_RENDERERS, default=None)
+@format_option(api.RENDERERS["flow"], default=None)
 @color_option
 @output_option
 def flow(
@@ -94,7 +94,7 @@ def flow(
     look: dict[str, object] = {}
     if chosen == "text":
         look = {"width": width_of(width, output), "color": wants_color(color, output)}
-    emit(api.FLOW_RENDERERS[chosen](found, **look), output)
+    emit(api.RENDERERS["flow"][chosen](found, **look), output)
 
 
 def _format_of(output: Path | None) -> str:

@@ -62,7 +62,7 @@ Examples:
 @limit_option
 @serving_options
 @width_option
-@format_option(api.RENDERERS)
+@format_option(api.RENDERERS["inspect"])
 @color_option
 @output_option
 def inspect(
@@ -94,7 +94,7 @@ def inspect(
     With --framework vllm, a configuration is built as one rank of an engine would hold it, without an engine
     and without weights.
     """
-    shown = None if columns is None else api.known_columns(columns)
+    shown = None if columns is None else api.known_columns(columns, api.COLUMNS)
     given = parse_inputs(inputs, specs)
     most = parse_limits(limits)
     serving = parse_serving(framework, engine)

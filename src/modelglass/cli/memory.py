@@ -61,7 +61,7 @@ Examples:
 )
 @plot_option
 @width_option
-@format_option(api.MEMORY_RENDERERS)
+@format_option(api.RENDERERS["memory"])
 @color_option
 @output_option
 def memory(
@@ -114,7 +114,7 @@ def memory(
     if format_ == "text":
         options |= {"width": width_of(width, output), "color": wants_color(color, output)}
     if report.run.failure is None or format_ != "csv":  # a table of what never happened would be empty
-        emit(api.MEMORY_RENDERERS[format_](report, **options), output)
+        emit(api.RENDERERS["memory"][format_](report, **options), output)
     if report.run.failure is None and report.memory is None:  # in JSON, which has a place for that
         tell(*(f"{note.severity}: {note.text}" for note in report.notes if note.severity != "info"))
         raise SystemExit(INCOMPLETE)

@@ -50,7 +50,7 @@ For several files it is the first of 3, 4, 1 and 0 that applies to any of them.
 )
 @option("--redact", is_flag=True, help="Hide tokens, passwords and the names of home folders.")
 @width_option
-@format_option(api.SCAN_RENDERERS)
+@format_option(api.RENDERERS["scan"])
 @color_option
 @output_option
 def scan(
@@ -76,7 +76,7 @@ def scan(
     look: dict[str, object] = {"redact": redact}
     if format_ == "text":
         look |= {"width": width_of(width, output), "color": wants_color(color, output)}
-    emit(api.SCAN_RENDERERS[format_](found, **look), output)
+    emit(api.RENDERERS["scan"][format_](found, **look), output)
     code = found.exit_code(fail_on.level or api.LEVELS[0])
     if code:
         raise SystemExit(code)

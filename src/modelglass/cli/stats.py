@@ -55,7 +55,7 @@ Findings:
 @plot_option
 @limit_option
 @width_option
-@format_option(api.STATS_RENDERERS)
+@format_option(api.RENDERERS["stats"])
 @color_option
 @output_option
 def stats(
@@ -104,7 +104,7 @@ def stats(
         options = {"sort": sort, "ascending": ascending, "top": top, "columns": columns}
     if format_ == "text":
         options |= {"width": width_of(width, output), "color": wants_color(color, output)}
-    emit(api.STATS_RENDERERS[format_](report, **options), output)
+    emit(api.RENDERERS["stats"][format_](report, **options), output)
     found = [] if fail_on is None else fail_on.chosen(n for n in report.notes if n.code in api.FINDINGS)
     if found:
         tell(f"findings: {', '.join(found)}")

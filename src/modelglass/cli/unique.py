@@ -52,7 +52,7 @@ Examples:
     help="Write a Python file for each distinct operator; it runs the operator alone.",
 )
 @width_option
-@format_option(api.UNIQUE_RENDERERS)
+@format_option(api.RENDERERS["unique"])
 @color_option
 @output_option
 def unique(
@@ -96,7 +96,7 @@ def unique(
     if format_ == "text":
         look |= {"width": width_of(width, output), "color": wants_color(color, output)}
     choice = api.UniqueChoice(kinds, sort, top)
-    emit(api.UNIQUE_RENDERERS[format_](report, found, choice, **look), output)
+    emit(api.RENDERERS["unique"][format_](report, found, choice, **look), output)
     if made is not None:
         _tell_files(made.files, made.missing, repro)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from modelglass.renderers._units import shape_text, share, short, size, value_text
+from modelglass.page.units import shape_text, share, short, size, value_text
 from modelglass.report import Tally
 from modelglass.report.blocks import representatives
 
@@ -207,7 +207,7 @@ class Cells:
         """What a rank holds of the module's own tensors."""
         if not self._shards:
             return ""
-        from modelglass.renderers._engine import part_text
+        from modelglass.page.sections.engine import part_text
 
         path = f"{row.module.path}."
         own = [name for name in row.module.tensors if name in self._shards]

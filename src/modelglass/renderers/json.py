@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from modelglass.page.redact import redacted_noun
 from modelglass.renderers._json import pretty
-from modelglass.renderers._redact import redacted_noun
 from modelglass.report.codec import Document, document_of, dumps, format_of
 
 

@@ -64,6 +64,9 @@ class WhatIf:
             )
 
 
+NOTHING = WhatIf()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axes:
     """Which dimensions of an input are the batch and the sequence; `leaf` is its place in `Run.inputs`."""

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from modelglass.collector import pause_gc
+from modelglass.collector import pause_gc, without_gc
 from modelglass.errors import InputsError
 from modelglass.frameworks.borrow import borrow
 from modelglass.frameworks.describing import joined
@@ -76,10 +76,13 @@ def _values_possible() -> Iterator[None]:
         yield
 
 
-@_values_possible()
 def observe(native: Any, request: Request) -> Observation:
     """Read the structure; run the model once when there are inputs and the request wants a run."""
-    native = _module(native)
+    with _values_possible(), without_gc():
+        return _observe(_module(native), request)
+
+
+def _observe(native: Any, request: Request) -> Observation:
     model, notes = structure.read(native)
     notes = (*notes, *version_notes())
     if not request.runs:

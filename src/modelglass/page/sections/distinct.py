@@ -1,32 +1,28 @@
-"""Distinct modules and operators as text, Markdown, CSV and JSON."""
+"""Distinct modules and operators."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from modelglass.renderers._escape import csv_cell, markdown, printable
-from modelglass.renderers._json import pretty
-from modelglass.renderers._markdown import head, line, note_items
-from modelglass.renderers._terminal import BOLD, CYAN, DIM, Table, note_lines, painter, wrapped
-from modelglass.renderers._units import shape_text, share, short, value_text
-from modelglass.renderers.columns import known_columns
-from modelglass.renderers.records import module_records, op_records, remarks, shown_path, tensors
+from modelglass.page import Block, Cell, Column, Heading, Table, Tone, known_columns
+from modelglass.page.units import shape_text, share, short, value_text
 from modelglass.report import Module, Report, Unique, UniqueModule, UniqueOp, Value
-from modelglass.report.codec import document_of
 
 KINDS = ("modules", "ops")
 UNIQUE_SORTS = ("count", "macs", "order")
 UNIQUE_COLUMNS = ("id", "name", "count", "inputs", "outputs", "settings", "macs", "share", "where")
+ROOT = "(root)"
 _NUMBERS = frozenset({"count", "macs", "share"})
-_FLEXIBLE = {"name": 20, "inputs": 14, "outputs": 12, "settings": 16, "where": 10}
-_STYLE = {"id": DIM, "name": CYAN, "settings": DIM, "where": DIM}
+_LEAST = {"name": 20, "inputs": 14, "outputs": 12, "settings": 16, "where": 10}
+_TONES: dict[str, Tone] = {"id": "quiet", "name": "accent", "settings": "quiet", "where": "quiet"}
 _HEADS = {"count": "×", "macs": "MACs", "share": "%", "where": "first in"}
+# Cells of a line from which a column is worth showing.
+_FROM_WIDTH = {"where": 130, "settings": 100, "outputs": 70, "share": 60}
+_DATA = ("kind", "id", "name", "count", "macs", "total_macs", "inputs", "outputs", "settings", "where")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,101 +77,43 @@ class UniqueChoice:
 EVERYTHING = UniqueChoice()
 
 
-def render(
-    report: Report,
-    unique: Unique,
-    choice: UniqueChoice = EVERYTHING,
-    *,
-    columns: Sequence[str] | str | None = None,
-    width: int = 100,
-    color: bool = False,
-) -> str:
-    """The tables as text of at most `width` cells a line."""
-    paint = painter(color)
-    names = known_columns(columns or _default_columns(width), UNIQUE_COLUMNS)
-    parts = []
-    for section in _sections(report, unique, choice):
-        texts = [[printable(_cell(section, row, name)) for name in names] for row in section.rows]
-        heads = [_head(section, name) for name in names]
-        table = Table(names, heads, texts, numbers=_NUMBERS, flexible=_FLEXIBLE)
-        title = "\n".join(wrapped(printable(section.title), width))
-        parts.append(f"{paint(title, BOLD)}\n\n{table.text(width, [_STYLE.get] * len(texts), paint)}")
-    if report.notes:
-        parts.append(note_lines(report.notes, width, paint))
-    return "\n\n".join(parts) + "\n"
-
-
-def render_markdown(
-    report: Report,
-    unique: Unique,
-    choice: UniqueChoice = EVERYTHING,
-    *,
-    columns: Sequence[str] | str | None = None,
-) -> str:
-    """The tables for a pull request."""
+def blocks(
+    report: Report, unique: Unique, choice: UniqueChoice, columns: Sequence[str] | str | None
+) -> Iterator[Block]:
+    """A table of each kind, under what is said of it."""
     names = known_columns(columns or UNIQUE_COLUMNS, UNIQUE_COLUMNS)
-    lines: list[str] = []
     for section in _sections(report, unique, choice):
-        lines += [f"### {markdown(section.title)}", ""]
-        lines += head(names, [_head(section, name) for name in names], _NUMBERS)
-        lines += [line(markdown(_cell(section, row, name)) for name in names) for row in section.rows]
-        lines.append("")
-    lines += note_items(report.notes)
-    return "\n".join(lines).rstrip("\n") + "\n"
-
-
-def render_csv(report: Report, unique: Unique, choice: UniqueChoice = EVERYTHING) -> str:
-    """One line each with exact figures: modules and operators under the same heads."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL)
-    writer.writerow(
-        ["kind", "id", "name", "count", "macs", "total_macs", "inputs", "outputs", "settings", "where"]
-    )
-    for section in _sections(report, unique, choice):
-        for row in section.rows:
-            figures = [row.count, row.macs, row.total_macs]
-            values = [_exact(row.inputs), _exact(row.outputs), json.dumps(row.settings), "; ".join(row.where)]
-            name, *texts = map(csv_cell, [row.name, *values])
-            writer.writerow([section.kind.removesuffix("s"), row.id, name, *figures, *texts])
-    return out.getvalue()
-
-
-def render_json(report: Report, unique: Unique, choice: UniqueChoice = EVERYTHING) -> str:
-    """What was chosen as JSON that `mg.load` reads back, each with its record as other documents have it."""
-    operators = "ops" in choice.kinds and report.run.mode != "none"
-    modules = _chosen_modules(report, unique, choice) if "modules" in choice.kinds else ()
-    ops = choice.of(unique.ops) if operators else ()
-    counters = unique.counters if operators else ()
-    document = document_of(replace(unique, modules=tuple(modules), ops=tuple(ops), counters=counters))
-    document["model_class"] = report.model.name
-    if "modules" in choice.kinds:
-        document |= {"total_modules": len(report.model.modules), "unique_modules": len(unique.modules)}
-        records = module_records(report, modules)
-        document["modules"] = [
-            {**record, **each, "total_macs": module.total_macs}
-            for record, each, module in zip(records, document["modules"], modules, strict=True)
+        shown = [
+            Column(
+                name,
+                _head(section, name),
+                number=name in _NUMBERS,
+                least=_LEAST.get(name),
+                from_width=_FROM_WIDTH.get(name, 0) if columns is None else 0,
+                tone=_TONES.get(name),
+            )
+            for name in names
         ]
-    if operators:
-        document |= {
-            "total_ops": unique.total_ops,
-            "unique_ops": len(unique.ops),
-            "counter_updates": len(unique.counters),
-        }
-        op_rows = zip(op_records(report, unique, ops), document["ops"], strict=True)
-        document["ops"] = [{**record, **each} for record, each in op_rows]
-    document["notes"] = remarks(report)
-    return pretty(document)
+        yield Heading(section.title)
+        yield Table(shown, [[_cell(section, row, name) for name in names] for row in section.rows])
 
 
-def _chosen_modules(report: Report, unique: Unique, choice: UniqueChoice) -> list[UniqueModule]:
-    by_id = {each.id: each for each in unique.modules}
-    return [by_id[row.id] for row in choice.of(_module_rows(report, unique))]
+def data(report: Report, unique: Unique, choice: UniqueChoice) -> Table:
+    """Modules and operators under the same heads, with exact figures."""
+    rows: list[list[Cell | str]] = []
+    for section in _sections(report, unique, choice):
+        kind = section.kind.removesuffix("s")
+        for row in section.rows:
+            figures = [Cell(f"{each}", each) for each in (row.count, row.macs, row.total_macs)]
+            values = [_exact(row.inputs), _exact(row.outputs), json.dumps(row.settings)]
+            rows.append([kind, row.id, row.name, *figures, *values, "; ".join(row.where)])
+    return Table([Column(name, name) for name in _DATA], rows)
 
 
 def _sections(report: Report, unique: Unique, choice: UniqueChoice) -> Iterator[Section]:
     ran = report.run.mode != "none"
     if "modules" in choice.kinds:
-        rows = _module_rows(report, unique)
+        rows = module_rows(report, unique)
         number = f"{len(report.model.modules):,} modules, {len(unique.modules):,} distinct"
         how = "" if ran else "; without inputs nothing ran, and they are told apart by what they are"
         yield _section("modules", f"{report.model.name}: {number}{how}", rows, choice, report)
@@ -199,7 +137,7 @@ def _section(kind: str, title: str, rows: Sequence[Row], choice: UniqueChoice, r
     return Section(kind, title, shown, usual, macs, at_least)
 
 
-def _module_rows(report: Report, unique: Unique) -> list[Row]:
+def module_rows(report: Report, unique: Unique) -> list[Row]:
     by_path = {module.path: module for module in report.model.modules}
     return [_module_row(report, each, by_path[each.paths[0]]) for each in unique.modules]
 
@@ -234,14 +172,6 @@ def _op_row(report: Report, each: UniqueOp) -> Row:
         total_macs=each.total_macs,
         where=list(places),
     )
-
-
-# Columns that a line must be at least so wide for, to be worth showing.
-_FROM_WIDTH = {"where": 130, "settings": 100, "outputs": 70, "share": 60}
-
-
-def _default_columns(width: int) -> list[str]:
-    return [name for name in UNIQUE_COLUMNS if width >= _FROM_WIDTH.get(name, 0)]
 
 
 def _head(section: Section, column: str) -> str:
@@ -297,3 +227,13 @@ def _compact(item: Any) -> str:
 
 def _exact(values: Sequence[Value]) -> str:
     return "; ".join(f"{value.name} {shape_text(value.shape)} {value.dtype}".strip() for value in values)
+
+
+def shown_path(path: str) -> str:
+    """The path as documents write it; the root has a name there."""
+    return path or ROOT
+
+
+def tensors(values: Sequence[Value]) -> list[Value]:
+    """The tensors among the values."""
+    return [value for value in values if value.dtype is not None]

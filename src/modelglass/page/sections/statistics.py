@@ -1,4 +1,4 @@
-"""Weight statistics, one line a tensor with its distribution drawn in it: text and Markdown."""
+"""Weight statistics, a row a tensor with its distribution drawn in it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from modelglass.errors import UsageError
-from modelglass.renderers._escape import markdown, printable
-from modelglass.renderers._markdown import head, line, note_items
-from modelglass.renderers._terminal import CYAN, DIM, RED, Paint, Table, note_lines, painter, wrapped
-from modelglass.renderers._units import shape_text, share
-from modelglass.renderers.columns import known_columns
+from modelglass.page import DATA_ONLY, Cell, Column, RowTone, Table, Tone, known_columns
+from modelglass.page.units import shape_text, share
 from modelglass.report import FINDINGS, Histogram, Report, Tensor, TensorStats
 from modelglass.report.stats import described_shape
 
@@ -20,8 +17,21 @@ _TALLIES = ("count", "zeros", "nan", "inf", "denormals")
 STATS_COLUMNS = ("name", "kind", "shape", "dtype", *_FIGURES, *_TALLIES, "described", "histogram")
 STATS_SORTS = ("name", *_FIGURES, *_TALLIES)
 
-_NUMBERS = frozenset({*_FIGURES, *_TALLIES})
-_FLEXIBLE = {"name": 18, "shape": 10, "dtype": 8}
+_LEAST = {"name": 18, "shape": 10, "dtype": 8}
+_TONES: dict[str, Tone] = {"histogram": "accent", "shape": "quiet", "dtype": "quiet"}
+_HEADS = {"histogram": "distribution", "nan": "NaN", "inf": "Inf", "l2": "L2"}
+# Cells of a line from which a column is shown that nobody asked for; the others are only asked for.
+_FROM_WIDTH = {
+    "name": 0,
+    "shape": 90,
+    "dtype": 110,
+    "mean": 0,
+    "std": 0,
+    "min": 80,
+    "max": 80,
+    "histogram": 0,
+}
+_DOCUMENT_WIDTH = 110
 _BARS = "▁▂▃▄▅▆▇█"
 BAR_CELLS = 16
 
@@ -32,43 +42,6 @@ class Row:
 
     tensor: Tensor
     stats: TensorStats | None
-
-
-def render(
-    report: Report,
-    *,
-    width: int = 100,
-    color: bool = False,
-    columns: Sequence[str] | str | None = None,
-    sort: str | None = None,
-    ascending: bool = False,
-    top: int | None = None,
-) -> str:
-    """The statistics as text of at most `width` cells a line, and what was found."""
-    paint = painter(color)
-    rows = chosen(report, sort=sort, ascending=ascending, top=top)
-    sections = [table(rows, width=width, paint=paint, columns=columns)]
-    sections += ["\n".join(part for text in _summary(report, rows) for part in wrapped(text, width))]
-    if report.notes:
-        sections.append(note_lines(report.notes, width, paint))
-    return "\n\n".join(sections) + "\n"
-
-
-def render_markdown(
-    report: Report,
-    *,
-    columns: Sequence[str] | str | None = None,
-    sort: str | None = None,
-    ascending: bool = False,
-    top: int | None = None,
-) -> str:
-    """The statistics for a pull request."""
-    rows = chosen(report, sort=sort, ascending=ascending, top=top)
-    lines = [f"### {markdown(report.model.name)}", "", *markdown_table(rows, columns=columns)]
-    lines += ["", *(f"{text}  " for text in _summary(report, rows))]
-    if report.notes:
-        lines += ["", *note_items(report.notes)]
-    return "\n".join(lines) + "\n"
 
 
 def chosen(
@@ -111,67 +84,53 @@ def _figure(stats: TensorStats | None, name: str) -> float | None:
     return figure
 
 
-def table(
-    rows: Sequence[Row],
-    *,
-    width: int,
-    paint: Paint,
-    columns: Sequence[str] | str | None = None,
-) -> str:
-    """The rows as a table for a terminal."""
-    names = known_columns(columns or _default_columns(rows, width), STATS_COLUMNS)
-    texts = [[printable(_cell(row, name)) for name in names] for row in rows]
-    styles = [_style(row) for row in rows]
-    heads = [_head(name) for name in names]
-    return Table(names, heads, texts, numbers=_NUMBERS, flexible=_FLEXIBLE).text(width, styles, paint)
+def table(rows: Sequence[Row], columns: Sequence[str] | str | None = None) -> Table:
+    """The rows with the columns that are asked for, else with those that fit."""
+    names = STATS_COLUMNS if columns is None else known_columns(columns, STATS_COLUMNS)
+    widths = _default_widths(rows) if columns is None else dict.fromkeys(names, 0)
+    shown = [
+        Column(
+            name,
+            _HEADS.get(name, name),
+            number=name in _FIGURES or name in _TALLIES,
+            least=_LEAST.get(name),
+            from_width=widths.get(name, DATA_ONLY),
+            tone=_TONES.get(name),
+        )
+        for name in names
+    ]
+    tones: list[RowTone] = [
+        "alarm" if row.stats is not None and (row.stats.nan or row.stats.inf) else None for row in rows
+    ]
+    cells = [[_cell(row, name) for name in names] for row in rows]
+    return Table(shown, cells, tones=tones, document_width=_DOCUMENT_WIDTH)
 
 
-def markdown_table(rows: Sequence[Row], *, columns: Sequence[str] | str | None = None) -> Iterator[str]:
-    """The rows as the lines of a Markdown table."""
-    names = known_columns(columns or _default_columns(rows, 110), STATS_COLUMNS)
-    yield from head(names, map(_head, names), _NUMBERS)
-    for row in rows:
-        # Browsers make one of several spaces, unless they are of the kind that does not break.
-        yield line([markdown(_cell(row, name)).replace("  ", "\N{NO-BREAK SPACE}" * 2) for name in names])
+def _default_widths(rows: Sequence[Row]) -> dict[str, int]:
+    """From which width on each column is shown; NaN and Inf where there are any."""
+    strange = [name for name in ("nan", "inf") if any(_figure(row.stats, name) for row in rows)]
+    return {**_FROM_WIDTH, "zeros": 120 if strange else 100, **dict.fromkeys(strange, 0)}
 
 
-def _head(column: str) -> str:
-    return {"histogram": "distribution", "nan": "NaN", "inf": "Inf", "l2": "L2"}.get(column, column)
-
-
-def _default_columns(rows: Sequence[Row], width: int) -> list[str]:
-    """As many columns as a line of that width holds well; NaN and Inf where there are any."""
-    columns = ["name", "shape"] if width >= 90 else ["name"]
-    if width >= 110:
-        columns.append("dtype")
-    columns += ["mean", "std", "min", "max"] if width >= 80 else ["mean", "std"]
-    strange = [column for column in ("nan", "inf") if any(_figure(row.stats, column) for row in rows)]
-    if width >= (120 if strange else 100):
-        columns.append("zeros")
-    return [*columns, *strange, "histogram"]
-
-
-def _style(row: Row) -> Callable[[str], str | None]:
-    if row.stats is not None and (row.stats.nan or row.stats.inf):
-        return lambda name: RED
-    return {"histogram": CYAN, "shape": DIM, "dtype": DIM}.get
-
-
-def _cell(row: Row, column: str) -> str:
+def _cell(row: Row, column: str) -> Cell | str:
     tensor, stats = row.tensor, row.stats
     if column in ("name", "kind", "dtype"):
         return str(getattr(tensor, column))
     if column == "shape":
         return shape_text(described_shape(tensor, stats))
     if stats is None:
-        return "no values" if column == "histogram" else "–"
+        return "no values" if column == "histogram" else Cell("–", None)
     if column == "described":
         return stats.described
     if column == "histogram":
         return bars(stats.histogram)
+    figure = _figure(stats, column)
+    return Cell(_text(column, figure, stats), figure)
+
+
+def _text(column: str, figure: float | None, stats: TensorStats) -> str:
     if column == "zeros":
         return share(stats.zeros, stats.count)
-    figure = _figure(stats, column)
     if column in _TALLIES:
         return f"{figure:,}" if figure else "–"
     return "–" if figure is None else f"{figure:.3g}"
@@ -193,7 +152,8 @@ def bars(histogram: Histogram | None, cells: int = BAR_CELLS) -> str:
     return "".join(" " if not n else _BARS[(8 * n - 1) // highest] for n in sums)
 
 
-def _summary(report: Report, rows: Sequence[Row]) -> Iterator[str]:
+def summary(report: Report, rows: Sequence[Row]) -> Iterator[str]:
+    """How many tensors there are, how exact the figures, and whether something was found."""
     number = len(chosen(report))
     shown = f"{len(rows):,} of {number:,} tensors" if len(rows) < number else f"{number:,} tensors"
     coarsest = max((row.stats.resolution for row in rows if row.stats is not None), default=0.0)

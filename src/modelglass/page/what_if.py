@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from modelglass.renderers._units import share
+from modelglass.page.units import share
 
 if TYPE_CHECKING:
     from modelglass.report.fit import Fit, WhatIf

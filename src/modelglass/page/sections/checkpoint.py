@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from modelglass.renderers._units import shape_text, size, value_text
+from modelglass.page.units import shape_text, size, value_text
 
 if TYPE_CHECKING:
     from modelglass.report import Architecture, Checkpoint, Json, Part, Report, Value

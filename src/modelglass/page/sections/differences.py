@@ -1,4 +1,4 @@
-"""Two models side by side, as text, Markdown and JSON."""
+"""Two models side by side, and what differs."""
 
 from __future__ import annotations
 
@@ -7,33 +7,35 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from modelglass.renderers._escape import markdown, printable
-from modelglass.renderers._markdown import head, line, note_items
-from modelglass.renderers._terminal import (
-    BOLD,
-    DIM,
-    RED,
-    YELLOW,
-    Paint,
-    Style,
-    Table,
-    note_lines,
-    painter,
-    wrapped,
-)
-from modelglass.renderers._units import known, shape_text
+from modelglass.page import DATA_ONLY, Block, Cell, Column, Heading, Notes, RowTone, Table, Text
+from modelglass.page.units import known, shape_text
 
 if TYPE_CHECKING:
     from modelglass.report.comparison import Compared, Comparison, Deviation, Pair, Standing, Term
 
-_COLUMNS = ("a", "b", "difference", "in a", "in b", "times")
-_NUMBERS = frozenset({"times", "parameters"})
-_FLEXIBLE = {"a": 16, "b": 16, "difference": 20, "in a": 10, "in b": 10}
-_ALL = ("a", "b", "tensors in a", "tensors in b", "by", "differs")
-_ALL_FLEXIBLE = {"a": 16, "b": 16, "tensors in a": 10, "tensors in b": 10, "differs": 8}
-_TERMS = ("from a to b", "parameters", "tensors")
-_TERMS_FLEXIBLE = {"from a to b": 20, "tensors": 16}
-_MOST = 4  # names of tensors that are told of a term
+_SIDES = (Column("", "", tone="quiet"), Column("a", "a", least=20), Column("b", "b", least=20))
+_DIFFERENCES = (
+    Column("a", "a", least=16),
+    Column("b", "b", least=16),
+    Column("difference", "difference", least=20, tone="warning"),
+    Column("in a", "in a", least=10),
+    Column("in b", "in b", least=10),
+    Column("times", "times", number=True),
+)
+_PAIRS = (
+    Column("a", "a", least=16),
+    Column("b", "b", least=16),
+    Column("tensors in a", "tensors in a", least=10),
+    Column("tensors in b", "tensors in b", least=10),
+    Column("by", "by"),
+    Column("differs", "differs", least=8),
+)
+_TERMS = (
+    Column("from a to b", "from a to b", least=20),
+    Column("parameters", "parameters", number=True),
+    Column("tensors", "tensors", least=16),
+)
+_MOST = 4  # names of tensors that are shown of a term
 _EXPLAINED: tuple[tuple[Standing, str], ...] = (
     ("framework", "written in another way"),
     ("storage", "stored in another way"),
@@ -51,50 +53,39 @@ class _Row(NamedTuple):
     times: int
 
 
-def render(comparison: Comparison, *, all: bool = False, width: int = 100, color: bool = False) -> str:
-    """The verdict, the two models, and a table of what differs; with `all`, of everything side by side."""
-    paint = painter(color)
-    verdict = "\n".join(wrapped(printable(_verdict(comparison)), width))
-    sections = [paint(verdict, BOLD if comparison.same else RED), _facts_text(comparison, width, paint)]
-    rows = list(_rows(comparison))
-    if rows:
-        sections.append(_differences(rows, width, paint))
-    first = _first(comparison)
-    if first:
-        sections.append("\n".join(wrapped(printable(first), width)))
+def blocks(comparison: Comparison, *, all: bool) -> Iterator[Block]:
+    """The verdict, the two models, and what differs; with `all`, everything side by side."""
+    yield Heading(_verdict(comparison), tone="strong" if comparison.same else "alarm")
+    yield Table(_SIDES, list(_facts(comparison)), whole=True)
+    found = differences(comparison)
+    if found.rows:
+        yield found
+    if comparison.first is not None:
+        yield Text([_first(comparison, comparison.first)])
     if all and comparison.pairs:
-        sections.append(_everything(comparison, width, paint))
+        yield side_by_side(comparison)
     if comparison.reconciliation:
-        sections.append(_sum(comparison.reconciliation, width, paint))
-    explained = [part for text in _explained(comparison) for part in wrapped(printable(text), width)]
+        yield _sum(comparison.reconciliation)
+    explained = list(_explained(comparison))
     if explained:
-        sections.append(paint("\n".join(explained), DIM))
+        yield Text(explained, tone="quiet")
     if comparison.notes:
-        sections.append(note_lines(comparison.notes, width, paint))
-    return "\n\n".join(sections) + "\n"
+        yield Notes(comparison.notes)
 
 
-def render_markdown(comparison: Comparison, *, all: bool = False) -> str:
-    """The same for a pull request."""
-    lines = [f"### {markdown(_verdict(comparison))}", "", line(["", "a", "b"]), line(["---", "---", "---"])]
-    lines += [line(map(markdown, row)) for row in _facts(comparison)]
+def differences(comparison: Comparison) -> Table:
+    """What differs, once where it is the same in each member of a list."""
     rows = list(_rows(comparison))
-    if rows:
-        lines += ["", *head(_COLUMNS, _COLUMNS, _NUMBERS)]
-        lines += [line(map(markdown, _cells(row))) for row in rows]
-    if _first(comparison):
-        lines += ["", markdown(_first(comparison))]
-    if all and comparison.pairs:
-        lines += ["", *head(_ALL, _ALL, ())]
-        lines += [line(map(markdown, _pair_cells(pair))) for pair in comparison.pairs]
-    if comparison.reconciliation:
-        lines += ["", *head(_TERMS, _TERMS, _NUMBERS)]
-        lines += [line(map(markdown, row)) for row in _terms(comparison.reconciliation)]
-    for text in _explained(comparison):
-        lines += ["", markdown(text)]
-    if comparison.notes:
-        lines += ["", *note_items(comparison.notes)]
-    return "\n".join(lines) + "\n"
+    repeated = any(row.times > 1 for row in rows)
+    *columns, times = _DIFFERENCES
+    columns.append(times if repeated else times._replace(from_width=DATA_ONLY))
+    return Table(columns, [_cells(row) for row in rows])
+
+
+def side_by_side(comparison: Comparison) -> Table:
+    """Every part of one model with its counterpart in the other."""
+    tones: list[RowTone] = [None if pair.same else "warning" for pair in comparison.pairs]
+    return Table(_PAIRS, [_pair_cells(pair) for pair in comparison.pairs], tones=tones)
 
 
 def _verdict(comparison: Comparison) -> str:
@@ -133,12 +124,6 @@ def _macs(side: Compared) -> str:
     return f"{side.macs:,}" if side.macs_complete else f"≥ {side.macs:,}"
 
 
-def _facts_text(comparison: Comparison, width: int, paint: Paint) -> str:
-    rows = [[printable(cell) for cell in row] for row in _facts(comparison)]
-    table = Table(("", "a", "b"), ("", "a", "b"), rows, numbers=(), flexible={"a": 20, "b": 20})
-    return table.text(width, [lambda column: DIM if not column else None] * len(rows), paint)
-
-
 def _rows(comparison: Comparison) -> Iterator[_Row]:
     """What differs; what differs in the same way in each member of a list is told once."""
     first: dict[tuple[str, ...], tuple[Pair, Deviation]] = {}
@@ -159,7 +144,7 @@ def _template(text: str | None) -> str:
     return _NONE if text is None else _DIGITS.sub("*", text)
 
 
-def _cells(row: _Row) -> list[str]:
+def _cells(row: _Row) -> list[Cell | str]:
     pair, each, times = row
     tensor = each.tensor_a or each.tensor_b
     name = "" if tensor is None or len(pair.tensors) < 2 else tensor.rpartition(".")[2]
@@ -167,7 +152,7 @@ def _cells(row: _Row) -> list[str]:
     places = [_place(pair.a, each.tensor_a), _place(pair.b, each.tensor_b)]
     if times > 1:  # the same in each member of a list
         places = [_template(place) for place in places]
-    return [*places, what, each.a or _NONE, each.b or _NONE, f"{times:,}"]
+    return [*places, what, each.a or _NONE, each.b or _NONE, Cell(f"{times:,}", times)]
 
 
 def _place(path: str | None, tensor: str | None) -> str:
@@ -182,34 +167,10 @@ def _path(path: str | None) -> str:
     return _NONE if path is None else path or "(root)"
 
 
-def _differences(rows: Sequence[_Row], width: int, paint: Paint) -> str:
-    cells = [[printable(cell) for cell in _cells(row)] for row in rows]
-    columns = _COLUMNS if any(row.times > 1 for row in rows) else _COLUMNS[:-1]
-    shown = [row[: len(columns)] for row in cells]
-    table = Table(columns, columns, shown, numbers=_NUMBERS, flexible=_FLEXIBLE)
-    return table.text(width, [_style] * len(rows), paint)
-
-
-def _style(column: str) -> str | None:
-    return YELLOW if column == "difference" else None
-
-
-def _first(comparison: Comparison) -> str:
-    if comparison.first is None:
-        return ""
-    pair = comparison.pairs[comparison.first]
+def _first(comparison: Comparison, place: int) -> str:
+    pair = comparison.pairs[place]
     code = next(each.code for each in pair.deviations if each.standing == "different")
     return f"first in the order of calls: {_path(pair.a)} ({code})"
-
-
-def _everything(comparison: Comparison, width: int, paint: Paint) -> str:
-    rows = [[printable(cell) for cell in _pair_cells(pair)] for pair in comparison.pairs]
-    table = Table(_ALL, _ALL, rows, numbers=(), flexible=_ALL_FLEXIBLE)
-    return table.text(width, [_pair_style(pair) for pair in comparison.pairs], paint)
-
-
-def _pair_style(pair: Pair) -> Style:
-    return lambda column: None if pair.same else YELLOW
 
 
 def _pair_cells(pair: Pair) -> list[str]:
@@ -225,24 +186,19 @@ def _pair_cells(pair: Pair) -> list[str]:
     return [*places, *shapes, pair.matched or _NONE, ", ".join(codes) or _NONE]
 
 
-def _sum(terms: Sequence[Term], width: int, paint: Paint) -> str:
+def _sum(terms: Sequence[Term]) -> Table:
     """How the parameters of one become as many as those of the other."""
-    rows = [[printable(cell) for cell in row] for row in _terms(terms)]
-    table = Table(_TERMS, _TERMS, rows, numbers=_NUMBERS, flexible=_TERMS_FLEXIBLE)
-    return table.text(width, [_term_style(term) for term in terms], paint)
+    tones: list[RowTone] = ["warning" if term.standing == "different" else None for term in terms]
+    return Table(_TERMS, list(_terms(terms)), tones=tones, whole=True)
 
 
-def _term_style(term: Term) -> Style:
-    return lambda column: YELLOW if term.standing == "different" else None
-
-
-def _terms(terms: Sequence[Term]) -> Iterator[tuple[str, str, str]]:
+def _terms(terms: Sequence[Term]) -> Iterator[tuple[str, Cell, str]]:
     for term in terms:
         if term.code == "total":
-            yield term.text, f"{term.params:,}", ""
+            yield term.text, Cell(f"{term.params:,}", term.params), ""
         else:
             names = _templates(term.tensors_b or term.tensors_a)
-            yield f"{term.code}: {term.text}", f"{term.params:+,}", names
+            yield f"{term.code}: {term.text}", Cell(f"{term.params:+,}", term.params), names
 
 
 def _templates(names: Sequence[str]) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
-from modelglass.renderers._sources import engine_name
-from modelglass.renderers._units import shape_text, size
+from modelglass.page.sources import engine_name
+from modelglass.page.units import shape_text, size
 
 if TYPE_CHECKING:
     from modelglass.report import (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from modelglass.renderers._engine import listed_share
-from modelglass.renderers._file import file_rows, more_rows
-from modelglass.renderers._sources import run_text
-from modelglass.renderers._units import known, short, size, source_text, value_text
-from modelglass.renderers._what_if import sure_text
+from modelglass.page.sections.checkpoint import file_rows, more_rows
+from modelglass.page.sections.engine import listed_share
+from modelglass.page.sources import run_text
+from modelglass.page.units import known, short, size, source_text, value_text
+from modelglass.page.what_if import sure_text
 from modelglass.report.dtypes import bits_of
 
 if TYPE_CHECKING:
