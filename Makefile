@@ -8,22 +8,22 @@ TORCH ?= 2.6.0 2.9.1 2.11.0 2.14.1 2.15.0
 TRANSFORMERS ?= 5.23.0
 VERSION_VENV = .venv-torch-$(TORCH)
 # What depends on the version of torch, as far as every change is tried with it, and all of it.
-VERSION_TESTS_SHORT = tests/formats/test_genuine_torch_files.py tests/test_known_cases.py \
+VERSION_TESTS_SHORT = tests/formats/test_genuine_torch_files.py benchmarks/tests/test_known_cases.py \
   $(addprefix tests/frameworks/test_,memory_of_runs.py torch_calls.py torch_fake_mode.py torch_failures.py \
     torch_ops.py torch_privates.py training_steps.py)
 VERSION_TESTS_ALL = $(VERSION_TESTS_SHORT) tests/formats/test_torch_properties.py \
   tests/conformance/test_small_network.py \
   $(addprefix tests/frameworks/test_,cache.py dataflow.py identity.py index_values.py known_values.py \
-    reads_of_memory.py refused_types.py regions.py repeated_blocks.py resize.py sharded_steps.py shared_memory.py \
+    left_behind.py moved_state.py no_trace.py reads_of_memory.py refused_types.py regions.py repeated_blocks.py resize.py sharded_steps.py shared_memory.py \
     torch_inputs.py torch_packing.py torch_reproduce.py torch_structure.py torch_values.py unseen_work.py \
     writing_in_place.py) \
-  $(addprefix tests/test_,cases.py errata.py left_behind.py moved_state.py no_trace.py) \
+  $(addprefix tests/conformance/test_,cases.py errata.py) \
   $(addprefix tests/configs/test_,example_inputs.py further_inputs.py huggingface_configs.py)
 SECONDS ?= 60
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint types unit fuzz browser test-vllm vllm-suite test-versions version-suite golden zoo bench schema clean
+.PHONY: demo test quick lint types unit docs fuzz browser test-vllm vllm-suite test-versions version-suite golden zoo bench schema clean
 
 demo: $(VENV)/.core
 	$(BIN)/modelglass examples/models.py::resnet50 --input 1x3x224x224 --depth 1
@@ -40,7 +40,7 @@ demo: $(VENV)/.core
 	@echo
 	$(BIN)/modelglass memory examples/models.py::unet --input 4x3x64x64 --train
 	@echo
-	$(BIN)/modelglass fit examples/models.py::unet --input 4x3x64x64 --train --memory 500MiB
+	$(BIN)/modelglass fit examples/models.py::unet --input 4x3x64x64 --train --device-memory 500MiB
 	@echo
 	$(BIN)/modelglass stats examples/models.py::damaged
 	@echo
@@ -54,6 +54,11 @@ demo: $(VENV)/.core
 	$(BIN)/modelglass scan examples/files/suspicious.pt || test $$? -eq 1
 
 test: lint types unit
+
+# For work in progress: what is not marked slow. A test that is among the slowest here and takes over 0.25 s needs the mark.
+quick: $(VENV)/.dev
+	$(BIN)/python examples/make_files.py
+	$(BIN)/pytest -n 2 -m "not slow" --durations=10 --durations-min=0.25
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -70,9 +75,9 @@ unit: $(VENV)/.dev
 fuzz: $(VENV)/.dev
 	$(BIN)/python fuzz/run.py --seconds $(SECONDS)
 
-# Drawings in a real browser, with the libraries that draw them elsewhere. Pictures land in browser/pictures.
+# Drawings in a real browser, with the libraries that draw them elsewhere. Pictures land in tests/browser/pictures.
 browser: $(VENV)/.browser
-	$(BIN)/pytest browser -n 2
+	$(BIN)/pytest tests/browser -n 2
 
 # Real vLLM engines, in an environment of their own. Only where vLLM itself cannot be installed is this left out.
 test-vllm:
@@ -81,7 +86,7 @@ test-vllm:
 	test ! -e $(VLLM_VENV)/.vllm || $(MAKE) --no-print-directory vllm-suite
 
 vllm-suite: $(VLLM_VENV)/.ready
-	$(VLLM_VENV)/bin/python -m pytest serving
+	$(VLLM_VENV)/bin/python -m pytest tests/serving
 
 # What depends on the versions of torch and transformers, in an environment of its own for each torch (6 GB):
 # `make test-versions TORCH="2.6.0 2.15.0" TRANSFORMERS=4.57.6 PYTHON=python3.12`.
@@ -113,6 +118,11 @@ zoo: $(VENV)/.dev
 bench: $(BENCH_VENV)/.bench
 	$(BENCH_VENV)/bin/python benchmarks/run.py $(BENCH)
 
+# The documentation as a site that can be searched.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
+
 # The published JSON Schemas, made from the data types.
 schema: $(VENV)/.core
 	$(BIN)/python -c "import json, pathlib; from modelglass.compat.schemas import published; \
@@ -137,7 +147,12 @@ $(VENV)/.dev: $(VENV)/.core
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@
 
-$(VENV)/.browser: $(VENV)/.dev browser/package.json
+$(VENV)/.docs: pyproject.toml constraints.txt
+	@test -e $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'
+	@touch $@
+
+$(VENV)/.browser: $(VENV)/.dev tests/browser/package.json
 	@missing=; \
 	command -v $${CHROMIUM:-chromium} >/dev/null || missing=chromium; \
 	command -v npm >/dev/null || missing="$$missing npm"; \
@@ -146,7 +161,7 @@ $(VENV)/.browser: $(VENV)/.dev browser/package.json
 	    || { echo "make browser needs Chromium and npm: install them, or set CHROMIUM=/path/to/it"; exit 1; }; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null; }
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[browser]'
-	npm install --prefix browser --no-package-lock --no-audit --no-fund --silent
+	npm install --prefix tests/browser --no-package-lock --no-audit --no-fund --silent
 	@touch $@
 
 $(BENCH_VENV)/.torch:

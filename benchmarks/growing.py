@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-TESTS = str(Path(__file__).parents[1] / "tests")
-if TESTS not in sys.path:
-    sys.path.append(TESTS)
+SUPPORT = str(Path(__file__).parents[1] / "tests" / "support")
+if SUPPORT not in sys.path:
+    sys.path.append(SUPPORT)
 
 Call = Callable[[], Any]
 Calls = Iterator[tuple[str, Call]]
@@ -154,7 +154,7 @@ def skips(size: int, _folder: Path) -> Calls:
 
 def _of_model(model: Any, inputs: Any) -> Calls:
     import modelglass as mg
-    from modelglass.api import UNIQUE_RENDERERS
+    from modelglass.api import RENDERERS
 
     made: dict[str, Any] = {}
 
@@ -169,7 +169,7 @@ def _of_model(model: Any, inputs: Any) -> Calls:
     yield FLOW, lambda: keep("flow", partial(mg.flow, made["report"]))
     yield DRAWN, lambda: mg.render(made["report"], "svg", depth=8)
     yield "`mg.unique`", lambda: keep("unique", partial(mg.unique, made["report"]))
-    yield "`mg.unique` as text", lambda: UNIQUE_RENDERERS["text"](made["report"], made["unique"])
+    yield "`mg.unique` as text", lambda: RENDERERS["unique"]["text"](made["report"], made["unique"])
     yield COMPARED, partial(mg.compare_structure, model, model)
     yield "the report as text", lambda: mg.render(made["report"], "text")
     yield "the report as Markdown", lambda: mg.render(made["report"], "markdown")

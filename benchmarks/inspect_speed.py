@@ -127,7 +127,7 @@ def _forward(model: Any, inputs: Any) -> None:
 
 def _make_ready() -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
-    sys.path[:0] = [str(ROOT / "tests")]
+    sys.path[:0] = [str(ROOT / "tests/support")]
     import warnings
 
     from torchvision_beside_cpu import make_torchvision_importable

@@ -17,7 +17,7 @@ from typing import Any
 
 from side_by_side import Contestants, in_own_process, peak_mib, take_turns, versions, write_page
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests/support"))
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 TOKENS = 2048

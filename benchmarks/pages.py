@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from files_ratios import files_details
-from readme_table import readme_table
+from readme_table import overview, readme_table
 from sections import SECTIONS, named
 
 ROOT = Path(__file__).parents[1]
@@ -32,7 +32,8 @@ def made(results: Results, zoo: Results, readme: str) -> dict[Path, str]:
 
 def page(results: Results) -> str:
     """docs/benchmarks.md; a section that is not there yet is left out."""
-    return "\n".join([*_header(results), *_sections(results), *_further()]) + "\n"
+    table = ["", "## In one table", "", *overview(results)]
+    return "\n".join([*_header(results), *table, *_sections(results), *_further()]) + "\n"
 
 
 def with_table(readme: str, results: Results, zoo: Results) -> str:

@@ -10,31 +10,43 @@ from inspect_speed import ASKED, BARE
 from peers.traces import is_as_before
 
 Results = Mapping[str, Any]
+ADDRESS = "https://github.com/modelglass/modelglass/blob/main/"  # the README is shown elsewhere as well
+SHOWN = ("modelglass", "torchinfo", "fvcore", "FlopCounterMode", "torchlens")
 TIMED = {"ResNet-50": "ResNet-50", "GPT-2": "GPT-2", "78 B": "78 B, on meta"}  # by how a model's name begins
 NEAR = 0.01  # other rules, such as to count a bias, too, make less of a difference
 DASH = "–"
 
 
 def readme_table(results: Results, zoo: Results) -> Iterator[str]:
-    """Who is right, who leaves a trace, and what it costs; then how it went with every architecture."""
+    """The best known tools, then how it went with every architecture."""
+    yield from _table(results, SHOWN)
+    yield ""
+    yield "Right answers: questions each tool claims to answer, including answers that are right under"
+    yield "another convention. The sample is biased: most cases are known weak spots. No trace: models left"
+    yield "bit-identical, and the process unchanged. MACs: real models counted within"
+    yield f"{100 * NEAR:g} %. Times are multiples of a bare forward pass. All tools, with the calls:"
+    yield f"[benchmarks]({ADDRESS}docs/benchmarks.md)."
+    if zoo:
+        yield ""
+        yield from _zoo(zoo)
+
+
+def overview(results: Results) -> Iterator[str]:
+    """Every tool: who is right, who leaves a trace, and what it costs."""
+    yield from _table(
+        results, tuple(dict.fromkeys((*ASKED, *_section(results, "accuracy").get("answers", ()))))
+    )
+
+
+def _table(results: Results, tools: tuple[str, ...]) -> Iterator[str]:
     timed = {_model(results, begins): title for begins, title in TIMED.items()}
     titles = ["tool", "right answers", "no trace", "MACs", *timed.values()]
     yield f"| {' | '.join(titles)} |"
     yield f"|---|{'---:|' * (len(titles) - 1)}"
-    for tool in dict.fromkeys((*ASKED, *_section(results, "accuracy").get("answers", ()))):
+    for tool in tools:
         cells = [_right(results, tool), _traceless(results, tool), _real(results, tool)]
         cells += [_time(results, name, tool) for name in timed]
         yield f"| {f'**{tool}**' if tool == 'modelglass' else tool} | {' | '.join(cells)} |"
-    yield ""
-    yield "Right answers: of the questions with a known answer that a tool claims to answer, also those right"
-    yield "by another rule, such as to count biases. They are no fair sample: most are asked because some"
-    yield "tool gets them wrong. No trace: of the models it was given, those that were bit-identical"
-    yield "afterwards, and the process, too. MACs: of real models, those that it counts within"
-    yield f"{100 * NEAR:g} %. Times are multiples of a bare forward pass. All of it, with the calls, is in"
-    yield "[benchmarks](docs/benchmarks.md)."
-    if zoo:
-        yield ""
-        yield from _zoo(zoo)
 
 
 def _right(results: Results, tool: str) -> str:
@@ -84,7 +96,8 @@ def _section(results: Results, name: str) -> Results:
 def _zoo(zoo: Results) -> Iterator[str]:
     total = sum(zoo["architectures"].values())
     passed = {check: sum(kinds.values()) for check, kinds in zoo["passed"].items()}
-    yield f"[The zoo](docs/zoo.md) has the {total:,} architectures that timm and transformers build without"
-    yield f"weights, with inputs made automatically: {passed['inspected']:,} are inspected without an"
-    yield f"exception, {passed['params']:,} have the right parameters, {passed['macs']:,} the right MACs by"
-    yield f"an independent count, {passed['trace']:,} are left without a trace."
+    yield f"[The zoo]({ADDRESS}docs/zoo.md) has the {total:,} architectures that timm and"
+    yield "transformers build without weights, with inputs made automatically:"
+    yield f"{passed['inspected']:,} are inspected without an exception, {passed['params']:,} have the right"
+    yield f"parameters, {passed['macs']:,} the right MACs by an independent count,"
+    yield f"{passed['trace']:,} are left without a trace."

@@ -19,7 +19,7 @@ from typing import Any
 from side_by_side import in_own_process, take_turns, versions, write_page
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT / "tests/support")]
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 INSPECT = "`mg.inspect`"

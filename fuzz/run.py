@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [each for each in (str(ROOT), str(ROOT / "tests")) if each not in sys.path]
+sys.path[:0] = [each for each in (str(ROOT), str(ROOT / "tests/support")) if each not in sys.path]
 sys.dont_write_bytecode = True  # nothing may be written while a file is read
 
 from fuzz.mutations import mutated  # noqa: E402

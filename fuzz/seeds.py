@@ -30,7 +30,7 @@ Seeds = dict[str, bytes]
 def seeds(formats: list[str]) -> dict[str, Seeds]:
     """The seeds of each format by name, made in another process; those of bad files begin with "hostile"."""
     with tempfile.TemporaryDirectory() as folder:
-        path = f"{ROOT}:{ROOT / 'tests'}"
+        path = f"{ROOT}:{ROOT / 'tests/support'}"
         subprocess.run(
             [sys.executable, "-B", __file__, folder, *formats],
             check=True,

@@ -143,11 +143,11 @@ def _check_invalid_is_told(path: Path, scanned: Scan) -> None:
 
 
 def _render(scanned: Scan, answer: Any) -> None:
-    for format, renderer in api.SCAN_RENDERERS.items():
+    for format, renderer in api.RENDERERS["scan"].items():
         for redact in (False, True):
             _check_output(f"scan as {format}", format, renderer(scanned, redact=redact))
     if not isinstance(answer, str):
-        for format, renderer in api.RENDERERS.items():
+        for format, renderer in api.RENDERERS["inspect"].items():
             _check_output(f"report as {format}", format, renderer(answer))
 
 

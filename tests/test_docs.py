@@ -9,30 +9,36 @@ import contextlib
 import doctest
 import io
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from modelglass.analyses import formulas
-from modelglass.api import _compare, _fit, _flow, _inspect, _unique, showing
+from modelglass.api import _compare, _fit, _flow, _inspect, _memory, _stats, _unique, showing
 from modelglass.cli.main import main
 from modelglass.cli.model_inspector import main as model_inspector
 from modelglass.frameworks import request as requests
+from modelglass.report import dtypes, sizes
 
 ROOT = Path(__file__).parents[1]
 if not (ROOT / "examples" / "files").exists():  # `make test` has written them
     subprocess.run([sys.executable, str(ROOT / "examples" / "make_files.py")], check=True)
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 COMMANDS = {"modelglass": main, "model-inspector": model_inspector}
+ADDRESS = "https://github.com/modelglass/modelglass/blob/main/"  # of pages that are shown elsewhere as well
+RAW = "https://raw.githubusercontent.com/modelglass/modelglass/main/"
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
-    [_compare, _fit, _flow, _inspect, _unique, showing, formulas, requests],
+    [_compare, _fit, _flow, _inspect, _memory, _stats, _unique, showing, formulas, requests, dtypes, sizes],
     ids=lambda each: each.__name__,
 )
 def test_docstrings(module: ModuleType) -> None:
@@ -57,6 +63,7 @@ def output_of_command(line: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return out.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_console_examples(name: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
@@ -69,6 +76,7 @@ def test_console_examples(name: str, monkeypatch: pytest.MonkeyPatch, request: p
     _check(ROOT / name, text, renewed, request)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_python_examples(name: str, request: pytest.FixtureRequest) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
@@ -101,7 +109,52 @@ def _check(path: Path, text: str, renewed: str, request: pytest.FixtureRequest) 
 @pytest.mark.parametrize("name", [*NAMES, "CONTRIBUTING.md", "CHANGELOG.md"])
 def test_links_lead_somewhere(name: str) -> None:
     page = ROOT / name
-    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
-        found = page.parent / target
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
+        ours = target.removeprefix(ADDRESS).removeprefix(RAW)
+        if ":" in ours:
+            continue
+        found = (page.parent if ours == target else ROOT) / ours
         assert found.exists(), target
         assert found.is_dir() or found.stat().st_size > 0, f"{target} is empty"
+
+
+def readme() -> str:
+    return (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_links_of_the_readme_work_wherever_it_is_shown() -> None:
+    assert [each for each in re.findall(r"\]\(([^)]+)\)", readme()) if not each.startswith("https://")] == []
+
+
+def test_the_readme_is_a_front_page() -> None:
+    assert readme().count("\n") <= 170
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", [line for each in blocks(readme(), "sh") for line in each[1].splitlines()])
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+def test_commands_of_the_readme_need_no_file(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name, *arguments = shlex.split(line)
+    with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit) as ended:
+        COMMANDS[name](arguments)
+    assert ended.value.code in (None, 0)
+    assert out.getvalue() or list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_the_picture_of_the_readme_is_what_its_example_draws(request: pytest.FixtureRequest) -> None:
+    variables: dict[str, Any] = {}
+    (block,) = blocks(readme(), "python")
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec("".join(each.source for each in doctest.DocTestParser().get_examples(block[1])), variables)
+    path = ROOT / "docs" / "pictures" / "transformer.svg"
+    _check(path, path.read_text(encoding="utf-8") if path.exists() else "", variables["drawing"], request)
+
+
+def test_every_page_of_the_documentation_is_in_its_menu() -> None:
+    menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    pages = [page.name for page in (ROOT / "docs").glob("*.md")]
+    assert [name for name in pages if f": {name}\n" not in menu] == []

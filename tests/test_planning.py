@@ -132,7 +132,7 @@ class Machine:
         if self.longest is not None and seq_len > self.longest:
             raise ForwardError(f"layers.0 raised IndexError at {seq_len}", hint="shorten it")
         weights = self.weights // (2 if what_if.weights == "bfloat16" else 1)
-        saved = self.saved if not what_if.checkpoint else self.saved // 10
+        saved = self.saved if not what_if.recompute else self.saved // 10
         activations = (self.per_item * seq_len + saved) * batch
         weight = Storage(nbytes=weights, category="parameters", shape=(weights,), name="layers.0.fc.weight")
         steps = (Step(op="mm", module="layers.0.fc", phase="forward"),) * 2
@@ -286,7 +286,7 @@ def test_other_optimizers_take_no_run_of_their_own() -> None:
 def test_options_are_worked_out_each_by_its_own_run() -> None:
     machine = Machine(saved=1_000)  # 8,000 of them can be thrown away
     options = told(machine, 16_000)
-    checkpointed = options[WhatIf(checkpoint=("layers.*",))]
+    checkpointed = options[WhatIf(recompute=("layers.*",))]
     assert (checkpointed.fits, checkpointed.peak_nbytes, checkpointed.method) == (True, 10_120, "exact")
     one = options[WhatIf(batch_size=1, accumulate=8)]
     assert (one.fits, one.peak_nbytes) == (True, 10_040)
@@ -320,7 +320,7 @@ def test_changes_that_are_not_enough_alone_are_tried_together() -> None:
         each.what_if: each.peak_nbytes for each in options.values() if each.method == "exact" and each.fits
     }
     assert together == {
-        WhatIf(optimizer="sgd", checkpoint=("layers.*",)): 2_120,
+        WhatIf(optimizer="sgd", recompute=("layers.*",)): 2_120,
         WhatIf(optimizer="sgd", **small): 2_040,
         WhatIf(weights="bfloat16", **small): 5_540,
     }
@@ -341,7 +341,7 @@ def test_when_nothing_else_helps_all_changes_go_over_several_devices() -> None:
         weights="bfloat16",
         batch_size=1,
         accumulate=8,
-        checkpoint=("layers.*",),
+        recompute=("layers.*",),
         sharding="fsdp3",
         devices=4,
     )
@@ -366,7 +366,7 @@ def test_inference_is_offered_weights_in_few_bits_and_no_training() -> None:
     assert options[WhatIf(weights="int4")].peak_nbytes == 32 + 4
     assert options[WhatIf(weights="int8")].method == "estimate"
     for each in options:
-        assert not each.checkpoint
+        assert not each.recompute
         assert each.accumulate == 1
         assert each.optimizer is None
         assert each.sharding in (None, "fsdp3", "tensor")
@@ -415,9 +415,9 @@ def test_each_run_is_told_in_a_line() -> None:
     assert len(lines) == found.runs
     assert lines[:2] == ["fake run 1: as given", "fake run 2: batch size 16"]
     lines.clear()
-    change = WhatIf(weights="bfloat16", master_weights=True, checkpoint=("a.*", "b.*"))
+    change = WhatIf(weights="bfloat16", master_weights=True, recompute=("a.*", "b.*"))
     planner(Machine(), progress=lines.append).memory(change)
-    assert lines == ["fake run 1: weights bfloat16, master weights, checkpoint a.* b.*"]
+    assert lines == ["fake run 1: weights bfloat16, master weights, recompute a.* b.*"]
 
 
 def test_the_longest_sequence_ends_with_the_positions_of_the_model() -> None:

@@ -18,8 +18,9 @@ SOURCE = Path(__file__).parents[1] / "src" / "modelglass"
 # room: the rooms of ours, and the packages of others, that it may import
 ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "_lazy": (set(), set()),
+    "_version": (set(), set()),
     "errors": (set(), set()),
-    "report": ({"_lazy", "errors", "report"}, set()),
+    "report": ({"_lazy", "_version", "errors", "report"}, set()),
     "quantized": ({"report", "quantized"}, {"numpy"}),
     "formats": ({"errors", "report", "quantized", "formats"}, {"numpy", "jinja2", "yaml"}),
     "collector": ({"undo"}, set()),
@@ -30,7 +31,8 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
         {"torch", "mlx", "vllm", "numpy"},
     ),
     "analyses": ({"errors", "report", "analyses"}, {"numpy", "numba"}),
-    "renderers": ({"errors", "report", "renderers"}, {"matplotlib"}),
+    "page": ({"errors", "report", "page"}, set()),
+    "renderers": ({"errors", "report", "page", "renderers"}, {"matplotlib"}),
     "files": ({"errors"}, set()),
     "options": ({"errors", "report"}, set()),
     "user_code": ({"errors", "files"}, set()),
@@ -67,6 +69,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
             "formats",
             "frameworks",
             "analyses",
+            "page",
             "renderers",
             "checkpoints",
             "configs",
@@ -93,6 +96,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
             "frameworks",
             "options",
             "report",
+            "page",
             "renderers",
             "targets",
         },
@@ -100,7 +104,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     ),
     "mlx": ({"compat"}, set()),
     "cli": ({"api", "compat", "errors", "files", "cli", "__init__"}, {"click"}),
-    "__init__": ({"_lazy", "api", "compat", "errors", "report", "frameworks", "analyses"}, set()),
+    "__init__": ({"_lazy", "_version", "api", "compat", "errors", "report", "frameworks", "analyses"}, set()),
     "__main__": ({"cli"}, set()),
 }
 

@@ -17,7 +17,7 @@ PACKAGES = ("modelglass", "torch", "timm", "transformers")
 ROOT = Path(__file__).parents[1]
 # What a row depends on, besides what is said of its own configuration.
 CODE = (
-    *("src/modelglass/**/*.py", "tests/fingerprint.py", "tests/sums.py"),
+    *("src/modelglass/**/*.py", "tests/support/fingerprint.py", "tests/support/sums.py"),
     *("zoo/architectures.py", "zoo/checks.py", "zoo/truth.py", "zoo/values.py"),
 )
 CONFIGURATIONS = "src/modelglass/configs/"  # which no model of timm has

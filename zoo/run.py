@@ -21,7 +21,9 @@ from random import Random
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [
-    each for each in (str(ROOT), str(ROOT / "tests"), str(ROOT / "benchmarks")) if each not in sys.path
+    each
+    for each in (str(ROOT), str(ROOT / "tests/support"), str(ROOT / "benchmarks"))
+    if each not in sys.path
 ]
 
 from zoo.page import write_page  # noqa: E402

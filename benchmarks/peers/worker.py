@@ -27,7 +27,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 if __name__ == "__main__":
-    sys.path[:1] = [str(ROOT / "benchmarks"), str(ROOT / "tests")]
+    sys.path[:1] = [str(ROOT / "benchmarks"), str(ROOT / "tests/support")]
     os.environ["HF_HUB_OFFLINE"] = "1"
 
 from torchvision_beside_cpu import make_torchvision_importable  # noqa: E402

@@ -20,7 +20,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve()
 # The folder of a script comes first on the path, and there this file has the name of one of the tests'.
-sys.path[:1] = [str(HERE.parents[2] / "tests"), str(HERE.parents[1])]
+sys.path[:1] = [str(HERE.parents[2] / "tests/support"), str(HERE.parents[1])]
 
 from scanners.run import TARGETS  # noqa: E402
 

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve()
-sys.path[:1] = [str(HERE.parents[2] / "tests"), str(HERE.parents[1]), str(HERE.parents[2] / "src")]
+sys.path[:1] = [str(HERE.parents[2] / "tests/support"), str(HERE.parents[1]), str(HERE.parents[2] / "src")]
 
 from hostile.case import Case  # noqa: E402 - of the tests, and not this file
 from hostile.cases import CASES  # noqa: E402

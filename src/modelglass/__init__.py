@@ -10,6 +10,7 @@ Importing this loads next to nothing; each name brings what it needs when it is 
 from typing import TYPE_CHECKING
 
 from modelglass._lazy import attach
+from modelglass._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from modelglass.analyses.formulas import register_formula as register_formula
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         save as save,
         scan as scan,
         show as show,
+        stats as stats,
         unique as unique,
     )
     from modelglass.compat.dump_model_info import (
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
         ModelInfo as ModelInfo,
         dump_model_info as dump_model_info,
     )
-    from modelglass.compat.model_info import model_info as model_info
+    from modelglass.compat.model_info import info as info, model_info as model_info
     from modelglass.compat.summary import ModelSummary as ModelSummary, summary as summary
     from modelglass.compat.unique_modules import (
         extract_pytorch_ops as extract_pytorch_ops,
@@ -54,18 +56,16 @@ if TYPE_CHECKING:
         WhatIf as WhatIf,
     )
 
-__version__ = "0.1.0"
-
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         "modelglass.analyses.formulas": "register_formula",
         "modelglass.api": (
             "compare compare_structure fit flow inspect load memory plot plot_memory render "
-            "reproduce save scan show unique"
+            "reproduce save scan show stats unique"
         ),
         "modelglass.compat.dump_model_info": "LayerInfo ModelInfo dump_model_info",
-        "modelglass.compat.model_info": "model_info",
+        "modelglass.compat.model_info": "info model_info",
         "modelglass.compat.summary": "ModelSummary summary",
         "modelglass.compat.unique_modules": "extract_pytorch_ops extract_unique_modules",
         "modelglass.errors": "ForwardError InspectError",

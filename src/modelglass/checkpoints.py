@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelglass.analyses.counts import count
+from modelglass.analyses.equal_blocks import equal_blocks
 from modelglass.analyses.remarks import remarks_on_counts
 from modelglass.collector import without_gc
 from modelglass.errors import CorruptFileError, UsageError
@@ -125,7 +126,8 @@ def _report(path: Path, reading: Reading) -> Report:
     unsure = [name for name in doubtful(tensors) if name not in trained] if reading.has_buffers else []
     remarks = (*_remarks(counts, guessed, unsure), *_on_packing(tensors, contradictions))
     notes = (*_notes(reading), *remarks, *_one_of_several(reading))
-    return Report(model=model, counts=counts, checkpoint=checkpoint, notes=notes)
+    blocks = equal_blocks(model, counts)
+    return Report(model=model, counts=counts, blocks=blocks, checkpoint=checkpoint, notes=notes)
 
 
 def _architecture(config: Json, model: Model, counts: Counts) -> Architecture | None:

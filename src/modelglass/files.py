@@ -39,6 +39,17 @@ def write_together(contents: Mapping[Path, str | bytes]) -> None:
         ) from cause
 
 
+def check_writable(path: Path) -> None:
+    """Refuse a file whose folder does not exist, before any work is done for it."""
+    if not path.parent.is_dir():
+        raise UsageError(
+            f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}",
+            hint="make the folder, or choose another file",
+        )
+    if path.is_dir():
+        raise UsageError(f"cannot write {str(path)!r}: it is a folder", hint="choose another file")
+
+
 def make_folder(folder: Path) -> None:
     """Make the folder, and those above it, unless it is there."""
     try:

@@ -6,8 +6,8 @@ Each checks itself. Whether an option applies to a kind of target is that kind's
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
 from modelglass.errors import UsageError
 
@@ -25,7 +25,29 @@ _MODES = ("fake", "real", "none")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildOptions:
+class Options:
+    """Some options of a call. `given` are those that differ from their defaults, by the names of users."""
+
+    given: Mapping[str, Any] = field(init=False, repr=False, compare=False)
+    checks: ClassVar[Mapping[str, Callable[[Any], None]]] = {}  # of options that are given
+
+    def __post_init__(self) -> None:
+        given = {}
+        for option in fields(self):
+            if option.init:
+                value = getattr(self, option.name)
+                # Tensors and arrays have comparisons of their own, so only plain values are compared.
+                plain = type(value) in (str, int, bool)
+                if not (value is option.default or (plain and value == option.default)):
+                    given["run" if option.name == "mode" else option.name] = value
+        object.__setattr__(self, "given", given)
+        for name, check in self.checks.items():
+            if name in given:
+                check(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions(Options):
     """How a target becomes a model."""
 
     builder: Any = None  # a function of a configuration, or code that names it
@@ -34,17 +56,20 @@ class BuildOptions:
     framework: str | None = None
     serving: Serving | None = None
 
-    def __post_init__(self) -> None:
-        if self.framework is not None and self.framework not in FRAMEWORKS:
+    def _check_framework(self) -> None:
+        if self.framework not in FRAMEWORKS:
             raise UsageError(
                 f"framework={self.framework!r} is not known", hint="frameworks are " + ", ".join(FRAMEWORKS)
             )
-        if self.serving is not None:
-            _check_type("serving", self.serving, "Serving", "tensor_parallel=8")
+
+    def _check_serving(self) -> None:
+        _check_type("serving", self.serving, "Serving", "tensor_parallel=8")
+
+    checks: ClassVar = {"framework": _check_framework, "serving": _check_serving}
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
+class RunOptions(Options):
     """What a model is run with, and what is observed of it. Without inputs or a shape nothing runs."""
 
     inputs: Any = None
@@ -60,13 +85,19 @@ class RunOptions:
     what_if: WhatIf | None = None
     symbols: bool = False
 
-    def __post_init__(self) -> None:
+    def _check_mode(self) -> None:
         if self.mode not in _MODES:
             raise UsageError(f"run={self.mode!r} is not known", hint='use "fake", "real" or "none"')
-        if self.what_if is not None:
-            _check_type("what_if", self.what_if, "WhatIf", "batch_size=8")
+
+    def _check_what_if(self) -> None:
+        _check_type("what_if", self.what_if, "WhatIf", "batch_size=8")
+        self._check_optimizer()
+
+    def _check_optimizer(self) -> None:
         if self.chosen_optimizer is not None and not self.train:
             raise UsageError("optimizer needs train=True", hint="add train=True, or leave optimizer out")
+
+    checks: ClassVar = {"run": _check_mode, "what_if": _check_what_if, "optimizer": _check_optimizer}
 
     @property
     def chosen_optimizer(self) -> Any:
@@ -81,21 +112,11 @@ class RunOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadOptions:
+class ReadOptions(Options):
     """What is read of weights."""
 
     stats: bool | str = False  # a pattern chooses tensors by name
     limits: Mapping[str, int] | None = None  # how much work a file may cause
-
-
-def given_options(*options: BuildOptions | RunOptions | ReadOptions) -> dict[str, Any]:
-    """The options that differ from their defaults, by the names that users give them by."""
-    return {
-        "run" if field.name == "mode" else field.name: value
-        for each in options
-        for field in fields(each)
-        if not _is_default(value := getattr(each, field.name), field.default)
-    }
 
 
 def is_automatic(inputs: Any) -> bool:
@@ -107,11 +128,6 @@ def check_on_failure(on_failure: OnFailure) -> None:
     """Refuse what is not a policy for models that raise."""
     if on_failure not in get_args(OnFailure):
         raise UsageError(f"on_failure={on_failure!r} is not known", hint='use "raise" or "report"')
-
-
-def _is_default(value: Any, default: Any) -> bool:
-    # Tensors and arrays have comparisons of their own, so only plain values are compared.
-    return value is default or (type(value) in (str, int, bool) and value == default)
 
 
 def _check_type(name: str, value: Any, type_name: str, example: str) -> None:

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 from modelglass.analyses.matrices import has_unknown
 from modelglass.analyses.what_if import QUANTIZED, Units, is_estimate, memory_with, needs_run, units_of
 from modelglass.errors import InspectError, UsageError
-from modelglass.report.fit import Fit, Option, Sharding, WhatIf
+from modelglass.report.fit import NOTHING, Fit, Option, Sharding, WhatIf
 from modelglass.report.lifetimes import Lifetimes
 from modelglass.report.memory import Coverage, Memory, Method
 from modelglass.report.model import Model, Module
@@ -30,8 +30,6 @@ COMBINATIONS = 3  # that fit, of those looked for
 TRIED = 8  # combinations, fitting or not
 GUESSES = 8  # figures after which a search goes by halves
 KEPT = 4  # runs whose lifetimes are kept; of the others, only figures
-
-NOTHING = WhatIf()
 
 Observe = Callable[[WhatIf], Lifetimes]
 Progress = Callable[[str], None]
@@ -423,8 +421,8 @@ class _Options:
             yield replace(base, weights="bfloat16", master_weights=True)
         if half and base.autocast is None:
             yield replace(base, autocast="bfloat16")
-        if planner.units.patterns and not base.checkpoint:
-            yield replace(base, checkpoint=planner.units.patterns)
+        if planner.units.patterns and not base.recompute:
+            yield replace(base, recompute=planner.units.patterns)
         if batch is not None and batch > 1:
             yield replace(base, batch_size=1, accumulate=base.accumulate * batch)
 

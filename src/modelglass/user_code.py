@@ -26,12 +26,12 @@ _FRAMEWORKS = ("torch", "mlx")  # each with an extra of its name, that installs 
 _LONGEST_MESSAGE = 300  # characters
 
 
-_FACTORIES = (FunctionType, BuiltinFunctionType, MethodType, type, partial, type(lru_cache(lambda: None)))
+FACTORIES = (FunctionType, BuiltinFunctionType, MethodType, type, partial, type(lru_cache(lambda: None)))
 
 
 def is_factory(value: Any) -> bool:
     """Whether this is code that makes an object, rather than the object itself."""
-    return isinstance(value, _FACTORIES)
+    return isinstance(value, FACTORIES)
 
 
 def call_factory(factory: Any) -> Any:
@@ -166,7 +166,8 @@ def _load_module(name: str) -> ModuleType:
         try:
             return import_module(name)
         except ModuleNotFoundError as cause:
-            if cause.name is not None and (name == cause.name or name.startswith(f"{cause.name}.")):
+            absent = cause.name is not None and f"{name}.".startswith(f"{cause.name}.")
+            if absent and _missing_framework(cause) is None:
                 raise TargetError(
                     f"there is no module {name!r}",
                     hint="run from the folder that holds it, install it, or name a file.py::function",

@@ -310,7 +310,7 @@ def test_wrong_sharding_is_wrong_usage() -> None:
 
 def test_what_needs_a_run_and_what_does_not() -> None:
     change = WhatIf(batch_size=2, seq_len=3, weights="bfloat16", autocast="float16", master_weights=True)
-    change = replace(change, accumulate=4, checkpoint=("a.*",))
+    change = replace(change, accumulate=4, recompute=("a.*",))
     assert needs_run(replace(change, optimizer="sgd", sharding="fsdp3", devices=8)) == change
     assert needs_run(WhatIf(weights="int8", sharding="ddp", devices=2)) == WhatIf()
     assert not is_estimate(change)
@@ -423,6 +423,7 @@ def native() -> tuple[nn.Module, torch.Tensor]:
     return names["Net"](), names["IDS"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharding", ["fsdp2", "fsdp3"])
 def test_torch_itself_takes_as_much(sharding: Any, truth: Any, native: Any) -> None:
     """To the byte here, where buffers of communication are not what the peak is made of."""
@@ -434,6 +435,7 @@ def test_torch_itself_takes_as_much(sharding: Any, truth: Any, native: Any) -> N
     assert found.base_nbytes == sum(shards.values()) + native[1].nbytes
 
 
+@pytest.mark.slow
 def test_torch_itself_makes_such_buckets(truth: Any, native: Any) -> None:
     alone, wrapped = (
         mg.inspect(native[0], native[1], train=True, optimizer="adamw", what_if=change).memory

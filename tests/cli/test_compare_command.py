@@ -83,9 +83,9 @@ def test_the_result_goes_to_a_file(models: Path, capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--input", "1x3x8x8", "--input-a", "1x3x8x8"), "given for both models and again for a"),
-        (("--input-b", "1x3", "--inputs-b", "x.py::f"), "--inputs-b and --input-b exclude each other"),
-        (("--input", "1x3", "--inputs", "x.py::f"), "--inputs and --input exclude each other"),
+        (("--input", "1x3x8x8", "--input-a", "1x3x8x8"), "cannot be combined with one for a only"),
+        (("--input-b", "1x3", "--inputs-b", "x.py::f"), "--inputs-b and --input-b cannot be combined"),
+        (("--input", "1x3", "--inputs", "x.py::f"), "--inputs and --input cannot be combined"),
         (("--format", "svg"), "svg"),
     ],
     ids=["both and one", "two ways for one", "two ways for both", "format"],
@@ -113,4 +113,4 @@ def test_it_is_listed_and_explained(capsys: Capture) -> None:
     assert "compare" in out
     _, out, _ = command_line.run("compare", "--help", capsys=capsys)
     assert "modelglass compare model.py::build port.py::build" in out
-    assert "1  they differ" in out
+    assert "1  different" in out

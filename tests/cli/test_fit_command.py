@@ -12,9 +12,9 @@ import pytest
 
 import command_line
 from modelglass import api
-from modelglass.cli.fit import parsed_size
 from modelglass.errors import ForwardError, UsageError
 from modelglass.report import Fit, WhatIf
+from modelglass.report.sizes import parse_nbytes
 
 Capture = pytest.CaptureFixture[str]
 Run = Callable[..., tuple[int, str, str]]
@@ -51,7 +51,7 @@ class Fitter:
         if self.error is not None:
             raise self.error
         return Fit(
-            device_nbytes=more["device_nbytes"],
+            device_nbytes=more["device_memory"],
             train=more["train"],
             optimizer=more["optimizer"],
             calibrated=more["calibrate"],
@@ -95,7 +95,7 @@ SIZES = {
 
 @pytest.mark.parametrize(("text", "nbytes"), SIZES.items())
 def test_sizes(text: str, nbytes: int) -> None:
-    assert parsed_size(text) == nbytes
+    assert parse_nbytes(text) == nbytes
 
 
 NO_SIZES = [
@@ -119,22 +119,22 @@ NO_SIZES = [
 @pytest.mark.parametrize("text", NO_SIZES)
 def test_anything_else_is_wrong_usage(text: str, run: Run, fitter: Fitter) -> None:
     with pytest.raises(UsageError):
-        parsed_size(text)
-    code, out, err = run("m.py::build", *INPUT, f"--memory={text}")
+        parse_nbytes(text)
+    code, out, err = run("m.py::build", *INPUT, f"--device-memory={text}")
     assert (code, out) == (2, "")
     assert "hint:" in err
     assert not fitter.given
 
 
 def test_what_is_asked_reaches_the_search(run: Run, fitter: Fitter) -> None:
-    code, out, err = run("m.py::build", *INPUT, "--memory", "24GiB")
+    code, out, err = run("m.py::build", *INPUT, "--device-memory", "24GiB")
     assert code == 0
     assert out.startswith("fits: a forward pass takes 1000 B")
     assert err == "noise\n"
     assert fitter.given == {
         "target": "m.py::build",
         "inputs": api.TensorSpec.parse_all(["2x16:int64"]),
-        "device_nbytes": 24 * 2**30,
+        "device_memory": 24 * 2**30,
         "train": False,
         "optimizer": None,
         "calibrate": False,
@@ -144,39 +144,44 @@ def test_what_is_asked_reaches_the_search(run: Run, fitter: Fitter) -> None:
         "what_if": None,
         "options": True,
     }
-    run("m.py::build", "--inputs", "m.py::batch", "--memory=9", "--train", "--calibrate", "--no-options")
+    more = ("--train", "--calibrate", "--no-options")
+    run("m.py::build", "--inputs", "m.py::batch", "--device-memory=9", *more)
     assert fitter.given["inputs"] == "m.py::batch"
     assert (fitter.given["train"], fitter.given["optimizer"]) == (True, "adamw")
     assert (fitter.given["calibrate"], fitter.given["options"]) == (True, False)
-    run("m.py::build", *INPUT, "--memory=9", "--train", "--optimizer", "o.py::make", "--dtype", "bfloat16")
+    more = ("--train", "--optimizer", "o.py::make", "--weights", "bf16")
+    run("m.py::build", *INPUT, "--device-memory=9", *more)
     assert fitter.given["optimizer"] == "o.py::make"
     assert fitter.given["what_if"] == WhatIf(weights="bfloat16")
-    run("m.py::build", *INPUT, "--memory=9", "--train", "--optimizer", "none")
+    run("m.py::build", *INPUT, "--device-memory=9", "--train", "--optimizer", "none")
     assert fitter.given["optimizer"] is None
 
 
 def test_what_does_not_fit_exits_with_1(run: Run, fitter: Fitter) -> None:
     fitter.fits = False
-    code, out, _ = run("m.py::build", *INPUT, "--memory", "999")
+    code, out, _ = run("m.py::build", *INPUT, "--device-memory", "999")
     assert code == 1
     assert out.startswith("does not fit: ")
 
 
 def test_what_cannot_run_exits_with_3(run: Run, fitter: Fitter) -> None:
     fitter.error = ForwardError("(root) raised", hint="check the inputs")
-    code, out, err = run("m.py::build", *INPUT, "--memory", "999")
+    code, out, err = run("m.py::build", *INPUT, "--device-memory", "999")
     assert (code, out) == (3, "")
     assert "error: (root) raised" in err
 
 
 WRONG = {
-    "no memory": (["m.py::build", *INPUT], "--memory"),
+    "no memory": (["m.py::build", *INPUT], "--device-memory"),
     "an optimizer without training": (
-        ["m.py::build", *INPUT, "--memory=9", "--optimizer=sgd"],
+        ["m.py::build", *INPUT, "--device-memory=9", "--optimizer=sgd"],
         "add --train",
     ),
-    "both kinds of inputs": (["m.py::build", *INPUT, "--inputs=m.py::b", "--memory=9"], "exclude each other"),
-    "no such type": (["m.py::build", *INPUT, "--memory=9", "--dtype=int3"], "int3"),
+    "both kinds of inputs": (
+        ["m.py::build", *INPUT, "--inputs=m.py::b", "--device-memory=9"],
+        "cannot be combined",
+    ),
+    "no such type": (["m.py::build", *INPUT, "--device-memory=9", "--weights=int3"], "int3"),
 }
 
 
@@ -188,21 +193,22 @@ def test_wrong_usage(args: list[str], message: str, run: Run, fitter: Fitter) ->
 
 
 def test_formats_and_files(run: Run, fitter: Fitter, tmp_path: Path) -> None:
-    _, out, _ = run("m.py::build", *INPUT, "--memory=9000", "--format=json")
+    _, out, _ = run("m.py::build", *INPUT, "--device-memory=9000", "--format=json")
     assert json.loads(out)["format"] == "modelglass-fit"
-    _, out, _ = run("m.py::build", *INPUT, "--memory=9000", "--format=markdown")
+    _, out, _ = run("m.py::build", *INPUT, "--device-memory=9000", "--format=markdown")
     assert out.startswith("### fits: ")
     target = tmp_path / "fit.txt"
-    code, out, _ = run("m.py::build", *INPUT, "--memory=9000", "-o", str(target))
+    code, out, _ = run("m.py::build", *INPUT, "--device-memory=9000", "-o", str(target))
     assert (code, out) == (0, "")
     assert target.read_text().startswith("fits: ")
 
 
+@pytest.mark.slow
 def test_a_real_search_from_beginning_to_end(run: Run, tmp_path: Path) -> None:
     """The largest batch, and one more, by running each of them alone."""
     (tmp_path / "m.py").write_text(MODEL)
     model, batch = f"{tmp_path}/m.py::build", f"{tmp_path}/m.py::batch"
-    code, out, err = run(model, "--inputs", batch, "--memory=100KiB", "--train", "--format=json")
+    code, out, err = run(model, "--inputs", batch, "--device-memory=100KiB", "--train", "--format=json")
     document = json.loads(out)
     assert code == 0
     assert "making a batch" in err
@@ -220,17 +226,18 @@ def test_a_real_search_from_beginning_to_end(run: Run, tmp_path: Path) -> None:
     assert document["largest_batch_peak_nbytes"] <= 100 * 1024 < document["next_batch_peak_nbytes"]
 
 
+@pytest.mark.slow
 def test_a_real_search_that_finds_other_ways(run: Run, tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text(MODEL)
     model, batch = f"{tmp_path}/m.py::build", f"{tmp_path}/m.py::batch"
-    code, out, _ = run(model, "--inputs", batch, "--memory=20KiB", "--train", "--format=json")
+    code, out, _ = run(model, "--inputs", batch, "--device-memory=20KiB", "--train", "--format=json")
     document = json.loads(out)
     assert code == 1
     changes = [option["what_if"] for option in document["options"] if option["fits"]]
     assert any(change["accumulate"] == 4 for change in changes)
     for option in document["options"]:
         if option["fits"] and option["method"] == "exact":
-            what_if = WhatIf(**{**option["what_if"], "checkpoint": tuple(option["what_if"]["checkpoint"])})
+            what_if = WhatIf(**{**option["what_if"], "recompute": tuple(option["what_if"]["recompute"])})
             memory = api.inspect(model, batch, train=True, optimizer="adamw", what_if=what_if).memory
             assert memory is not None
             assert memory.needed_nbytes == option["peak_nbytes"]
@@ -238,6 +245,6 @@ def test_a_real_search_that_finds_other_ways(run: Run, tmp_path: Path) -> None:
 
 def test_a_model_that_fails_is_told_as_any_other_failure(run: Run, tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text(MODEL)
-    code, out, err = run(f"{tmp_path}/m.py::broken", "--input=2x4", "--memory=1MiB")
+    code, out, err = run(f"{tmp_path}/m.py::broken", "--input=2x4", "--device-memory=1MiB")
     assert (code, out) == (3, "")
     assert "error: " in err

@@ -123,8 +123,8 @@ def test_options_become_a_what_if(capsys: Capture, monkeypatch: pytest.MonkeyPat
 
     inspect = api.inspect
     monkeypatch.setattr(api, "inspect_run", remembered)
-    changes = ["--batch-size", "8", "--seq-len", "16", "--dtype", "bfloat16", "--autocast", "float16"]
-    changes += ["--master-weights", "--accumulate", "4", "--checkpoint", "0", "--checkpoint", "2*"]
+    changes = ["--batch-size", "8", "--seq-len", "16", "--weights", "bfloat16", "--autocast", "float16"]
+    changes += ["--master-weights", "--accumulate", "4", "--recompute", "0", "--recompute", "2*"]
     changes += ["--sharding", "fsdp3", "--devices", "8", "--calibrate"]
     run("memory", TARGET, *INPUT, "--train", *changes, capsys=capsys)
     assert asked["what_if"] == api.WhatIf(
@@ -134,7 +134,7 @@ def test_options_become_a_what_if(capsys: Capture, monkeypatch: pytest.MonkeyPat
         autocast="float16",
         master_weights=True,
         accumulate=4,
-        checkpoint=("0", "2*"),
+        recompute=("0", "2*"),
         sharding="fsdp3",
         devices=8,
     )
@@ -159,14 +159,14 @@ def test_a_plot(suffix: str, capsys: Capture) -> None:
         ([*INPUT, "--optimizer", "sgd"], "add --train"),
         ([*INPUT, "--master-weights"], "add --train"),
         ([*INPUT, "--accumulate", "2"], "add --train"),
-        ([*INPUT, "--checkpoint", "0"], "add --train"),
+        ([*INPUT, "--recompute", "0"], "add --train"),
         ([*INPUT, "--sharding", "ddp"], "belong together"),
         ([*INPUT, "--devices", "2"], "belong together"),
-        ([*INPUT, "--dtype", "float7"], "float7"),
+        ([*INPUT, "--weights", "float7"], "float7"),
         ([*INPUT, "--batch-size", "0"], "0"),
         ([*INPUT, "--plot", "a.jpeg"], "jpeg"),
-        ([*INPUT, "--plot", "no/such/folder.png"], "no such folder"),
-        ([*INPUT, "--inputs", "net.py::batch"], "exclude each other"),
+        ([*INPUT, "--plot", "no/such/folder.png"], "there is no folder"),
+        ([*INPUT, "--inputs", "net.py::batch"], "cannot be combined"),
         ([*INPUT, "--train", "--optimizer", "adamm"], "adamm"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -197,4 +197,4 @@ def test_help_has_examples_and_needs_no_framework() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "Examples:" in done.stdout
-    assert "--checkpoint" in done.stdout
+    assert "--recompute" in done.stdout

@@ -13,17 +13,9 @@ import pytest
 
 from modelglass import api
 from modelglass.cli.main import run as run_command
-from modelglass.renderers import sarif, scan
 from modelglass.report import LEVELS, Finding, Scan, ScannedFile
 
 Capture = pytest.CaptureFixture[str]
-RENDERERS = {
-    "text": scan.render,
-    "json": scan.render_json,
-    "markdown": scan.render_markdown,
-    "sarif": sarif.render,
-    "csv": scan.render_csv,
-}
 
 
 class Scanner:
@@ -50,7 +42,6 @@ class Scanner:
 def scanner(monkeypatch: pytest.MonkeyPatch) -> Scanner:
     made = Scanner()
     monkeypatch.setattr(api, "scan", made, raising=False)
-    monkeypatch.setattr(api, "SCAN_RENDERERS", RENDERERS, raising=False)
     return made
 
 
@@ -95,8 +86,11 @@ def test_notices_fail_unless_said_otherwise(run: Run, scanner: Scanner) -> None:
     assert run("m.pt")[0] == 1
 
 
-def test_every_level_can_be_chosen(run: Run) -> None:
-    assert import_module("modelglass.cli.scan").FAIL_ON == LEVELS
+@pytest.mark.parametrize(("given", "level"), [*((each, each) for each in LEVELS), ("any", "info")])
+def test_every_level_can_be_chosen(run: Run, scanner: Scanner, given: str, level: str) -> None:
+    for index, found in enumerate(LEVELS):
+        scanner.levels = [found]
+        assert run("m.pt", "--fail-on", given)[0] == int(index >= LEVELS.index(level))
 
 
 def test_all_paths_are_scanned_in_one_run(run: Run, scanner: Scanner) -> None:
@@ -104,7 +98,7 @@ def test_all_paths_are_scanned_in_one_run(run: Run, scanner: Scanner) -> None:
     assert scanner.calls == [(("a.pt", "b.pt", "folder"), None)]
 
 
-@pytest.mark.parametrize("format_", RENDERERS)
+@pytest.mark.parametrize("format_", api.RENDERERS["scan"])
 def test_only_the_result_is_printed(format_: str, run: Run, scanner: Scanner) -> None:
     scanner.levels = ["high"]
     code, out, err = run("m.pt", "--format", format_)
@@ -116,7 +110,7 @@ def test_only_the_result_is_printed(format_: str, run: Run, scanner: Scanner) ->
         json.loads(out)
 
 
-@pytest.mark.parametrize("format_", RENDERERS)
+@pytest.mark.parametrize("format_", api.RENDERERS["scan"])
 def test_redacted(format_: str, run: Run, scanner: Scanner) -> None:
     scanner.levels = ["high"]
     _, out, _ = run("m.pt", "--format", format_, "--redact")

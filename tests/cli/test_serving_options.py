@@ -59,8 +59,8 @@ def test_the_table_has_the_rank_and_the_whole(run: Run, config: str, setups: lis
 
 def test_every_option_arrives(run: Run, config: str, setups: list[Serving]) -> None:
     options = """--framework vllm --tensor-parallel 4 --rank 0 --expert-parallel --quantization awq
-        --dtype float16 --kv-cache-dtype fp8 --block-size 32 --max-model-len 4096
-        --memory 80GiB --utilization 0.85"""
+        --model-dtype float16 --kv-cache-dtype fp8 --block-size 32 --max-model-len 4096
+        --device-memory 80GiB --utilization 0.85"""
     code, _, err = run(config, *options.split())
     assert (code, err) == (0, "")
     assert setups == [
@@ -82,16 +82,19 @@ def test_every_option_arrives(run: Run, config: str, setups: list[Serving]) -> N
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ("--tensor-parallel 2", "--tensor-parallel says how an engine would serve a model"),
-        ("--rank 0", "--rank says how"),
-        ("--framework torch --dtype float16", "--dtype says how"),
-        ("--expert-parallel", "--expert-parallel says how"),
+        ("--tensor-parallel 2", "--tensor-parallel applies only to a configuration that vLLM builds"),
+        ("--rank 0", "--rank applies only"),
+        ("--framework torch --model-dtype float16", "--model-dtype applies only"),
+        ("--expert-parallel", "--expert-parallel applies only"),
         ("--framework vllm --tensor-parallel 2 --rank 2", "there is no rank 2 among 2"),
-        ("--framework vllm --tensor-parallel 0", "tensor_parallel=0 is no count"),
-        ("--framework vllm --memory 80G", "'80G' is no amount of memory"),
-        ("--framework vllm --utilization 0.9", "--utilization is a share of a device's memory"),
-        ("--framework vllm --memory 8GiB --utilization 1.5", "utilization=1.5 is no share"),
-        ("--framework vllm --rank 1", "give tensor_parallel, too: alone, there is rank 0"),
+        ("--framework vllm --tensor-parallel 0", "tensor_parallel must be a positive integer, got 0"),
+        ("--framework vllm --device-memory 80G", "'80G' is not a valid size"),
+        ("--framework vllm --utilization 0.9", "--utilization is a fraction of a device's memory"),
+        (
+            "--framework vllm --device-memory 8GiB --utilization 1.5",
+            "utilization must be above 0 and at most 1, got 1.5",
+        ),
+        ("--framework vllm --rank 1", "give tensor_parallel as well"),
         ("--framework vllm --run real", 'run="real" does not apply to'),
         ("--framework vllm --train", "train does not apply to"),
         ("--framework vllm --stats", "stats does not apply to"),
@@ -132,4 +135,4 @@ def test_json_reads_back_and_info_keeps_to_its_schema(run: Run, config: str, set
     assert (code, document["model_name"], document["parameters"]) == (0, "tiny", 263_552)
     assert (document["input_info"], document["output_info"]) == (None, None)
     code, _, err = run("info", config, "--rank", "1")
-    assert (code, "--rank says how" in err) == (2, True)
+    assert (code, "--rank applies only" in err) == (2, True)

@@ -136,6 +136,7 @@ def test_operators_need_inputs(more: list[str], capsys: Capture) -> None:
     assert not Path("ops").exists()
 
 
+@pytest.mark.slow
 def test_reproducers_run_on_their_own(capsys: Capture) -> None:
     code, _, err = run("unique", TARGET, *INPUT, "--repro", "ops", capsys=capsys)
     assert code == 0
@@ -193,7 +194,7 @@ def test_the_analysis_writes_two_files_and_a_summary(more: list[str], capsys: Ca
 WRONG = {
     "no such file": ("gone.py::f", "net.py::get_inputs", 3, "there is no file 'gone.py'"),
     "no such function": ("net.py::load_modle", "net.py::get_inputs", 3, "did you mean load_model?"),
-    "no function named": ("net.py", "net.py::get_inputs", 3, "name code"),
+    "no function named": ("net.py", "net.py::get_inputs", 3, "net.py::load_model"),
     "model raises": ("net.py::raises", "net.py::get_inputs", 3, "raised OSError: no disk"),
     "inputs raise": (TARGET, "net.py::raises", 3, "raised OSError: no disk"),
     "inputs do not fit": (TARGET, "net.py::wrong_inputs", 3, "0 raised RuntimeError"),
@@ -262,6 +263,7 @@ def test_help_shows_examples(capsys: Capture) -> None:
         assert f"modelglass {command} model.py::build" in run(command, "--help", capsys=capsys)[1]
 
 
+@pytest.mark.slow
 def test_the_command_is_installed() -> None:
     command = Path(sys.executable).parent / "tt-model-analysis"
     ran = subprocess.run([command, *BOTH], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""`dump_model_info` as it is documented: `python tests/test_model_info.py` runs this file alone."""
+"""`dump_model_info` as documented: `python tests/compat/test_dump_model_info.py` runs this file alone."""
 
 from __future__ import annotations
 

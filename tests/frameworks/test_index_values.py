@@ -207,3 +207,49 @@ def test_a_static_cache_that_is_too_short_fails() -> None:
     cache = StaticCache(config=llama.config, max_cache_len=length - 1)
     failed = failure_of(llama, input_ids=ids(), past_key_values=cache)
     assert failed == ("model.layers.0.self_attn", "IndexError")
+
+
+# What each is given is known, so torch's own check of it can be made.
+CHECKED: dict[str, Callable[..., Any]] = {
+    "a chance above one": lambda self, x: torch.bernoulli(torch.tensor([0.5, 2.0])),
+    "chances that are numbers of the input": lambda self, x: torch.bernoulli(x.double()),
+    "a chance given as a number": lambda self, x: torch.empty(3).bernoulli_(1.5),
+    "bounds in the wrong order": lambda self, x: torch.empty(3).uniform_(2, 1),
+    "a spread below zero": lambda self, x: torch.normal(torch.zeros(2), torch.tensor([-1.0, 1.0])),
+    "a rate below zero": lambda self, x: torch.poisson(-x.double()),
+    "nothing to draw": lambda self, x: torch.multinomial(torch.zeros(3), 1),
+    "a matrix without an inverse": lambda self, x: torch.linalg.inv(torch.ones(2, 2)),
+    "a matrix that is not positive": lambda self, x: torch.linalg.cholesky(-torch.eye(2)),
+    "an assertion": lambda self, x: torch._assert_async((x < 1).all()),
+    "a place beyond the end": lambda self, x: torch.zeros(3, 2).select_scatter(torch.ones(2), 0, 3),
+    "memory beyond the end": lambda self, x: x.as_strided((4,), (1,)),
+    "memory beyond its end to write to": lambda self, x: x.as_strided_scatter(torch.ones(4), (4,), (1,)),
+}
+FINE: dict[str, Callable[..., Any]] = {
+    "a chance": lambda self, x: torch.bernoulli(torch.tensor([0.5, 1.0])),
+    "bounds": lambda self, x: torch.empty(3).uniform_(1, 2),
+    "a rate": lambda self, x: torch.poisson(x.double()),
+    "an inverse": lambda self, x: torch.linalg.inv(torch.eye(2)),
+    "an assertion that holds": lambda self, x: torch._assert_async((x < 8).all()),
+    "a place": lambda self, x: torch.zeros(3, 2).select_scatter(torch.ones(2), 0, -3),
+    "memory": lambda self, x: x.as_strided((2, 2), (1, 1)),
+}
+
+
+@pytest.mark.parametrize("name", CHECKED | FINE)
+def test_checks_of_known_values_are_made(name: str) -> None:
+    inputs = (torch.tensor([1, 2, 3]),)
+    for turn in range(2):  # the answer of the first is not forgotten
+        model = valueless(Apply((CHECKED | FINE)[name]))
+        found = reported_error(model, inputs)
+        assert (found is None) == (name in FINE), turn
+        assert found == torch_error(model, inputs)
+
+
+def test_a_gradient_that_torch_checks_by_values_is_named() -> None:
+    matrix = nn.Parameter(torch.randn(3, 3, dtype=torch.complex64))
+    vectors = Apply(lambda self, x: torch.linalg.eigh(self.matrix)[1], matrix=matrix)
+    numbers = Apply(lambda self, x: torch.linalg.eigvalsh(self.matrix), matrix=matrix)
+    for model, there in ((vectors, True), (numbers, False)):
+        notes = mg.inspect(model, torch.ones(1), train=True).notes
+        assert ("unchecked-gradient" in {note.code for note in notes}) is there

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import memory_truth as truth
 import pytest
 import torch
+from peers.builders import ExplicitAttention, InSegments, Repeated
 from torch import nn
 
 import modelglass as mg
 from modelglass.report import Memory
 from models import SMALL, Apply, ids, transformers_model
 
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-import memory_truth as truth
-from peers.builders import ExplicitAttention, InSegments, Repeated
+pytestmark = pytest.mark.slow
 
 # Kernels of these take nothing for themselves where it matters.
 WITHOUT_SCRATCH = (
@@ -207,7 +205,7 @@ def test_checkpointing_chosen_blocks_is_what_a_checkpointed_model_does() -> None
     own = transformers_model("Llama", **SMALL).train()
     own.gradient_checkpointing_enable({"use_reentrant": False})
     real = memory_of(own, inputs, train=True)
-    changed = mg.WhatIf(checkpoint=("model.layers.*",))
+    changed = mg.WhatIf(recompute=("model.layers.*",))
     asked = memory_of(transformers_model("Llama", **SMALL).train(), inputs, train=True, what_if=changed)
     plain = memory_of(transformers_model("Llama", **SMALL).train(), inputs, train=True)
     assert asked.saved_nbytes == real.saved_nbytes
@@ -217,7 +215,7 @@ def test_checkpointing_chosen_blocks_is_what_a_checkpointed_model_does() -> None
 
 def test_no_such_block_is_an_error() -> None:
     with pytest.raises(mg.InspectError, match="no module is named like layers"):
-        memory_of(nn.Linear(2, 2), torch.ones(1, 2), train=True, what_if=mg.WhatIf(checkpoint=("layers.*",)))
+        memory_of(nn.Linear(2, 2), torch.ones(1, 2), train=True, what_if=mg.WhatIf(recompute=("layers.*",)))
 
 
 @pytest.mark.parametrize("changed", [mg.WhatIf(weights="bfloat16"), mg.WhatIf(autocast="bfloat16")])

@@ -368,7 +368,7 @@ def test_weights_of_another_type_are_those_of_a_model_that_has_them() -> None:
     ("what_if", "says"),
     [
         (WhatIf(autocast="bfloat16"), "no autocast"),
-        (WhatIf(checkpoint=("layers.*",)), "checkpoint"),
+        (WhatIf(recompute=("layers.*",)), "checkpoint"),
         (WhatIf(master_weights=True), "no float32 copies"),
     ],
     ids=["autocast", "checkpoint", "master weights"],

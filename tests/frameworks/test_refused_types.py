@@ -352,3 +352,60 @@ def test_a_made_up_call_that_fails_for_other_reasons_refuses_nothing() -> None:
         accepted_types._ask(torch.ops.aten.linalg_cholesky_ex.default, (matrix,), {"check_errors": True})
         is None
     )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda dtype: torch.arange(5, dtype=dtype),
+        lambda dtype: torch.linspace(0, 1, 5, dtype=dtype),
+        lambda dtype: torch.rand(3, dtype=dtype),
+        lambda dtype: torch.randn(3, 3, dtype=dtype),
+        lambda dtype: torch.eye(3, dtype=dtype),
+        lambda dtype: torch.zeros(3, dtype=dtype),
+        lambda dtype: torch.full((3,), -1, dtype=dtype),
+    ],
+)
+def test_what_is_made_from_nothing_is_asked_about(make: Callable[..., Any]) -> None:
+    for name in TYPES:
+        model = valueless(Apply(lambda self, x, name=name: make(getattr(torch, name))))
+        x = torch.zeros(1)
+        assert kind_of(reported_error(model, x)) == kind_of(torch_error(model, x)), name
+
+
+@pytest.mark.parametrize(
+    "operator", [torch.linalg.cholesky, torch.linalg.inv, lambda x: torch.cholesky_inverse(x)]
+)
+def test_kernels_that_take_only_some_matrices_are_asked_with_one(operator: Callable[..., Any]) -> None:
+    for name in ("float16", "bfloat16", "float32", "uint16"):
+        model, x = valueless(Apply(lambda self, x: operator(x))), torch.eye(5).to(getattr(torch, name))
+        assert kind_of(reported_error(model, x.to("meta"))) == kind_of(torch_error(model, x)), name
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        lambda x: F.max_pool1d(x, 2),
+        lambda x: x @ x[:1],
+        lambda x: F.interpolate(x, scale_factor=2),
+    ],
+)
+def test_operators_made_of_other_kernels_when_nobody_watches_are_asked(operator: Callable[..., Any]) -> None:
+    for name in TYPES:
+        model, x = valueless(Apply(lambda self, x: operator(x))), values(name, 4, 4, 4)
+        assert kind_of(reported_error(model, x.to("meta"))) == kind_of(torch_error(model, x)), name
+
+
+def test_a_kernel_with_another_one_for_few_elements_is_asked_again() -> None:
+    for count in (100, 5):
+        x = torch.ones(count).to(torch.uint16)
+        model = valueless(Apply(lambda self, x: torch.isin(x, x)))
+        assert kind_of(reported_error(model, x)) == kind_of(torch_error(model, x))
+
+
+def test_a_state_of_the_random_generator_is_memory_when_nothing_else_runs() -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.state = torch.get_rng_state()
+        return x
+
+    assert mg.inspect(Apply(forward), torch.ones(3)).run.failure is None

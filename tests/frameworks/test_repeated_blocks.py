@@ -178,10 +178,10 @@ def test_few_blocks_tell_what_a_step_of_all_of_them_takes(name: str) -> None:
 
 CHANGES = {
     "batch": mg.WhatIf(batch_size=3),
-    "checkpoints": mg.WhatIf(checkpoint=("layers.*",)),
+    "checkpoints": mg.WhatIf(recompute=("layers.*",)),
     "autocast": mg.WhatIf(autocast="bfloat16"),
     "weights": mg.WhatIf(weights="bfloat16", master_weights=True),
-    "all": mg.WhatIf(accumulate=4, weights="bfloat16", checkpoint=("layers.*.0",), batch_size=2),
+    "all": mg.WhatIf(accumulate=4, weights="bfloat16", recompute=("layers.*.0",), batch_size=2),
 }
 
 
@@ -243,7 +243,7 @@ def test_blocks_that_differ_are_not_folded(name: str) -> None:
 
 def test_a_change_of_some_blocks_is_not_folded() -> None:
     model, inputs = text("Llama")
-    some = request(inputs, train=True, what_if=mg.WhatIf(checkpoint=("model.layers.[0-3]",)))
+    some = request(inputs, train=True, what_if=mg.WhatIf(recompute=("model.layers.[0-3]",)))
     assert adapter.run_shortened(model, some, placed) is None
 
 

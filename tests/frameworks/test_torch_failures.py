@@ -19,7 +19,6 @@ def test_a_failure_names_the_layer_the_shapes_and_the_error() -> None:
     report = mg.inspect(model, inputs=torch.randn(2, 3), on_failure="report")
     failure = report.run.failure
     assert (failure.module, failure.module_type, failure.error) == ("2.0", "Linear", "RuntimeError")
-    # As torch has it; since 2.15 it names the kernel.
     assert (
         failure.message.removeprefix("addmm: ") == "mat1 and mat2 shapes cannot be multiplied (2x4 and 5x2)"
     )

@@ -3,20 +3,16 @@ are other ones when nobody watches. The truth is what torch's profiler says of r
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+import memory_truth as truth
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import modelglass as mg
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-import memory_truth as truth
-
 from models import Apply
 
 
@@ -179,6 +175,38 @@ def weighted(run: Callable[..., Any], *shape: int) -> nn.Module:
         ),
         pytest.param(lambda: weighted(torch.trace, 64, 64), (), True, id="trace"),
         pytest.param(
+            lambda: weighted(lambda w, rows: w.scatter(0, rows, 2.0).mul(3), 64, 128),
+            (torch.arange(20 * 128).reshape(20, 128) % 64,),
+            True,
+            id="a gradient that is not its formula's own",
+        ),
+        pytest.param(
+            lambda: weighted(lambda w, mask: w.masked_select(mask).mul(3), 64, 128),
+            (torch.arange(64 * 128).reshape(64, 128) % 3 == 0,),
+            True,
+            id="masked_select",
+        ),
+        pytest.param(
+            lambda: weighted(lambda w, mask: torch.ones(64, 128).masked_scatter(mask, w), 64, 128),
+            (torch.arange(64 * 128).reshape(64, 128) % 3 == 0,),
+            True,
+            id="masked_scatter",
+        ),
+        pytest.param(
+            lambda: weighted(lambda w, mask: torch.where(mask, w, w * 2).mul(3), 64, 128),
+            (torch.arange(64 * 128).reshape(64, 128) % 3 == 0,),
+            True,
+            id="a number that is kept",
+        ),
+        pytest.param(
+            lambda: weighted(
+                lambda w, y: F.binary_cross_entropy_with_logits(w, y, pos_weight=torch.ones(128)), 64, 128
+            ),
+            (torch.ones(64, 128),),
+            True,
+            id="cross entropy with weights",
+        ),
+        pytest.param(
             lambda: Apply(exchanged, layer=nn.Linear(64, 64)), (torch.ones(4, 64),), True, id="data exchanged"
         ),
         pytest.param(
@@ -202,6 +230,10 @@ def test_kernels_take_what_they_take_unwatched(
         pytest.param(lambda w: w.clamp(torch.tensor(0.1), torch.tensor(0.2)), id="clamped by tensors"),
         pytest.param(lambda w: torch.addcmul(w, w, w), id="addcmul"),
         pytest.param(lambda w: torch.linalg.det(w[:, :16]), id="determinant"),
+        pytest.param(lambda w: w.max() * w, id="max"),
+        pytest.param(lambda w: w.nanmedian() * w, id="nanmedian"),
+        pytest.param(lambda w: w.sgn() * w, id="sgn"),
+        pytest.param(lambda w: w.masked_fill(w > 0, w.sum()), id="filled with a tensor"),
     ],
 )
 def test_a_gradient_that_is_another_one_when_watched_makes_an_estimate(run: Callable[..., Any]) -> None:
@@ -214,11 +246,31 @@ def test_a_gradient_that_is_another_one_when_watched_makes_an_estimate(run: Call
     assert unwatched.memory.method == "exact"
 
 
-def test_scratch_that_values_decide_is_not_called_measured() -> None:
-    memory = mg.inspect(weighted(torch.linalg.matrix_exp, 32, 32), mg.Inputs(), calibrate=True).memory
+def test_vectors_that_only_an_observed_run_works_out_make_an_estimate() -> None:
+    memory = mg.inspect(weighted(torch.linalg.eigvals, 16, 16), mg.Inputs()).memory
     assert memory is not None
     assert memory.method == "estimate"
-    assert any("matrix_exp" in each for each in memory.excludes)
+
+
+def largest_of_bags(w: torch.Tensor) -> torch.Tensor:
+    return F.embedding_bag(torch.arange(40) % 7, w, torch.arange(0, 40, 5), mode="max")
+
+
+@pytest.mark.parametrize(
+    ("run", "kernel"), [(torch.linalg.matrix_exp, "matrix_exp"), (largest_of_bags, "embedding_bag_backward")]
+)
+def test_scratch_that_values_decide_is_not_called_measured(run: Callable[..., Any], kernel: str) -> None:
+    memory = mg.inspect(weighted(run, 32, 32), mg.Inputs(), train=True, calibrate=True).memory
+    assert memory is not None
+    assert memory.method == "estimate"
+    assert any(kernel in each for each in memory.excludes)
+
+
+@pytest.mark.parametrize("run", [torch.nn.functional.relu, lambda w: w[torch.arange(9)]])
+def test_scratch_that_values_do_not_decide_is_measured(run: Callable[..., Any]) -> None:
+    memory = mg.inspect(weighted(run, 32, 32), mg.Inputs(), train=True, calibrate=True).memory
+    assert memory is not None
+    assert memory.method == "measured"
 
 
 def test_figures_name_device_batch_and_sequence() -> None:

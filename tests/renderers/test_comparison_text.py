@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import modelglass as mg
+from modelglass.api import RENDERERS
 from modelglass.errors import ReportFormatError, UsageError
-from modelglass.renderers import comparison as renderer
 from modelglass.renderers._escape import cell_width
-from modelglass.report import Compared, Comparison, Deviation, Note, Pair, TensorPair, Term, codec
+from modelglass.report import Compared, Comparison, Deviation, Note, Pair, TensorPair, Term
 
 Golden = Callable[[str, str], None]
 
@@ -32,6 +32,8 @@ def weight(layer: int, *, shape: tuple[int, ...] = (8, 8)) -> TensorPair:
 STORED = Deviation(
     code="dtype", standing="storage", text="the element types differ", a="float32", b="float16"
 )
+
+COMPARE = RENDERERS["compare"]
 
 
 def layer(number: int, *deviations: Deviation) -> Pair:
@@ -117,20 +119,20 @@ SERVED = replace(
 @pytest.mark.parametrize("name", ["same", "different", "served"])
 def test_texts(name: str, golden: Golden) -> None:
     comparison = {"same": SAME, "different": DIFFERENT, "served": SERVED}[name]
-    golden(f"comparison/{name}.txt", renderer.render(comparison, width=90))
-    golden(f"comparison/{name}.md", renderer.render_markdown(comparison))
+    golden(f"comparison/{name}.txt", COMPARE["text"](comparison, width=90))
+    golden(f"comparison/{name}.md", COMPARE["markdown"](comparison))
 
 
 def test_everything_side_by_side(golden: Golden) -> None:
-    golden("comparison/all.txt", renderer.render(DIFFERENT, all=True, width=100))
-    golden("comparison/all.md", renderer.render_markdown(DIFFERENT, all=True))
+    golden("comparison/all.txt", COMPARE["text"](DIFFERENT, all=True, width=100))
+    golden("comparison/all.md", COMPARE["markdown"](DIFFERENT, all=True))
 
 
 def test_the_first_line_is_the_verdict_and_colour_changes_nothing_else() -> None:
-    plain = renderer.render(DIFFERENT)
+    plain = COMPARE["text"](DIFFERENT)
     assert plain.splitlines()[0].startswith("different: 4 differences")
-    assert renderer.render(SAME).splitlines()[0] == "same: 2 of 2 tensors of a line up with 2 of 2 of b"
-    painted = renderer.render(DIFFERENT, color=True)
+    assert COMPARE["text"](SAME).splitlines()[0] == "same: 2 of 2 tensors of a line up with 2 of 2 of b"
+    painted = COMPARE["text"](DIFFERENT, color=True)
     for code in ("0", "1", "2", "31", "33"):
         painted = painted.replace(f"\x1b[{code}m", "")
     assert painted == plain
@@ -138,14 +140,14 @@ def test_the_first_line_is_the_verdict_and_colour_changes_nothing_else() -> None
 
 def test_lines_fit_the_width() -> None:
     for width in (40, 60, 80, 120):
-        lines = renderer.render(DIFFERENT, all=True, width=width).splitlines()
+        lines = COMPARE["text"](DIFFERENT, all=True, width=width).splitlines()
         assert max(map(cell_width, lines)) <= width or width < 60
 
 
 def test_names_cannot_command_a_terminal_or_a_page() -> None:
     named = replace(DIFFERENT, a=replace(DIFFERENT.a, name="\x1b[2J<b>|x"))
-    assert "\x1b" not in renderer.render(named, all=True)
-    assert "<b>" not in renderer.render_markdown(named)
+    assert "\x1b" not in COMPARE["text"](named, all=True)
+    assert "<b>" not in COMPARE["markdown"](named)
 
 
 def test_a_comparison_is_saved_and_read_back_equal(tmp_path: Path) -> None:
@@ -155,7 +157,7 @@ def test_a_comparison_is_saved_and_read_back_equal(tmp_path: Path) -> None:
         assert mg.load(path) == comparison
         assert mg.load(path, mg.Comparison).same == comparison.same
         assert mg.render(comparison, "json") == path.read_text()
-    assert json.loads(path.read_text())["format"] == codec.COMPARISON
+    assert json.loads(path.read_text())["format"] == "modelglass-comparison"
     with pytest.raises(ReportFormatError, match="holds a Comparison, not a Report"):
         mg.load(path, mg.Report)
 
@@ -169,7 +171,7 @@ def test_what_nothing_explains_is_a_difference() -> None:
     odd = Term(code="unexplained", text="nothing explains it", params=3, standing="different")
     totals = [Term(code="total", text=f"parameters of {side}", params=125) for side in "ab"]
     comparison = replace(SAME, reconciliation=(totals[0], odd, replace(totals[1], params=128)))
-    text = renderer.render(comparison)
+    text = COMPARE["text"](comparison)
     assert text.startswith("different: 1 difference; 2 of 2 tensors")
     assert "unexplained: nothing explains it" in text
 

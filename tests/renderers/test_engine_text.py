@@ -14,12 +14,14 @@ import modelglass as mg
 from build_engine import LLAMA_70B, TINY, held
 from modelglass.analyses.counts import count
 from modelglass.analyses.serving import with_shares
+from modelglass.api import RENDERERS
 from modelglass.errors import UsageError
-from modelglass.renderers import memory
-from modelglass.renderers._engine import part_text, rank_rows
+from modelglass.page.sections.engine import part_text, rank_rows
+from modelglass.page.sources import dtype_text
 from modelglass.renderers._escape import cell_width
-from modelglass.renderers._sources import dtype_text
 from modelglass.report import CacheGroup, Observation, Packing, Piece, RankModel, Report, Shard
+
+MEMORY = RENDERERS["memory"]
 
 Golden = Callable[[str, str], None]
 DEVICE = 80 * 2**30
@@ -197,7 +199,7 @@ def test_blocks_fold_although_layers_carry_their_own_paths() -> None:
 
 def test_memory_and_data_are_not_followed_inside_an_engine() -> None:
     with pytest.raises(UsageError, match="not followed inside an engine"):
-        memory.render(generated())
+        MEMORY["text"](generated())
     with pytest.raises(UsageError, match="cannot be followed inside it"):
         mg.flow(generated())
 

@@ -11,8 +11,10 @@ import torch
 from torch import nn
 
 import modelglass as mg
-from modelglass.renderers import unique
+from modelglass.api import RENDERERS
 from modelglass.renderers._escape import csv_cell, markdown, printable, unspoken
+
+UNIQUE = RENDERERS["unique"]
 
 
 @pytest.mark.parametrize(
@@ -79,6 +81,6 @@ def test_numbers_stay_on_a_page(text: str) -> None:
 def test_distinct_modules_are_no_formulas() -> None:
     hostile = type("=cmd|' /C calc'!A0", (nn.Identity,), {})
     report = mg.inspect(nn.Sequential(hostile()), inputs=torch.ones(1, 2))
-    rows = list(csv.reader(io.StringIO(unique.render_csv(report, mg.unique(report)))))
+    rows = list(csv.reader(io.StringIO(UNIQUE["csv"](report, mg.unique(report)))))
     assert "'=cmd|' /C calc'!A0" in [row[2] for row in rows]
     assert not any(cell.startswith("=") for row in rows for cell in row)

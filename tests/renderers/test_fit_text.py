@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from modelglass.renderers import fit as renderer
+from modelglass.api import RENDERERS
 from modelglass.renderers._escape import cell_width
 from modelglass.report import Fit, Note, Option, WhatIf
 
@@ -41,6 +41,8 @@ FITS = Fit(
     runs=9,
     excludes=("the device's context",),
 )
+
+FIT = RENDERERS["fit"]
 DOES_NOT = replace(
     FITS,
     train=True,
@@ -58,7 +60,7 @@ DOES_NOT = replace(
     runs=14,
     notes=(Note(code="train-in-eval-mode", text="backward was observed in eval mode"),),
     options=(
-        option(WhatIf(checkpoint=("model.layers.*",)), 23 * GIB),
+        option(WhatIf(recompute=("model.layers.*",)), 23 * GIB),
         option(WhatIf(sharding="fsdp3", devices=4), 21 * GIB + 5, "estimate"),
         option(WhatIf(weights="bfloat16", batch_size=1, accumulate=8), 20 * GIB),
         option(WhatIf(optimizer="sgd"), 30 * GIB),
@@ -87,16 +89,16 @@ CASES = {"fits": FITS, "batch_fails": BATCH_FAILS, "does_not": DOES_NOT, "limite
 
 @pytest.mark.parametrize("name", CASES)
 def test_text(name: str, golden: Golden) -> None:
-    golden(f"fit/{name}.txt", renderer.render(CASES[name], width=88))
+    golden(f"fit/{name}.txt", FIT["text"](CASES[name], width=88))
 
 
 @pytest.mark.parametrize("name", ["fits", "does_not"])
 def test_markdown(name: str, golden: Golden) -> None:
-    golden(f"fit/{name}.md", renderer.render_markdown(CASES[name]))
+    golden(f"fit/{name}.md", FIT["markdown"](CASES[name]))
 
 
 def test_json_has_every_field_in_exact_bytes(golden: Golden) -> None:
-    text = renderer.render_json(DOES_NOT)
+    text = FIT["json"](DOES_NOT)
     golden("fit/does_not.json", text)
     document = json.loads(text)
     assert (document["format"], document["version"]) == ("modelglass-fit", 1)
@@ -110,31 +112,31 @@ def test_json_has_every_field_in_exact_bytes(golden: Golden) -> None:
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_lines_keep_to_the_width(case: Fit, width: int) -> None:
     for color in (False, True):
-        text = renderer.render(case, width=width, color=color)
+        text = FIT["text"](case, width=width, color=color)
         plain = [line for line in text.splitlines() if "\x1b" not in line]
         assert max(map(cell_width, plain)) <= width
 
 
 def test_one_byte_too_many_can_be_seen() -> None:
     close = replace(FITS, next_batch_peak_nbytes=24 * GIB + 1)
-    assert "13 would take 24.00 GiB (25,769,803,777 bytes)" in renderer.render(close)
+    assert "13 would take 24.00 GiB (25,769,803,777 bytes)" in FIT["text"](close)
 
 
 def test_the_answer_is_painted() -> None:
-    assert renderer.render(DOES_NOT, color=True).startswith("\x1b[31mdoes not fit")
-    assert renderer.render(FITS, color=True).startswith("\x1b[1mfits")
+    assert FIT["text"](DOES_NOT, color=True).startswith("\x1b[31mdoes not fit")
+    assert FIT["text"](FITS, color=True).startswith("\x1b[1mfits")
 
 
 def test_a_search_that_was_limited_in_one_dimension_says_so_of_that_one() -> None:
-    lines = renderer.render(LIMITED, width=200).splitlines()
+    lines = FIT["text"](LIMITED, width=200).splitlines()
     largest = [line for line in lines if "largest" in line or "longest" in line]
     assert largest[0].endswith("the search went no further")
     assert largest[1].endswith("1,025 does not fit")
 
 
-@pytest.mark.parametrize("render", [renderer.render, renderer.render_markdown])
+@pytest.mark.parametrize("render", [FIT["text"], FIT["markdown"]])
 def test_what_came_from_a_model_cannot_command_a_terminal(render: Callable[[Fit], str]) -> None:
-    evil = option(WhatIf(checkpoint=("a\x1b[2J.*",)), None, problem="\x1b]0;title\x07 raised")
+    evil = option(WhatIf(recompute=("a\x1b[2J.*",)), None, problem="\x1b]0;title\x07 raised")
     text = render(replace(DOES_NOT, optimizer="\x1b[31madam", options=(evil,)))
     assert "\x1b" not in text
     assert "\x07" not in text

@@ -12,7 +12,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import build_flow
-from modelglass.renderers.flow import dot, json as flow_json, mermaid
+from modelglass.api import RENDERERS
+from modelglass.renderers.flow import dot, mermaid
 from modelglass.report import FlowEdge, FlowNode
 
 Golden = Callable[[str, str], None]
@@ -32,7 +33,7 @@ def test_dot(name: str, golden: Golden) -> None:
 
 
 def test_json(golden: Golden) -> None:
-    golden("flow/nested.json", flow_json.render(build_flow.nested()))
+    golden("flow/nested.json", FLOW["json"](build_flow.nested()))
 
 
 # A label holds letters, digits, a few marks and codes of characters; a quote or bracket only as a code.
@@ -47,6 +48,8 @@ MERMAID = (
     r"class n\d+(?:,n\d+)* [a-z]+",
     r"%% [^{}%]*",
 )
+
+FLOW = RENDERERS["flow"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -163,7 +166,7 @@ def test_dot_keeps_to_its_grammar(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_json_keeps_to_its_schema_and_holds_everything(name: str) -> None:
     flow = build_flow.FLOWS[name]()
-    document = json.loads(flow_json.render(flow))
+    document = json.loads(FLOW["json"](flow))
     Draft202012Validator(json.loads(SCHEMA.read_text())).validate(document)
     assert (document["format"], document["version"]) == ("modelglass-flow", 1)
     assert [node["label"] for node in document["nodes"]] == [node.label for node in flow.nodes]

@@ -13,7 +13,8 @@ from xml.etree import ElementTree
 import pytest
 
 import build_flow
-from modelglass.renderers.flow import _words, svg
+from modelglass.page import flow_words as _words
+from modelglass.renderers.flow import svg
 from modelglass.renderers.flow._measure import shortened, text_width
 from modelglass.renderers.flow.layout import Picture, Place, laid_out, placing
 from modelglass.report import Flow, FlowEdge

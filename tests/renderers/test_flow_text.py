@@ -9,8 +9,11 @@ from dataclasses import replace
 import pytest
 
 import build_flow
+from modelglass.api import RENDERERS
 from modelglass.renderers._escape import cell_width
-from modelglass.renderers.flow import lanes, text
+from modelglass.renderers.flow import lanes
+
+FLOW = RENDERERS["flow"]
 
 Golden = Callable[[str, str], None]
 FLOWS = {**build_flow.FLOWS, **build_flow.CHANCE}
@@ -19,36 +22,36 @@ NAMES = sorted(FLOWS)
 
 @pytest.mark.parametrize("name", sorted(set(build_flow.FLOWS) - {"large"}))
 def test_diagrams(name: str, golden: Golden) -> None:
-    golden(f"flow/{name}.txt", text.render(FLOWS[name]()))
+    golden(f"flow/{name}.txt", FLOW["text"](FLOWS[name]()))
 
 
 @pytest.mark.parametrize("width", [40, 60, 100, 200])
 @pytest.mark.parametrize("name", NAMES)
 def test_no_line_is_longer_than_the_width(name: str, width: int) -> None:
-    shown = text.render(FLOWS[name](), width=width)
+    shown = FLOW["text"](FLOWS[name](), width=width)
     assert max(map(cell_width, shown.splitlines())) <= width
 
 
 def test_narrow_terminals(golden: Golden) -> None:
-    golden("flow/diffusion-60.txt", text.render(build_flow.diffusion(), width=60))
+    golden("flow/diffusion-60.txt", FLOW["text"](build_flow.diffusion(), width=60))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_colour_changes_nothing_but_colour(name: str) -> None:
     flow = FLOWS[name]()
-    painted = text.render(flow, color=True)
+    painted = FLOW["text"](flow, color=True)
     assert "\x1b[" in painted
-    assert re.sub(r"\x1b\[\d*m", "", painted) == text.render(flow)
+    assert re.sub(r"\x1b\[\d*m", "", painted) == FLOW["text"](flow)
 
 
 def test_a_terminal_obeys_nothing_in_a_name() -> None:
-    shown = text.render(build_flow.hostile())
+    shown = FLOW["text"](build_flow.hostile())
     assert not set(shown) & {"\x1b", "\x07", "\u202e"}
     assert "\\x1b[31mred" in shown
 
 
 def test_stages_without_nodes_have_no_heading() -> None:
-    headings = [line.strip("│ ") for line in text.render(build_flow.chain()).splitlines()]
+    headings = [line.strip("│ ") for line in FLOW["text"](build_flow.chain()).splitlines()]
     assert [
         line.split("  ")[0] for line in headings if line.split("  ")[0] in ("Input", "Head", "Output")
     ] == [
@@ -60,13 +63,13 @@ def test_stages_without_nodes_have_no_heading() -> None:
 
 
 def test_of_two_nodes_with_one_name_the_further_one_is_numbered() -> None:
-    shown = text.render(build_flow.diffusion())
+    shown = FLOW["text"](build_flow.diffusion())
     assert "add#2  ← add#1, mul" in shown
     assert "to the next: add → norm1, add#2" in shown
 
 
 def test_a_number_alone_is_no_name() -> None:
-    shown = text.render(build_flow.numbered())
+    shown = FLOW["text"](build_flow.numbered())
     assert "add → relu  ← 0#1, reduce.1" in shown
     assert "to the next: relu → reduce.0, relu" in shown
 
@@ -77,7 +80,7 @@ def test_what_a_node_reads_is_named_where_there_is_no_room_for_a_line() -> None:
     made = [sketch.input(f"x{index}", "B", "8") for index in range(40)]
     for index in range(0, 40, 2):
         sketch.module(f"late{index}", "Linear", made[index], dims=("B", "8"))
-    shown = text.render(sketch.flow(), width=60)
+    shown = FLOW["text"](sketch.flow(), width=60)
     for index in range(0, 40, 2):
         (line,) = [line for line in shown.splitlines() if f"late{index} " in line]
         assert f"← x{index}" in line
@@ -114,8 +117,8 @@ def test_data_that_comes_from_below_is_named() -> None:
     """A reader that is drawn above its source, as folding can have it."""
     flow = build_flow.residual()
     turned = replace(flow, nodes=(flow.nodes[0], flow.nodes[3], *flow.nodes[1:3], flow.nodes[4]))
-    assert "add  ← mlp, x" in text.render(turned)
+    assert "add  ← mlp, x" in FLOW["text"](turned)
 
 
 def test_a_flow_of_nothing_is_an_empty_diagram() -> None:
-    assert text.render(build_flow.Sketch("Nothing").flow()).strip() == "Nothing"
+    assert FLOW["text"](build_flow.Sketch("Nothing").flow()).strip() == "Nothing"

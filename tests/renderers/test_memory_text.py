@@ -16,10 +16,11 @@ from torch import nn
 import build
 import modelglass as mg
 from modelglass.analyses.memory import EXCLUDED
-from modelglass.renderers import _sparkline, memory
-from modelglass.renderers._escape import cell_width
+from modelglass.api import RENDERERS
+from modelglass.page.what_if import what_if_text
+from modelglass.renderers import _sparkline
+from modelglass.renderers._escape import cell_width, shortened
 from modelglass.renderers._terminal import painter
-from modelglass.renderers._what_if import what_if_text
 from modelglass.report import (
     CATEGORIES,
     Failure,
@@ -34,6 +35,8 @@ from modelglass.report import (
     WhatIf,
 )
 from models import SAMPLES
+
+MEMORY = RENDERERS["memory"]
 
 Golden = Callable[[str, str], None]
 MIB = 2**20
@@ -136,30 +139,30 @@ def report(held: Memory | None, *, train: bool = True, **more: Any) -> Report:
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_training_step(width: int, golden: Golden) -> None:
-    golden(f"memory/training-{width}.txt", memory.render(report(training_step()), width=width))
+    golden(f"memory/training-{width}.txt", MEMORY["text"](report(training_step()), width=width))
 
 
 def test_forward_pass(golden: Golden) -> None:
     what_if = WhatIf(weights="bfloat16", batch_size=8, sharding="tensor", devices=4)
     note = Note(code="tensor-parallel", text="what each device holds is an estimate")
     shown = report(forward_pass(what_if=what_if, method="estimate"), train=False, notes=(note,))
-    golden("memory/forward-80.txt", memory.render(shown, width=80))
+    golden("memory/forward-80.txt", MEMORY["text"](shown, width=80))
 
 
 def test_markdown(golden: Golden) -> None:
-    golden("memory/training.md", memory.render_markdown(report(training_step())))
+    golden("memory/training.md", MEMORY["markdown"](report(training_step())))
 
 
 def test_colour_changes_nothing_but_colour() -> None:
     shown = report(training_step())
-    coloured = memory.render(shown, width=80, color=True)
+    coloured = MEMORY["text"](shown, width=80, color=True)
     assert "\x1b[" in coloured
-    assert re.sub(r"\x1b\[\d*m", "", coloured) == memory.render(shown, width=80)
+    assert re.sub(r"\x1b\[\d*m", "", coloured) == MEMORY["text"](shown, width=80)
 
 
 def test_csv_has_a_line_a_moment_that_adds_up() -> None:
     held = training_step()
-    rows = list(csv.DictReader(io.StringIO(memory.render_csv(report(held)))))
+    rows = list(csv.DictReader(io.StringIO(MEMORY["csv"](report(held)))))
     assert [int(row["nbytes"]) for row in rows] == [moment.nbytes for moment in held.timeline]
     assert all(int(row["nbytes"]) == sum(int(row[name]) for name in CATEGORIES) for row in rows)
     assert rows[0]["module"] == LAYERS[0]
@@ -167,7 +170,7 @@ def test_csv_has_a_line_a_moment_that_adds_up() -> None:
 
 
 def test_figures_are_said_in_full_and_in_binary_units() -> None:
-    text = memory.render(report(training_step()), width=160)
+    text = MEMORY["text"](report(training_step()), width=160)
     peak = 2 * 24 * MIB + 4096 + 256 + 16_384 + 48 * MIB + 4 * MIB + 4
     assert f"100.02 MiB ({peak:,} bytes), exact for live tensors, CPU kernels" in text
     assert "optimizer, aten.sqrt (kernel 38 of 38)" in text
@@ -176,11 +179,11 @@ def test_figures_are_said_in_full_and_in_binary_units() -> None:
 
 
 def test_what_is_sure_and_what_is_left_out_is_said() -> None:
-    assert "kernels' own scratch (calibration measures it)" in memory.render(report(training_step()))
-    measured = memory.render(report(forward_pass(), train=False), width=160)
+    assert "kernels' own scratch (calibration measures it)" in MEMORY["text"](report(training_step()))
+    measured = MEMORY["text"](report(forward_pass(), train=False), width=160)
     assert "measured, kernels' own scratch included" in measured
     assert "calibration" not in measured
-    assert "an estimate" in memory.render(report(forward_pass(method="estimate")))
+    assert "an estimate" in MEMORY["text"](report(forward_pass(method="estimate")))
 
 
 @pytest.mark.parametrize(
@@ -192,34 +195,34 @@ def test_what_is_sure_and_what_is_left_out_is_said() -> None:
     ],
 )
 def test_what_ran_is_said_first(held: Memory, train: bool, said: str) -> None:
-    assert memory.render(report(held, train=train)).splitlines()[0] == f"Net (torch): {said}"
+    assert MEMORY["text"](report(held, train=train)).splitlines()[0] == f"Net (torch): {said}"
 
 
 def test_modules_that_are_alike_are_one_line() -> None:
-    text = memory.render(report(training_step()), width=120)
+    text = MEMORY["text"](report(training_step()), width=120)
     assert "model.layers.0–2.self_attn  Attention    3  8.00 MiB  24.00 MiB  50.0 %" in text
     some = {path: 8 * MIB for path in LAYERS if ".1." not in path}
-    text = memory.render(report(training_step(saved_by_module=some)), width=120)
+    text = MEMORY["text"](report(training_step(saved_by_module=some)), width=120)
     assert "model.layers.*.self_attn  Attention    2  8.00 MiB  16.00 MiB  33.3 %" in text
 
 
 def test_the_cache_is_shown_at_the_lengths_asked_for() -> None:
     held = forward_pass()
-    text = memory.render(report(held, train=False), width=160, contexts=[100, 10_000])
+    text = MEMORY["text"](report(held, train=False), width=160, contexts=[100, 10_000])
     assert "8.00 KiB (8,192 bytes) a token + 2.00 KiB (2,048 bytes) a token up to 4,096" in text
     assert "exact" in text
     assert "from config" in text
     assert "100 tokens 1.04 MiB, 10,000 tokens 86.19 MiB" in text
     assert round((100 * 10_240 + 65_536) / MIB, 2) == 1.04
     assert round((10_000 * 8192 + 4096 * 2048 + 65_536) / MIB, 2) == 86.19
-    assert "131,072 tokens" in memory.render_markdown(report(held, train=False))
+    assert "131,072 tokens" in MEMORY["markdown"](report(held, train=False))
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 160])
 @pytest.mark.parametrize("train", [True, False])
 @pytest.mark.parametrize("sample", ["convolutions", "checkpointed", "llama", "lstm"])
 def test_lines_of_real_reports_fit(sample: str, train: bool, width: int) -> None:
-    text = memory.render(observed(sample, train), width=width)
+    text = MEMORY["text"](observed(sample, train), width=width)
     assert max(map(cell_width, text.splitlines())) <= width
     assert "peak" in text
 
@@ -250,16 +253,14 @@ def test_names_cannot_move_the_cursor_or_leave_their_cell() -> None:
         saved_nbytes=1,
         largest=(live(1, "temporaries", op="aten.mm", module=evil, phase="forward"),),
         optimizer=evil,
-        what_if=WhatIf(checkpoint=(evil,)),
+        what_if=WhatIf(recompute=(evil,)),
     )
-    assert "\x1b" not in memory.render(report(held))
-    markdown = memory.render_markdown(report(held))
+    assert "\x1b" not in MEMORY["text"](report(held))
+    markdown = MEMORY["markdown"](report(held))
     assert "\x1b" not in markdown
     assert "\\|c\\`d" in markdown
-    assert "\x1b" not in memory.render_csv(report(held))
-    assert "'=1" in memory.render_csv(
-        report(replace(held, timeline=(replace(steps.moments[0], module="=1"),)))
-    )
+    assert "\x1b" not in MEMORY["csv"](report(held))
+    assert "'=1" in MEMORY["csv"](report(replace(held, timeline=(replace(steps.moments[0], module="=1"),))))
 
 
 def test_a_failure_is_all_there_is_to_show() -> None:
@@ -267,14 +268,14 @@ def test_a_failure_is_all_there_is_to_show() -> None:
         module="fc", module_type="Linear", error="RuntimeError", message="shapes", op=None, inputs=()
     )
     failed = replace(report(None), run=Run(mode="fake", failure=failure))
-    for text in (memory.render(failed), memory.render_markdown(failed)):
+    for text in (MEMORY["text"](failed), MEMORY["markdown"](failed)):
         assert "fc (Linear) raised RuntimeError" in text
         assert "peak" not in text
 
 
-@pytest.mark.parametrize("render", [memory.render, memory.render_markdown, memory.render_csv])
+@pytest.mark.parametrize("render", [MEMORY["text"], MEMORY["markdown"], MEMORY["csv"]])
 def test_a_report_without_memory_is_an_error(render: Callable[[Report], str]) -> None:
-    with pytest.raises(mg.InspectError, match="knows nothing of memory"):
+    with pytest.raises(mg.InspectError, match="has no memory data"):
         render(mg.inspect(nn.Linear(2, 2)))
 
 
@@ -288,18 +289,18 @@ def test_nothing_ran() -> None:
         timeline=(),
         largest=(),
     )
-    text = memory.render(report(held, train=False))
+    text = MEMORY["text"](report(held, train=False))
     assert "peak     64 B, exact" in text
     assert "no kernel ran" in text
-    assert memory.render_csv(report(held)).count("\n") == 1
-    assert "```" not in memory.render_markdown(report(held))
+    assert MEMORY["csv"](report(held)).count("\n") == 1
+    assert "```" not in MEMORY["markdown"](report(held))
 
 
 def test_paths_lose_their_middle() -> None:
-    assert memory.shortened("model.layers.0.mlp", 18) == "model.layers.0.mlp"
-    assert memory.shortened("model.layers.0.mlp", 11) == "model…0.mlp"
+    assert shortened("model.layers.0.mlp", 18) == "model.layers.0.mlp"
+    assert shortened("model.layers.0.mlp", 11) == "model…0.mlp"
     for width in range(1, 20):
-        assert cell_width(memory.shortened("模型.layers.0.層層層", width)) <= width
+        assert cell_width(shortened("模型.layers.0.層層層", width)) <= width
 
 
 @pytest.mark.parametrize(("number", "cells"), [(1, 10), (7, 10), (10, 10), (1000, 10), (1003, 64)])
@@ -367,10 +368,9 @@ def test_a_run_of_nothing_can_be_drawn() -> None:
         (WhatIf(), "nothing changed"),
         (
             WhatIf(
-                weights="bfloat16", batch_size=8, checkpoint=("model.layers.*",), sharding="fsdp3", devices=8
+                weights="bfloat16", batch_size=8, recompute=("model.layers.*",), sharding="fsdp3", devices=8
             ),
-            "bfloat16 weights, batch 8, activation checkpointing of model.layers.*, "
-            "FSDP stage 3 over 8 devices",
+            "bfloat16 weights, batch 8, recomputation of model.layers.*, FSDP stage 3 over 8 devices",
         ),
         (WhatIf(autocast="float16", seq_len=4096), "autocast to float16, sequence length 4,096"),
         (WhatIf(weights="float16", master_weights=True), "float16 weights, float32 master weights"),

@@ -15,20 +15,14 @@ from typing import Any
 import jsonschema
 import pytest
 
-from modelglass.renderers import sarif, scan
+from modelglass.api import RENDERERS
+from modelglass.page.redact import HIDDEN, redacted
 from modelglass.renderers._escape import cell_width
-from modelglass.renderers._redact import HIDDEN, redacted
 from modelglass.report import Finding, GlobalUse, Scan, ScannedFile
 
 Golden = Callable[[str, str], None]
 SCHEMA = Path(__file__).parents[2] / "docs" / "schema" / "scan-1.json"
-RENDERERS: dict[str, Callable[..., str]] = {
-    "text": scan.render,
-    "json": scan.render_json,
-    "markdown": scan.render_markdown,
-    "csv": scan.render_csv,
-    "sarif": sarif.render,
-}
+SCAN = RENDERERS["scan"]
 
 
 def finding(code: str, level: str = "info", text: str = "something", **more: Any) -> Finding:
@@ -115,49 +109,49 @@ SCANS = {"many": MANY, "plain": Scan(files=(PLAIN,)), "evil": Scan(files=(EVIL,)
 
 @pytest.mark.parametrize("width", [60, 100])
 def test_several_files_as_text(width: int, golden: Golden) -> None:
-    golden(f"text/scan-{width}.txt", scan.render(MANY, width=width))
+    golden(f"text/scan-{width}.txt", SCAN["text"](MANY, width=width))
 
 
 def test_one_ordinary_file_as_text(golden: Golden) -> None:
-    golden("text/scan-ordinary.txt", scan.render(Scan(files=(PLAIN,))))
+    golden("text/scan-ordinary.txt", SCAN["text"](Scan(files=(PLAIN,))))
 
 
 def test_colours_as_text(golden: Golden) -> None:
-    golden("text/scan-color.txt", scan.render(Scan(files=(EVIL,)), color=True))
+    golden("text/scan-color.txt", SCAN["text"](Scan(files=(EVIL,)), color=True))
 
 
 def test_markdown(golden: Golden) -> None:
-    golden("markdown/scan.md", scan.render_markdown(MANY))
+    golden("markdown/scan.md", SCAN["markdown"](MANY))
 
 
 def test_colours_change_nothing_else() -> None:
-    painted = scan.render(MANY, color=True)
-    assert painted != scan.render(MANY)
-    assert re.sub(r"\x1b\[\d+m", "", painted) == scan.render(MANY)
+    painted = SCAN["text"](MANY, color=True)
+    assert painted != SCAN["text"](MANY)
+    assert re.sub(r"\x1b\[\d+m", "", painted) == SCAN["text"](MANY)
 
 
 @pytest.mark.parametrize("width", [40, 50, 60, 70, 80, 100, 140, 200])
 def test_lines_fit(width: int) -> None:
-    text = scan.render(Scan(files=(*MANY.files, *hostile().files)), width=width)
+    text = SCAN["text"](Scan(files=(*MANY.files, *hostile().files)), width=width)
     assert max(map(cell_width, text.splitlines())) <= width
 
 
 def test_findings_come_most_severe_first() -> None:
-    levels = re.findall(r"^(\w+) \[", scan.render(Scan(files=(EVIL,))), re.MULTILINE)
+    levels = re.findall(r"^(\w+) \[", SCAN["text"](Scan(files=(EVIL,))), re.MULTILINE)
     assert levels == ["invalid", "high", "notice", "info"]
 
 
 def test_nothing_found_is_said_of_the_bytes_read() -> None:
     for found in (Scan(files=(PLAIN,)), Scan(files=(PLAIN, TENSORS))):
-        for text in (scan.render(found), scan.render_markdown(found)):
+        for text in (SCAN["text"](found), SCAN["markdown"](found)):
             assert "Found nothing that runs code in the" in text
-    last = scan.render(Scan(files=(PLAIN, TENSORS))).splitlines()[-1]
+    last = SCAN["text"](Scan(files=(PLAIN, TENSORS))).splitlines()[-1]
     assert last == "Found nothing that runs code in the 32,242 bytes read; 102,371,766 bytes not read."
 
 
 def test_code_that_comes_along_is_named_with_it() -> None:
     file = replace(TENSORS, findings=(finding("code.torchscript"), finding("code.chat-template")))
-    last = scan.render(Scan(files=(file,)), width=200).splitlines()[-1]
+    last = SCAN["text"](Scan(files=(file,)), width=200).splitlines()[-1]
     assert last.startswith("Found nothing that runs code in the 1,008 bytes read; 3,000 bytes not read.")
     assert last.endswith("Code that comes along, for later: code.chat-template, code.torchscript.")
 
@@ -168,28 +162,26 @@ CLASS_ONLY = replace(TENSORS, globals=(use("a.B", "class"),))
 @pytest.mark.parametrize("file", [EVIL, CUT, UNKNOWN, GONE, CLASS_ONLY], ids=lambda file: file.path)
 def test_nothing_found_is_not_said_of_files_that_call_or_were_not_understood(file: ScannedFile) -> None:
     for files in ((file,), (PLAIN, file)):
-        for render in (scan.render, scan.render_markdown):
+        for render in (SCAN["text"], SCAN["markdown"]):
             assert "Found nothing" not in render(Scan(files=files))
 
 
 def test_no_file_is_not_a_clean_result() -> None:
     empty = Scan(files=())
-    assert scan.render(empty) == "Nothing was read: there was no file to scan.\n"
-    assert "Nothing was read" in scan.render_markdown(empty)
+    assert SCAN["text"](empty) == "Nothing was read: there was no file to scan.\n"
+    assert "Nothing was read" in SCAN["markdown"](empty)
 
 
 @pytest.mark.parametrize("name", SCANS)
-@pytest.mark.parametrize("format_", RENDERERS)
+@pytest.mark.parametrize("format_", SCAN)
 def test_no_output_says_safe(name: str, format_: str) -> None:
-    assert not re.search(
-        r"(?<!un)\bsafe\b|\bclean\b|\btrusted\b", RENDERERS[format_](SCANS[name]), re.IGNORECASE
-    )
+    assert not re.search(r"(?<!un)\bsafe\b|\bclean\b|\btrusted\b", SCAN[format_](SCANS[name]), re.IGNORECASE)
 
 
 def test_ordinary_files_of_a_folder_take_a_line_each() -> None:
     files = tuple(replace(PLAIN, path=f"models/{index}.pt") for index in range(50))
-    assert len(scan.render(Scan(files=files)).splitlines()) == 52
-    assert len(scan.render(Scan(files=(PLAIN,))).splitlines()) > 3
+    assert len(SCAN["text"](Scan(files=files)).splitlines()) == 52
+    assert len(SCAN["text"](Scan(files=(PLAIN,))).splitlines()) > 3
 
 
 def test_long_lists_are_cut_and_say_so() -> None:
@@ -198,25 +190,25 @@ def test_long_lists_are_cut_and_say_so() -> None:
         globals=tuple(use(f"os.f{index}", "call") for index in range(1_000)),
         findings=tuple(finding("pickle.call", "high", f"call {index}") for index in range(1_000)),
     )
-    for text in (scan.render(Scan(files=(file,))), scan.render_markdown(Scan(files=(file,)))):
+    for text in (SCAN["text"](Scan(files=(file,))), SCAN["markdown"](Scan(files=(file,)))):
         assert "and 900 more findings: --format json has all" in text
         assert "and 900 more globals: --format json has all" in text
         assert "call 999" not in text
-    assert "os.f999" in scan.render_json(Scan(files=(file,)))
+    assert "os.f999" in SCAN["json"](Scan(files=(file,)))
 
 
 def test_another_file_than_the_one_scanned_is_named() -> None:
     file = replace(EVIL, findings=(finding("index.missing", "invalid", file="models/shard-2.bin"),))
-    assert "[index.missing] models/shard-2.bin: something" in scan.render(Scan(files=(file,)))
+    assert "[index.missing] models/shard-2.bin: something" in SCAN["text"](Scan(files=(file,)))
 
 
 @pytest.mark.parametrize("name", SCANS)
 def test_json_follows_its_schema_and_has_every_field(name: str) -> None:
-    text = scan.render_json(SCANS[name])
+    text = SCAN["json"](SCANS[name])
     document = json.loads(text)
     jsonschema.validate(document, json.loads(SCHEMA.read_text()))
     assert (document["format"], document["version"]) == ("modelglass-scan", 1)
-    assert text == scan.render_json(SCANS[name])
+    assert text == SCAN["json"](SCANS[name])
     for shown, file in zip(document["files"], SCANS[name].files, strict=True):
         assert set(shown) == set(ScannedFile.__slots__)
         assert [each["offset"] for each in shown["globals"]] == [each.offset for each in file.globals]
@@ -227,7 +219,7 @@ def test_json_has_values_that_json_has_not() -> None:
     values = {"nan": float("nan"), "inf": float("-inf"), "long": 1 << 20_000, "tuple": (1, None)}
     expected = {"nan": "nan", "inf": "-inf", "long": hex(1 << 20_000), "tuple": [1, None]}
     file = replace(EVIL, findings=(finding("a.b", details=values),))
-    for text in (scan.render_json(Scan(files=(file,))), sarif.render(Scan(files=(file,)))):
+    for text in (SCAN["json"](Scan(files=(file,))), SCAN["sarif"](Scan(files=(file,)))):
         assert expected in _values(json.loads(text))
 
 
@@ -242,7 +234,7 @@ def _values(document: Any) -> Iterator[Any]:
 
 
 def test_csv_has_a_line_for_each_file_finding_and_global() -> None:
-    text = scan.render_csv(MANY)
+    text = SCAN["csv"](MANY)
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["record"] for row in rows].count("file") == 6
     assert [row["record"] for row in rows].count("finding") == len(MANY.findings)
@@ -306,9 +298,9 @@ HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 
 
 @pytest.mark.parametrize("redact", [False, True])
-@pytest.mark.parametrize("format_", RENDERERS)
+@pytest.mark.parametrize("format_", SCAN)
 def test_hostile_texts_are_shown_and_not_obeyed(format_: str, redact: bool) -> None:
-    text = RENDERERS[format_](hostile(), redact=redact)
+    text = SCAN[format_](hostile(), redact=redact)
     text.encode("utf-8")
     strange = {char for char in text if unicodedata.category(char) in HIDDEN_CATEGORIES} - {"\n"}
     assert not strange
@@ -318,20 +310,20 @@ def test_hostile_texts_are_shown_and_not_obeyed(format_: str, redact: bool) -> N
 
 
 def test_json_keeps_hostile_texts_exactly() -> None:
-    document = json.loads(scan.render_json(hostile()))
+    document = json.loads(SCAN["json"](hostile()))
     assert [file["path"] for file in document["files"][::2]] == list(HOSTILE.values())
 
 
 @pytest.mark.parametrize("format_", ["text", "markdown", "sarif"])
 def test_huge_texts_are_cut(format_: str) -> None:
-    text = RENDERERS[format_](hostile(HOSTILE["huge"], HOSTILE["huge escapes"]))
+    text = SCAN[format_](hostile(HOSTILE["huge"], HOSTILE["huge escapes"]))
     if format_ != "sarif":  # which names the file in full
         assert len(text) < 100_000
     assert "…" in text or "\\u2026" in text
 
 
 def test_markdown_of_hostile_texts_has_no_markup() -> None:
-    text = scan.render_markdown(hostile())
+    text = SCAN["markdown"](hostile())
     assert not re.search(r"<[a-z!/]|(?<!\\)`|(?<!\\)\[|://|www\.|@", text)
     for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1
@@ -339,7 +331,7 @@ def test_markdown_of_hostile_texts_has_no_markup() -> None:
 
 def test_csv_of_hostile_texts_has_no_formula() -> None:
     starts = ["=1", "+1", "-1", "@A", "\t=1", "\r=1", "\n=1", "\uff1d1"]
-    rows = list(csv.reader(io.StringIO(scan.render_csv(hostile(*starts, *HOSTILE.values())))))
+    rows = list(csv.reader(io.StringIO(SCAN["csv"](hostile(*starts, *HOSTILE.values())))))
     assert len({len(row) for row in rows}) == 1
     cells = [cell for row in rows for cell in row]
     assert not any(cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d")) for cell in cells)
@@ -378,12 +370,12 @@ def test_what_only_looks_alike_stays(text: str) -> None:
     assert redacted(text) == text
 
 
-@pytest.mark.parametrize("format_", RENDERERS)
+@pytest.mark.parametrize("format_", SCAN)
 def test_redacted_outputs_hold_no_secret_anywhere(format_: str) -> None:
     secret, owner = "hf_" + "aB3" * 12, "/home/alice/runs"
     found = hostile(f"{secret} {owner}")
-    assert "aB3aB3" in RENDERERS[format_](found)
-    shown = RENDERERS[format_](found, redact=True)
+    assert "aB3aB3" in SCAN[format_](found)
+    shown = SCAN[format_](found, redact=True)
     assert "aB3aB3" not in shown
     assert "alice" not in shown
     assert "redacted" in shown
@@ -392,7 +384,7 @@ def test_redacted_outputs_hold_no_secret_anywhere(format_: str) -> None:
 def test_keys_that_become_alike_stay_apart() -> None:
     details = {"/home/alice/x": 1, "/home/bob/x": 2}
     file = replace(EVIL, findings=(finding("a.b", details=details),))
-    document = json.loads(scan.render_json(Scan(files=(file,)), redact=True))
+    document = json.loads(SCAN["json"](Scan(files=(file,)), redact=True))
     assert sorted(document["files"][0]["findings"][0]["details"].values()) == [1, 2]
 
 

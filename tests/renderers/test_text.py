@@ -14,8 +14,8 @@ import modelglass as mg
 from modelglass.analyses.cost import cost, priced
 from modelglass.analyses.counts import count
 from modelglass.errors import UsageError
+from modelglass.page.units import share, short, size
 from modelglass.renderers._escape import cell_width, printable
-from modelglass.renderers._units import share, short, size
 from modelglass.report import Report
 from models import SAMPLES, Apply, Tied, gpt2, llama, mixtral
 

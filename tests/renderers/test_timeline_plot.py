@@ -142,7 +142,7 @@ def test_unknown_formats_and_empty_runs_are_errors() -> None:
     )
     with pytest.raises(mg.InspectError, match="no kernel ran"):
         timeline.render(empty)
-    with pytest.raises(mg.InspectError, match="knows nothing of memory"):
+    with pytest.raises(mg.InspectError, match="has no memory data"):
         timeline.render(mg.inspect(nn.Linear(2, 2)))
 
 
@@ -199,5 +199,5 @@ def test_no_window_system_is_touched() -> None:
 
 
 def test_text_needs_no_matplotlib() -> None:
-    code = "import sys; sys.modules['matplotlib'] = None\nimport modelglass.renderers.memory"
+    code = "import sys; sys.modules['matplotlib'] = None\nimport modelglass.page.sections.memory"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,12 +10,15 @@ import torch
 from torch import nn
 
 import modelglass as mg
-from modelglass.renderers import weights
+from modelglass.api import RENDERERS
+from modelglass.page.sections import statistics
+from modelglass.page.units import pace
 from modelglass.renderers._escape import cell_width
-from modelglass.renderers._units import pace
 from modelglass.report import Histogram, Packing, Report, codec
 from modelglass.report.stats import Described
 from models import SAMPLES
+
+STATS = RENDERERS["stats"]
 
 Golden = Callable[[str, str], None]
 
@@ -44,11 +47,11 @@ def report() -> Report:
 
 @pytest.mark.parametrize("width", [60, 100, 140])
 def test_text(width: int, golden: Golden) -> None:
-    golden(f"weights/stats-{width}.txt", weights.render(report(), width=width))
+    golden(f"weights/stats-{width}.txt", STATS["text"](report(), width=width))
 
 
 def test_markdown(golden: Golden) -> None:
-    golden("weights/stats.md", weights.render_markdown(report()))
+    golden("weights/stats.md", STATS["markdown"](report()))
 
 
 def test_the_whole_report_shows_statistics_too() -> None:
@@ -60,7 +63,7 @@ def test_the_whole_report_shows_statistics_too() -> None:
 
 
 def names(**options: object) -> list[str]:
-    return [row.tensor.name for row in weights.chosen(report(), **options)]
+    return [row.tensor.name for row in statistics.chosen(report(), **options)]
 
 
 def test_sorting() -> None:
@@ -75,7 +78,7 @@ def test_sorting() -> None:
 
 
 def test_every_column_shows_something() -> None:
-    text = weights.render(report(), columns=weights.STATS_COLUMNS, width=400)
+    text = STATS["text"](report(), columns=statistics.STATS_COLUMNS, width=400)
     line = next(line for line in text.splitlines() if line.startswith("broken.weight"))
     stats = report().stats["broken.weight"]
     assert f"parameter  8x16    float32  {stats.mean:.3g}" in line
@@ -84,26 +87,26 @@ def test_every_column_shows_something() -> None:
     assert line.split().count("1") == 1  # NaN
     assert "values" in line
     with pytest.raises(mg.InspectError, match="there is no column 'weight'"):
-        weights.render(report(), columns="weight")
+        STATS["text"](report(), columns="weight")
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_lines_fit(sample: str, width: int) -> None:
     found = mg.inspect(SAMPLES[sample]()[0], stats=True)
-    text = weights.render(found, width=width)
+    text = STATS["text"](found, width=width)
     assert max(map(cell_width, text.splitlines())) <= width
     assert codec.loads(codec.dumps(found)) == found
 
 
 def test_bars() -> None:
     def shown(*counts: int) -> str:
-        return weights.bars(Histogram(low=0.0, high=1.0, counts=counts), cells=4)
+        return statistics.bars(Histogram(low=0.0, high=1.0, counts=counts), cells=4)
 
     assert shown(0, 0, 1, 0, 0, 4, 8, 8) == " ▁▂█"
     assert shown(5) == "████"  # one bin for want of resolution
-    assert weights.bars(Histogram(low=2.0, high=2.0, counts=(5,))) == "all 2"
-    assert weights.bars(None) == ""
+    assert statistics.bars(Histogram(low=2.0, high=2.0, counts=(5,))) == "all 2"
+    assert statistics.bars(None) == ""
 
 
 def test_pace_tells_rate_and_remaining_time() -> None:
@@ -119,8 +122,8 @@ def test_progress_is_told_while_weights_are_read() -> None:
 
 def test_no_findings_is_said() -> None:
     healthy = mg.inspect(nn.Linear(30, 30), stats=True)
-    assert "no findings" in weights.render(healthy)
-    assert "no findings" not in weights.render(report())
+    assert "no findings" in STATS["text"](healthy)
+    assert "no findings" not in STATS["text"](report())
 
 
 @pytest.mark.parametrize(("described", "shape"), [("dequantized", "40x128"), ("stored", "40x16")])
@@ -130,7 +133,7 @@ def test_the_shape_is_that_of_what_is_described(described: Described, shape: str
     tensor = replace(found.model.tensors[0], kind="packed", dtype="uint32", packing=packing)
     stats = {tensor.name: replace(found.stats[tensor.name], described=described)}
     model = replace(found.model, modules=(), tensors=(tensor,))
-    shown = weights.render(replace(found, model=model, stats=stats), columns="name,shape,described")
+    shown = STATS["text"](replace(found, model=model, stats=stats), columns="name,shape,described")
     assert shown.splitlines()[2].split() == ["embed.weight", shape, described]
 
 
@@ -142,5 +145,5 @@ def test_names_cannot_write_to_the_terminal() -> None:
         tensors=(replace(found.model.tensors[0], name="bad\x1b[31m|name"),),
     )
     evil = replace(found, model=model, stats={"bad\x1b[31m|name": found.stats["embed.weight"]})
-    assert "\x1b" not in weights.render(evil)
-    assert "\\|name" in weights.render_markdown(evil)
+    assert "\x1b" not in STATS["text"](evil)
+    assert "\\|name" in STATS["markdown"](evil)

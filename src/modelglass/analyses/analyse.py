@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from modelglass.analyses.axes import find_axes, sizes_at
 from modelglass.analyses.cost import cost, priced
 from modelglass.analyses.counts import count
+from modelglass.analyses.equal_blocks import equal_blocks
 from modelglass.analyses.remarks import remarks, remarks_on_changes, remarks_on_memory
 from modelglass.report import Report, WhatIf
 
@@ -26,6 +27,7 @@ def analyse(observation: Observation, what_if: WhatIf | None = None, axes: Axes 
         model=model,
         run=observation.run,
         counts=counts,
+        blocks=equal_blocks(model, counts, observation.run),
         cost=costs,
         memory=memory,
         dataflow=observation.dataflow,

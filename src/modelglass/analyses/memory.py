@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from modelglass.report import (
     CATEGORIES,
-    VALUES_DECIDE,
     Lifetimes,
     LiveTensor,
     Memory,
@@ -86,13 +85,13 @@ def _method(whole: Lifetimes) -> Method:
     if whole.other_gradients or evaluates or (whole.estimated and not whole.calibrated):
         return "estimate"
     if whole.calibrated:
-        return "estimate" if VALUES_DECIDE in whole.missing.values() else "measured"
+        return "estimate" if whole.missing else "measured"
     return "exact"
 
 
 def _unmeasured(whole: Lifetimes) -> Iterator[str]:
     if whole.other_gradients:
-        yield f"what a backward pass of {', '.join(whole.other_gradients)} does when it is not watched"
+        yield f"what {', '.join(whole.other_gradients)} or its backward pass does when it is not observed"
     if any(tail.evaluates for tail in whole.tails.values()):
         yield "further evaluations of the model by the optimizer, which depend on values"
     if whole.estimated:
@@ -159,7 +158,8 @@ def _lives(storage: Storage, at: int) -> bool:
 
 
 def _live_tensor(storage: Storage, steps: Sequence[Step]) -> LiveTensor:
-    maker = None if storage.born is None else steps[storage.born]
+    is_made = storage.born is not None and storage.born < len(steps)  # else before a step that never came
+    maker = steps[storage.born or 0] if is_made else None
     return LiveTensor(
         nbytes=storage.nbytes,
         category=storage.category,

@@ -45,7 +45,7 @@ def remarks_on_memory(lifetimes: Lifetimes) -> Iterator[Note]:
         yield Note(
             code="gradient-differs",
             severity="warning",
-            text="torch works out the gradient of these kernels in another way when nobody watches; "
+            text="torch computes these kernels or their gradients in another way when they are not observed; "
             "the peak is an estimate",
             where=lifetimes.other_gradients,
         )

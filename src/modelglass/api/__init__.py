@@ -19,16 +19,10 @@ if TYPE_CHECKING:
         seeded as seeded,
     )
     from modelglass.api._memory import memory as memory
+    from modelglass.api._stats import stats as stats
     from modelglass.api._unique import reproduce as reproduce, unique as unique
     from modelglass.api.showing import (
-        COMPARISON_RENDERERS as COMPARISON_RENDERERS,
-        FIT_RENDERERS as FIT_RENDERERS,
-        FLOW_RENDERERS as FLOW_RENDERERS,
-        MEMORY_RENDERERS as MEMORY_RENDERERS,
         RENDERERS as RENDERERS,
-        SCAN_RENDERERS as SCAN_RENDERERS,
-        STATS_RENDERERS as STATS_RENDERERS,
-        UNIQUE_RENDERERS as UNIQUE_RENDERERS,
         load as load,
         plot as plot,
         plot_memory as plot_memory,
@@ -38,17 +32,21 @@ if TYPE_CHECKING:
         show as show,
         timeline_plotter as timeline_plotter,
     )
-    from modelglass.checkpoints import checked_limits as checked_limits
+    from modelglass.checkpoints import LIMITS as LIMITS, checked_limits as checked_limits
     from modelglass.frameworks.request import TensorSpec as TensorSpec
     from modelglass.options import AUTOMATIC as AUTOMATIC
-    from modelglass.renderers._escape import told as told, unspoken as unspoken
-    from modelglass.renderers.columns import COLUMNS as COLUMNS, known_columns as known_columns
-    from modelglass.renderers.unique import (
+    from modelglass.page import known_columns as known_columns
+    from modelglass.page.sections.distinct import (
         UNIQUE_COLUMNS as UNIQUE_COLUMNS,
         UNIQUE_SORTS as UNIQUE_SORTS,
         UniqueChoice as UniqueChoice,
     )
-    from modelglass.renderers.weights import STATS_COLUMNS as STATS_COLUMNS, STATS_SORTS as STATS_SORTS
+    from modelglass.page.sections.statistics import (
+        STATS_COLUMNS as STATS_COLUMNS,
+        STATS_SORTS as STATS_SORTS,
+    )
+    from modelglass.renderers._escape import told as told, unspoken as unspoken
+    from modelglass.renderers.columns import COLUMNS as COLUMNS
     from modelglass.report import (
         AUTOCAST as AUTOCAST,
         FINDINGS as FINDINGS,
@@ -56,7 +54,11 @@ if TYPE_CHECKING:
         Serving as Serving,
         WhatIf as WhatIf,
     )
+    from modelglass.report.dtypes import full_dtype_name as full_dtype_name
+    from modelglass.report.scan import LEVELS as LEVELS, Level as Level
+    from modelglass.report.sizes import parse_nbytes as parse_nbytes
     from modelglass.targets.paths import has_weights_and_config as has_weights_and_config
+    from modelglass.targets.python_file import factories_in as factories_in
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
@@ -68,20 +70,24 @@ __getattr__, __dir__, __all__ = attach(
             "contained held inspect inspect_calls inspect_run require_complete scan seeded"
         ),
         "modelglass.api._memory": "memory",
+        "modelglass.api._stats": "stats",
         "modelglass.api._unique": "reproduce unique",
         "modelglass.api.showing": (
-            "COMPARISON_RENDERERS FIT_RENDERERS FLOW_RENDERERS MEMORY_RENDERERS RENDERERS "
-            "SCAN_RENDERERS STATS_RENDERERS UNIQUE_RENDERERS load plot plot_memory plotter "
-            "render save show timeline_plotter"
+            "RENDERERS load plot plot_memory plotter render save show timeline_plotter"
         ),
-        "modelglass.checkpoints": "checked_limits",
+        "modelglass.checkpoints": "LIMITS checked_limits",
         "modelglass.frameworks.request": "TensorSpec",
         "modelglass.options": "AUTOMATIC",
         "modelglass.renderers._escape": "told unspoken",
-        "modelglass.renderers.columns": "COLUMNS known_columns",
-        "modelglass.renderers.unique": "UNIQUE_COLUMNS UNIQUE_SORTS UniqueChoice",
-        "modelglass.renderers.weights": "STATS_COLUMNS STATS_SORTS",
+        "modelglass.page": "known_columns",
+        "modelglass.page.sections.distinct": "UNIQUE_COLUMNS UNIQUE_SORTS UniqueChoice",
+        "modelglass.page.sections.statistics": "STATS_COLUMNS STATS_SORTS",
+        "modelglass.renderers.columns": "COLUMNS",
         "modelglass.report": "AUTOCAST FINDINGS WEIGHTS Serving WhatIf",
+        "modelglass.report.dtypes": "full_dtype_name",
+        "modelglass.report.scan": "LEVELS Level",
+        "modelglass.report.sizes": "parse_nbytes",
         "modelglass.targets.paths": "has_weights_and_config",
+        "modelglass.targets.python_file": "factories_in",
     },
 )

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from modelglass.api._inspect import report_on, report_on_model, require_complete
+from modelglass.api._inspect import read_report, report_on_model, require_complete
 from modelglass.api._models import BuiltModel, with_model
 from modelglass.collector import without_gc
 from modelglass.errors import ForwardError, InputsError, UsageError
 from modelglass.options import SERVING, BuildOptions, ReadOptions, RunOptions
-from modelglass.targets import Readable, Target, recognise
+from modelglass.targets import Readable, Target, resolve
 
 if TYPE_CHECKING:
     from modelglass.options import Progress
@@ -107,7 +107,7 @@ class _Side(NamedTuple):
 
 def _resolve(target: Any, build: BuildOptions, run: RunOptions) -> Target:
     """One of the two; only a configuration has use for trust."""
-    found = recognise(target, build)
+    found = resolve(target, build, check=False)
     if isinstance(found, Readable) and run.needs_run:
         raise UsageError(
             f"{found} is compared as it is and cannot be called with inputs",
@@ -122,7 +122,7 @@ def _read_or_run(side: _Side, progress: Progress | None) -> tuple[Report, frozen
     """What is known of one of the two, with the buffers that its checkpoints do not have, if known."""
     options = ReadOptions()
     if isinstance(side.target, Readable):
-        return report_on(side.target, side.run, options, side.framework, progress), None
+        return read_report(side.target, options, progress), None
 
     def look(built: BuiltModel) -> tuple[Report, frozenset[str] | None]:
         report = report_on_model(built, side.run, options, progress)

@@ -10,7 +10,7 @@ from modelglass.analyses.analyse import analyse
 from modelglass.api._axes import axes_of
 from modelglass.api._inspect import request_for, require_complete
 from modelglass.api._memory import unknown_memory
-from modelglass.api._models import BuiltModel, loaded_optimizer, with_model
+from modelglass.api._models import BuiltModel, with_model
 from modelglass.errors import UsageError
 from modelglass.options import AUTOMATIC, BuildOptions, Progress, RunOptions
 from modelglass.targets import resolve
@@ -29,7 +29,7 @@ def fit(
     target: Any,
     inputs: Any = None,
     *,
-    device_nbytes: int,
+    device_memory: int | str | None = None,
     input_shape: Sequence[Any] | None = None,
     batch_size: int = 1,
     dtype: Any = None,
@@ -44,19 +44,21 @@ def fit(
     model_key: str | None = None,
     trust: bool = False,
     progress: Progress | None = None,
+    device_nbytes: int | None = None,
 ) -> Fit:
-    """Whether a pass or, with `train=True`, a training step fits into so many bytes.
+    """Whether a pass or, with `train=True`, a training step fits into the memory of a device.
 
-    The answer has the largest batch and sequence that fit, found by running on fake tensors, and what else
-    would make it fit when it does not. `what_if` is a change that all of it is about. The target may be a
-    configuration, as for `inspect`.
+    `device_memory` is in bytes, or a text such as "24GiB" (`device_nbytes` is its earlier name). The answer
+    has the largest batch and sequence that fit, found by running on fake tensors, and changes that would
+    make it fit. `what_if` is a change that the whole answer assumes. The target may be a configuration, as
+    for `inspect`.
 
     >>> import torch
-    >>> found = fit(torch.nn.Linear(1024, 1024), torch.ones(1, 1024), device_nbytes=8 * 2**20)
+    >>> found = fit(torch.nn.Linear(1024, 1024), torch.ones(1, 1024), device_memory="8MiB")
     >>> found.fits, found.largest_batch
     (True, 511)
     """
-    _check_size(device_nbytes)
+    nbytes = _device_nbytes(device_memory, device_nbytes)
     run = RunOptions(
         inputs=AUTOMATIC if inputs is None and input_shape is None else inputs,
         input_shape=input_shape,
@@ -73,7 +75,7 @@ def fit(
     runnable = resolve(target, build, run, runs=True).to_run()
 
     def look(built: BuiltModel) -> Fit:
-        return _fit_model(built, run, device_nbytes, options=options, progress=progress)
+        return _fit_model(built, run, nbytes, options=options, progress=progress)
 
     return with_model(runnable, run, look, progress=progress)
 
@@ -86,7 +88,7 @@ def _fit_model(
     from modelglass.report import WhatIf
 
     base = replace(run.what_if or WhatIf(), optimizer=None)
-    with built.mode_for(run.train), loaded_optimizer(run.chosen_optimizer) as step:
+    with built.training(run) as step:
         request = replace(
             request_for(built, replace(run, what_if=None), step),
             other_optimizers=OTHER_OPTIMIZERS if step is not None else (),
@@ -157,11 +159,17 @@ def _observer(
     return observe
 
 
-def _check_size(device_nbytes: Any) -> None:
-    if type(device_nbytes) is not int or device_nbytes < 1:
-        raise UsageError(
-            f"device_nbytes must be a positive integer, got {device_nbytes!r}", hint="give bytes: 24 * 2**30"
-        )
+def _device_nbytes(memory: int | str | None, earlier_name: int | None) -> int:
+    """The memory of the device, by either name of the option."""
+    from modelglass.report.sizes import device_nbytes
+
+    if memory is not None and earlier_name is not None:
+        raise UsageError("device_memory and device_nbytes are the same option", hint="give device_memory")
+    if memory is not None:
+        return device_nbytes(memory)
+    if earlier_name is not None:
+        return device_nbytes(earlier_name, "device_nbytes")
+    raise UsageError("fit needs device_memory", hint='write device_memory="24GiB"')
 
 
 def _check_stepped(observation: Observation) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from modelglass.errors import InputsError, UsageError
 from modelglass.options import is_automatic
-from modelglass.user_code import is_factory
 
 if TYPE_CHECKING:
     from modelglass.frameworks.request import Inputs
@@ -26,16 +25,16 @@ REAL_NBYTES = 2 << 30  # of a model that may be built with its weights where val
 
 
 @contextmanager
-def make_inputs(opened: OpenModel, given: Any, notes: list[Note], *, make_own: bool) -> Iterator[Any]:
+def make_inputs(opened: OpenModel, given: Any, notes: list[Note]) -> Iterator[Any]:
     """The inputs of a model; what code imported to make them is forgotten afterwards.
 
-    `make_own`: where none are given, they are made from what the model's configuration says.
+    Where none are given, they are made from the model's configuration.
     """
     from modelglass.frameworks import takes_text
 
     if isinstance(given, str) and takes_text(opened.native):
         yield given  # a prompt, whatever it looks like
-    elif given is None and make_own:
+    elif given is None:
         yield automatic_inputs(opened.native, opened.inputs, notes)
     elif is_automatic(given):
         found = automatic_inputs(opened.native, opened.inputs, notes)
@@ -45,15 +44,13 @@ def make_inputs(opened: OpenModel, given: Any, notes: list[Note], *, make_own: b
                 hint="give --inputs file.py::function or --input 1x3x224x224",
             )
         yield found
-    elif isinstance(given, str) or is_factory(given):
+    else:
         from modelglass.targets.code import result_of
 
         with result_of(given) as found:
             if found is None:
                 raise InputsError(f"{given!r} returned None", hint="return a tensor, a tuple or a dict")
             yield found
-    else:
-        yield given
 
 
 def automatic_inputs(native: Any, own: Any = None, notes: list[Note] | None = None) -> Inputs | None:

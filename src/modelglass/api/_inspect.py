@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelglass.api._inputs import NEEDS_VALUES
-from modelglass.api._models import BuiltModel, loaded_optimizer, require_extra, with_model
+from modelglass.api._models import BuiltModel, require_extra, with_model
 from modelglass.collector import without_gc
 from modelglass.errors import ForwardError, UsageError
 from modelglass.options import (
@@ -23,9 +24,9 @@ from modelglass.options import (
     RunOptions,
     check_on_failure,
 )
-from modelglass.renderers._units import pace
+from modelglass.page.units import pace
 from modelglass.report import Report
-from modelglass.targets import Readable, Target, resolve, saved_report
+from modelglass.targets import Readable, resolve, saved_report
 from modelglass.targets.kind import report_nothing
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ def inspect(
     >>> report.counts.params, report.cost.macs
     (32, 1200)
     """
-    check_on_failure(on_failure)
+    if on_failure != "raise":
+        check_on_failure(on_failure)
     build = BuildOptions(
         builder=builder, model_key=model_key, trust=trust, framework=framework, serving=serving
     )
@@ -103,7 +105,13 @@ def inspect(
         symbols=symbols,
     )
     read = ReadOptions(stats=stats, limits=limits)
-    report = report_on(resolve(target, build, asked, read), asked, read, framework, progress)
+    found = resolve(target, build, asked, read)
+    if isinstance(found, Readable):
+        report = read_report(found, read, progress)
+    else:
+        look = partial(report_on_model, run=asked, read=read, progress=progress)
+        weightless = not read.stats and run != "real"
+        report = with_model(found, asked, look, weightless=weightless, framework=framework, progress=progress)
     return report if on_failure == "report" else require_complete(report)
 
 
@@ -120,19 +128,9 @@ def inspect_run(target: Any, inputs: Any = None, **options: Any) -> Report:
     return inspect(target, inputs, **options)
 
 
-def report_on(
-    target: Target, run: RunOptions, read: ReadOptions, framework: str | None, progress: Progress | None
-) -> Report:
-    """The report of a target, of a run that may have failed."""
-    if isinstance(target, Readable):
-        return target.read(read, progress or report_nothing, _stats_of_file(read, progress))
-    runnable = target.to_run()
-    weightless = not read.stats and run.mode != "real"
-
-    def look(built: BuiltModel) -> Report:
-        return report_on_model(built, run, read, progress)
-
-    return with_model(runnable, run, look, weightless=weightless, framework=framework, progress=progress)
+def read_report(target: Readable, read: ReadOptions, progress: Progress | None) -> Report:
+    """The report of a target that gives it without a run."""
+    return target.read(read, progress or report_nothing, _stats_of_file(read, progress))
 
 
 def report_on_model(
@@ -140,17 +138,25 @@ def report_on_model(
 ) -> Report:
     """The report of a model that is open."""
     from modelglass.analyses.analyse import analyse
-    from modelglass.api._axes import axes_for
-    from modelglass.api._symbols import with_symbols
 
-    with built.mode_for(run.train), loaded_optimizer(run.chosen_optimizer) as step:
-        request = replace(request_for(built, run, step), progress=progress)
-        _check_training(request)
-        request = replace(request, axes=axes_for(built, request, run.what_if))
+    with built.training(run) if run.train else nullcontext() as step:
+        request = request_for(built, run, step, progress)
+        if run.train and not request.runs:
+            raise UsageError(
+                "train=True needs inputs", hint="give inputs or their shapes, and a fake or real run"
+            )
+        if run.what_if is not None:
+            from modelglass.api._axes import axes_for
+
+            request = replace(request, axes=axes_for(built, request, run.what_if))
+        found = built.adapter.observe(built.native, request)
+        built.check(found)
         with without_gc():
-            report = analyse(built.observe(request), run.what_if, request.axes)
+            report = analyse(found, run.what_if, request.axes)
         report = replace(report, notes=(*built.notes, *report.notes))
         if run.symbols:
+            from modelglass.api._symbols import with_symbols
+
             report = with_symbols(report, built.adapter, built.native, request)
     if read.stats:
         report = _with_stats(
@@ -159,12 +165,14 @@ def report_on_model(
     return report
 
 
-def request_for(built: BuiltModel, run: RunOptions, optimizer: Any) -> Request:
+def request_for(
+    built: BuiltModel, run: RunOptions, optimizer: Any, progress: Progress | None = None
+) -> Request:
     """What an adapter is asked for a run with these options."""
     from modelglass.analyses.formulas import costs_nothing
     from modelglass.analyses.what_if import needs_run
     from modelglass.frameworks.request import Request, requested_inputs
-    from modelglass.report import WhatIf
+    from modelglass.report.fit import NOTHING
 
     return Request(
         inputs=requested_inputs(built.inputs, run.input_shape, run.batch_size, run.dtype),
@@ -173,24 +181,18 @@ def request_for(built: BuiltModel, run: RunOptions, optimizer: Any) -> Request:
         optimizer=optimizer,
         loss=run.loss,
         calibrate=run.calibrate,
-        what_if=needs_run(run.what_if or WhatIf()),
+        what_if=NOTHING if run.what_if is None else needs_run(run.what_if),
         device=None if run.device is None else str(run.device),
+        progress=progress,
         is_free=costs_nothing,
     )
-
-
-def _check_training(request: Request) -> None:
-    if request.train and not request.runs:
-        raise UsageError(
-            "train=True needs inputs", hint="give inputs or their shapes, and a fake or real run"
-        )
 
 
 def _stats_of_file(read: ReadOptions, progress: Progress | None) -> Callable[[Report, Reading], Report]:
     """What adds statistics to the report of a file that is open."""
 
     def add(report: Report, reading: Reading) -> Report:
-        with require_extra("numpy", "weight statistics", extra="stats"):
+        with require_extra("numpy", "reading weights", extra="stats"):
             from modelglass.formats.values import values
         return _with_stats(
             report, values(reading, report.model.tensors), read.stats, progress or report_nothing
@@ -216,7 +218,7 @@ def inspect_calls(
     run = RunOptions(inputs=inputs)
 
     def look(built: BuiltModel) -> Report:
-        request = replace(request_for(built, run, None), progress=progress, detail=Detail.CALLS)
+        request = replace(request_for(built, run, None, progress), detail=Detail.CALLS)
         found = built.observe(request)
         if found.engine is not None and not found.model.calls:
             raise UsageError(
@@ -239,9 +241,9 @@ def require_complete(report: Report) -> Report:
     failure = report.run.failure
     if failure is None:
         return report
+    from modelglass.page.sections.totals import named_value
+    from modelglass.page.units import source_text
     from modelglass.renderers._escape import fitted
-    from modelglass.renderers._totals import named_value
-    from modelglass.renderers._units import source_text
 
     met = ", ".join(fitted(named_value(value), _LONGEST) for value in failure.inputs)
     given = f"{failure.op or 'it'} was given {met}" if met else "check the inputs"
@@ -256,7 +258,7 @@ def require_complete(report: Report) -> Report:
 def _with_stats(
     report: Report, values: Mapping[str, Values | str], wanted: bool | str, tell: Progress
 ) -> Report:
-    with require_extra("numpy", "weight statistics", extra="stats"):
+    with require_extra("numpy", "reading weights", extra="stats"):
         from modelglass.analyses.stats.findings import findings
         from modelglass.analyses.stats.statistics import statistics
     begun = time.monotonic()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from modelglass.api._inputs import NEEDS_VALUES, REAL_NBYTES, make_inputs
 from modelglass.errors import MissingPackageError, UnknownTargetError, UsageError
 from modelglass.targets import Runnable
-from modelglass.targets.kind import report_nothing
-from modelglass.user_code import load_named
+from modelglass.user_code import FACTORIES, load_named
 
 if TYPE_CHECKING:
     from modelglass.frameworks.protocol import Adapter
@@ -33,12 +32,19 @@ class BuiltModel:
     weightless: bool = False
     is_user_object: bool = False  # the user chose its mode
 
-    def mode_for(self, train: bool) -> AbstractContextManager[None]:
-        """Training mode for a training step of a model that was built for it; a user's own keeps its mode."""
-        if not train or self.is_user_object:
-            return nullcontext()
-        mode: AbstractContextManager[None] = self.adapter.training_mode(self.native)
-        return mode
+    @contextmanager
+    def training(self, run: RunOptions) -> Iterator[Any]:
+        """The optimizer of a training step, as an adapter takes it: code that the user names is not called.
+
+        A model that was built for the step is in training mode; a user's own keeps its mode.
+        """
+        optimizer = run.chosen_optimizer
+        with ExitStack() as stack:
+            if run.train and not self.is_user_object:
+                stack.enter_context(self.adapter.training_mode(self.native))
+            if isinstance(optimizer, str) and ":" in optimizer:
+                optimizer = stack.enter_context(load_named(optimizer))
+            yield optimizer
 
     def observe(self, request: Request) -> Observation:
         """What a run shows; the model is built again where only one with weights can show it."""
@@ -72,20 +78,46 @@ def with_model(
     them. Then the code that builds the model runs again as well. `own_inputs`: a configuration's model gets
     inputs that are made for it where none are given.
     """
+    from modelglass import frameworks
+
+    makes_own = own_inputs and target.has_own_inputs and run.mode != "none" and run.input_shape is None
+    notes: list[Note] = []
+    while True:
+        try:
+            with ExitStack() as stack:
+                if progress is not None:
+                    progress("loading and building the model")
+                opened = stack.enter_context(target.open(weightless=weightless))
+                # Before anything looks for inputs in an object of any kind.
+                adapter = frameworks.adapter_for(opened.native)
+                if adapter is None or framework not in (None, adapter.FRAMEWORK):
+                    raise _unsupported(opened.native, adapter, target, framework)
+                notes = [*opened.notes, *notes]
+                inputs = run.inputs
+                if makes_own if inputs is None else isinstance(inputs, (str, *FACTORIES)):
+                    inputs = stack.enter_context(make_inputs(opened, inputs, notes))
+                if progress is not None:
+                    progress("observing the model")
+                return look(
+                    BuiltModel(
+                        native=opened.native,
+                        inputs=inputs,
+                        adapter=adapter,
+                        notes=notes,
+                        weightless=opened.weightless,
+                        is_user_object=opened.is_user_object,
+                    )
+                )
+        except _ValuesWantedError:
+            del opened, inputs  # of the first model, before it is built again
+            weightless, notes = False, [_built_with_weights()]
+
+
+def _built_with_weights() -> Note:
     from modelglass.report import Note
 
-    def with_built(weightless: bool, *notes: Note) -> Answer:
-        with _built(target, run, weightless, own_inputs, progress) as built:
-            _check_framework(framework, built.adapter)
-            built.notes.extend(notes)
-            return look(built)
-
-    try:
-        return with_built(weightless)
-    except _ValuesWantedError:
-        pass  # what it holds of the first model is let go of here
     text = "what runs depends on values, so the model was built with its weights"
-    return with_built(False, Note(code="built-with-weights", text=text))
+    return Note(code="built-with-weights", text=text)
 
 
 def _wants_values(found: Report | Observation) -> bool:
@@ -94,65 +126,31 @@ def _wants_values(found: Report | Observation) -> bool:
     return failure is not None and failure.error in NEEDS_VALUES and nbytes <= REAL_NBYTES
 
 
-@contextmanager
-def _built(
-    target: Runnable, run: RunOptions, weightless: bool, own_inputs: bool, progress: Progress | None
-) -> Iterator[BuiltModel]:
-    tell = progress or report_nothing
-    with ExitStack() as stack:
-        tell("loading and building the model")
-        opened = stack.enter_context(target.open(weightless=weightless))
-        adapter = adapter_of(
-            opened.native, target
-        )  # before anything looks for inputs in what may be anything
-        notes = list(opened.notes)
-        wanted = own_inputs and target.has_own_inputs and run.mode != "none" and run.input_shape is None
-        inputs = stack.enter_context(make_inputs(opened, run.inputs, notes, make_own=wanted))
-        tell("observing the model")
-        yield BuiltModel(
-            native=opened.native,
-            inputs=inputs,
-            adapter=adapter,
-            notes=notes,
-            weightless=opened.weightless,
-            is_user_object=opened.is_user_object,
-        )
-
-
-def adapter_of(native: Any, target: Any = None) -> Adapter:
+def adapter_of(native: Any) -> Adapter:
     """The adapter of the model's framework."""
     from modelglass import frameworks
 
-    framework = frameworks.framework_of(native)
-    adapter = None if framework is None else frameworks.adapter(framework)
-    if adapter is None or not adapter.accepts(native):
-        found = f"{type(native).__module__}.{type(native).__qualname__}"
-        is_result = isinstance(target, Runnable) and target.kind != "live"
-        who = f"{target} returned" if is_result else "this is"
-        raise UnknownTargetError(
-            f"{who} a {found}, which is not a supported model type",
-            hint="pass a torch.nn.Module, an mlx.nn.Module, a vllm.LLM, or a function that returns one",
+    found = frameworks.adapter_for(native)
+    if found is None:
+        raise _unsupported(native, None)
+    return found
+
+
+def _unsupported(
+    native: Any, adapter: Adapter | None, target: Runnable | None = None, framework: str | None = None
+) -> UnknownTargetError | UsageError:
+    """Why an object cannot be taken for a model, or not for one of the framework that was named."""
+    if adapter is not None:
+        return UsageError(
+            f"this is a model of {adapter.FRAMEWORK}, not of {framework}",
+            hint=f'leave the framework out, or say framework="{adapter.FRAMEWORK}"',
         )
-    return adapter
-
-
-def _check_framework(framework: str | None, adapter: Adapter) -> None:
-    found = adapter.FRAMEWORK
-    if framework not in (None, found):
-        raise UsageError(
-            f"this is a model of {found}, not of {framework}",
-            hint=f'leave the framework out, or say framework="{found}"',
-        )
-
-
-@contextmanager
-def loaded_optimizer(given: Any) -> Iterator[Any]:
-    """The optimizer as an adapter takes it: code that the user names is loaded, not called."""
-    if isinstance(given, str) and ":" in given:
-        with load_named(given) as factory:
-            yield factory
-    else:
-        yield given
+    found = f"{type(native).__module__}.{type(native).__qualname__}"
+    who = "this is" if target is None or target.kind == "live" else f"{target} returned"
+    return UnknownTargetError(
+        f"{who} a {found}, which is not a supported model type",
+        hint="pass a torch.nn.Module, an mlx.nn.Module, a vllm.LLM, or a function that returns one",
+    )
 
 
 @contextmanager

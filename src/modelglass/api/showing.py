@@ -21,64 +21,57 @@ from modelglass.report import Report
 
 if TYPE_CHECKING:
     from modelglass.report import Comparison, Fit, Flow, Scan
+    from modelglass.report.codec import Document
 
 Loaded = TypeVar("Loaded")
 
 
-def _deferred(module: str, name: str) -> Callable[..., str]:
+NOUNS = ("inspect", "flow", "memory", "fit", "compare", "stats", "scan", "unique")  # by the command
+_PAGES = {"text": "pages", "markdown": "pages", "csv": "tables"}  # what is made first, to be written so
+_OTHERS = {"flow": ("mermaid", "dot", "svg"), "scan": ("sarif",)}
+DRAWINGS = _OTHERS["flow"]  # of a report, what its flow can be drawn as
+
+
+def _renderer(noun: str, format: str) -> Callable[..., str]:
     """A renderer that is imported when it is first called: a listing of a file must start at once."""
 
     @without_gc()
-    def render(*args: Any, **options: Any) -> str:
-        renderer: Callable[..., str] = getattr(import_module(f"modelglass.renderers.{module}"), name)
-        return unspoken(renderer(*args, **options))
+    def render(*nouns: Any, **options: Any) -> str:
+        if format == "json":
+            text = _function("records" if noun == "unique" else "json", "render")(*nouns, **options)
+        elif noun == "inspect":
+            from modelglass.analyses.equal_blocks import with_blocks  # older reports have none
+
+            text = _function(format, "render")(with_blocks(*nouns), **options)
+        elif format not in _PAGES:
+            text = _function(f"flow.{format}" if format in DRAWINGS else format, "render")(*nouns, **options)
+        else:
+            look = {name: options.pop(name) for name in ("width", "color") if name in options}
+            make = getattr(import_module(f"modelglass.page.{_PAGES[format]}"), noun)
+            text = _function(f"pages.{format}", "render")(make(*nouns, **options), **look)
+        return unspoken(text)
 
     return render
 
 
-RENDERERS = {name: _deferred(name, "render") for name in ("text", "json", "markdown")}
-STATS_RENDERERS = {
-    "text": _deferred("weights", "render"),
-    "json": _deferred("json", "render"),
-    "markdown": _deferred("weights", "render_markdown"),
-}
-UNIQUE_RENDERERS = {
-    "text": _deferred("unique", "render"),
-    "json": _deferred("unique", "render_json"),
-    "csv": _deferred("unique", "render_csv"),
-    "markdown": _deferred("unique", "render_markdown"),
-}
-MEMORY_RENDERERS = {
-    "text": _deferred("memory", "render"),
-    "json": _deferred("json", "render"),
-    "markdown": _deferred("memory", "render_markdown"),
-    "csv": _deferred("memory", "render_csv"),
-}
-FLOW_RENDERERS = {
-    name: _deferred(f"flow.{name}", "render") for name in ("text", "mermaid", "dot", "svg", "json")
-}
-DRAWINGS = ("mermaid", "dot", "svg")  # of a report, what its flow can be drawn as
-FIT_RENDERERS = {
-    "text": _deferred("fit", "render"),
-    "json": _deferred("fit", "render_json"),
-    "markdown": _deferred("fit", "render_markdown"),
-}
-COMPARISON_RENDERERS = {
-    "text": _deferred("comparison", "render"),
-    "json": _deferred("comparison", "render_json"),
-    "markdown": _deferred("comparison", "render_markdown"),
-}
-SCAN_RENDERERS = {
-    "text": _deferred("scan", "render"),
-    "json": _deferred("scan", "render_json"),
-    "markdown": _deferred("scan", "render_markdown"),
-    "csv": _deferred("scan", "render_csv"),
-    "sarif": _deferred("sarif", "render"),
+def _function(module: str, name: str) -> Callable[..., Any]:
+    found: Callable[..., Any] = getattr(import_module(f"modelglass.renderers.{module}"), name)
+    return found
+
+
+# How each noun is written in each format.
+RENDERERS = {
+    noun: {
+        format: _renderer(noun, format)
+        for format in ("text", "json", "markdown", "csv", *_OTHERS.get(noun, ()))
+        if (noun, format) != ("inspect", "csv")
+    }
+    for noun in NOUNS
 }
 
 
 def render(report: Report | Flow | Scan | Fit | Comparison, format: str = "text", **options: Any) -> str:
-    """The report as "text", "json" or "markdown", or its "memory" as text; a scan as "csv" and "sarif", too.
+    """The report as "text", "json", "markdown" or "csv", or its "memory" as text; a scan also as "sarif".
 
     How data flows through a model that ran is drawn as "mermaid", "dot" or "svg"; `depth` says how deep.
 
@@ -88,9 +81,9 @@ def render(report: Report | Flow | Scan | Fit | Comparison, format: str = "text"
     """
     renderers = {**_renderers_of(report)}
     if isinstance(report, Report) and report.memory is not None:
-        renderers["memory"] = MEMORY_RENDERERS["text"]
+        renderers["memory"] = RENDERERS["memory"]["text"]
     if isinstance(report, Report):
-        renderers |= {name: partial(_drawn, FLOW_RENDERERS[name]) for name in DRAWINGS}
+        renderers |= {name: partial(_drawn, RENDERERS["flow"][name]) for name in DRAWINGS}
     renderer = renderers.get(format)
     if renderer is None:
         raise UsageError(f"there is no format {format!r}", hint="formats are " + ", ".join(renderers))
@@ -102,22 +95,14 @@ def _drawn(renderer: Callable[..., str], report: Report, *, depth: int | None = 
 
 
 def _renderers_of(result: Any) -> Mapping[str, Callable[..., str]]:
-    if isinstance(result, Report):
-        return RENDERERS  # a listing of a file does without the nouns that it has no use for
-    from modelglass.report import Comparison, Fit, Flow, Scan
-
-    if isinstance(result, Comparison):
-        return COMPARISON_RENDERERS
-    if isinstance(result, Flow):
-        return FLOW_RENDERERS
-    if isinstance(result, Fit):
-        return FIT_RENDERERS
-    if isinstance(result, Scan):
-        return SCAN_RENDERERS
-    raise UsageError(
-        f"this is a {type(result).__name__}, not a report",
-        hint="render what mg.inspect, mg.flow, mg.fit, mg.scan or mg.compare_structure returns",
-    )
+    kind = type(result).__name__  # a listing of a file does without the nouns that it has no use for
+    noun = {"Report": "inspect", "Comparison": "compare"}.get(kind, kind.lower())
+    if noun not in RENDERERS or not type(result).__module__.startswith("modelglass.report."):
+        raise UsageError(
+            f"this is a {kind}, not a report",
+            hint="render what mg.inspect, mg.flow, mg.fit, mg.scan or mg.compare_structure returns",
+        )
+    return RENDERERS[noun]
 
 
 def show(report: Report | Flow | Scan | Fit | Comparison, **options: Any) -> None:
@@ -163,26 +148,16 @@ def _plotter(renderer: ModuleType, path: str | os.PathLike[str]) -> Callable[[Re
     return lambda report: write_whole(target, renderer.render(report, format=format))
 
 
-def save(report: Report | Comparison, path: str | os.PathLike[str]) -> None:
-    """Write the report or comparison as JSON; the file is complete or not there."""
-    from modelglass.report import Comparison
-    from modelglass.report.codec import dumps
+def save(noun: Document, path: str | os.PathLike[str]) -> None:
+    """Write a report, or whatever a command gives, as JSON; the file is complete or not there."""
+    from modelglass.report.codec import format_of
 
-    if not isinstance(report, (Report, Comparison)):
-        raise _not_saved(report)
-    with without_gc():
-        text = unspoken(dumps(report))
-    write_whole(Path(path), text)
-
-
-def _not_saved(result: Any) -> UsageError:
-    """What to do with something that is no report."""
-    from modelglass.report import Fit, Flow, Scan
-
-    kind = type(result).__name__
-    rendered = isinstance(result, (Fit, Flow, Scan))
-    hint = f'mg.render({kind.lower()}, "json") gives its JSON' if rendered else "save what mg.inspect returns"
-    return UsageError(f"this is a {kind}, not a report", hint=hint)
+    if format_of(noun) is None:
+        raise UsageError(
+            f"this is a {type(noun).__name__}, not a report",
+            hint="save what mg.inspect, mg.flow, mg.fit, mg.scan, mg.unique or mg.compare returns",
+        )
+    write_whole(Path(path), RENDERERS["inspect"]["json"](noun))
 
 
 @overload
@@ -190,7 +165,7 @@ def load(path: str | os.PathLike[str]) -> Report: ...
 @overload
 def load(path: str | os.PathLike[str], kind: type[Loaded]) -> Loaded: ...
 def load(path: str | os.PathLike[str], kind: type[Any] | None = None) -> Any:
-    """Read a report or comparison that `save` wrote, equal to the one saved; `kind` says which it must be."""
+    """Read what `save` or `--format json` wrote, equal to what was written; `kind` says which it must be."""
     from modelglass.targets import saved
 
     return saved.load(Path(path), kind)

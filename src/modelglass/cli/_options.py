@@ -1,100 +1,142 @@
-"""Options that several commands have."""
+"""Options that several commands have. Each has one name, one meaning and one type in all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import click
 
 from modelglass import api
+from modelglass.cli._command import Decorated, option, options
+from modelglass.cli._output import emit
+from modelglass.cli._types import NewFile, Size, TargetName
 from modelglass.errors import UsageError
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+target_argument = click.argument("target", type=TargetName())
 
-width_option = click.option("--width", type=click.IntRange(40), help="Width of the text in columns.")
+width_option = option("--width", type=click.IntRange(40), help="Width of the text in columns.")
 
-color_option = click.option(
+color_option = option(
     "--color",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
     show_default=True,
-    help="auto: on a terminal, unless NO_COLOR is set.",
+    help="Whether text is coloured; auto: on a terminal, unless NO_COLOR is set.",
 )
 
-output_option = click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Write here, not to stdout."
-)
+output_option = option("-o", "--output", type=NewFile(), metavar="FILE", help="Write to FILE, not to stdout.")
+
+depth_option = option("--depth", type=click.IntRange(0), metavar="N", help="Levels of nesting to show.")
+
+top_option = option("--top", type=click.IntRange(1), metavar="N", help="Show only the first N rows.")
+
+plot_option = option("--plot", type=NewFile(), metavar="FILE", help="Draw a picture: .png, .svg or .pdf.")
 
 
-def format_option(formats: Iterable[str]) -> Callable[[Command], Command]:
-    """What comes out: one of the formats, text unless said otherwise."""
-    return click.option(
+def format_option(formats: Iterable[str], default: str | None = "text") -> Callable[[Decorated], Decorated]:
+    """The output format. Without a default it follows from the suffix of -o."""
+    return option(
         "--format",
         "format_",
         type=click.Choice(list(formats)),
-        default="text",
-        show_default=True,
-        help="What comes out.",
+        default=default,
+        show_default=default is not None or "by the suffix of -o, otherwise text",
+        help="Output format.",
     )
 
 
-def inputs_options(command: Command) -> Command:
-    """What the model is called with: a function that makes it, or shapes."""
-    by_code = click.option(
+def sort_option(figures: Sequence[str], default: str | None = None) -> Callable[[Decorated], Decorated]:
+    """The order of rows."""
+    return option(
+        "--sort",
+        type=click.Choice(list(figures)),
+        default=default,
+        show_default=default is not None or "the model's order",
+        help="Sort rows by this figure, largest first.",
+    )
+
+
+def columns_option(names: Iterable[str]) -> Callable[[Decorated], Decorated]:
+    """The columns of a table."""
+    return option("--columns", metavar="NAMES", help=f"Columns to show, comma-separated: {', '.join(names)}.")
+
+
+inputs_options = options(
+    option(
         "--inputs",
         metavar="CODE",
-        help="Code that makes the inputs: file.py::function; auto: as the model's configuration says.",
-    )
-    by_shape = click.option(
+        type=TargetName(),
+        help="Function that returns the inputs (file.py::function), or auto: made from the configuration.",
+    ),
+    option(
         "--input",
         "specs",
         metavar="SPEC",
         multiple=True,
-        help="An input by shape: 1x3x224x224, 2x16:int64, mask=2x16:bool. Repeatable.",
-    )
-    return by_code(by_shape(command))
+        help="Shape of an input: 1x3x224x224, 2x16:int64, mask=2x16:bool. Repeatable.",
+    ),
+)
 
-
-trust_option = click.option(
+trust_option = option(
     "--trust",
     is_flag=True,
-    help="Run whatever a configuration names, also from its folder; else only model classes of installed "
-    "packages are built.",
+    help="Run any code that a configuration names. Otherwise only model classes of installed packages are "
+    "built.",
+)
+
+config_options = options(
+    option(
+        "--builder",
+        metavar="CODE",
+        type=TargetName(),
+        help="Function that builds the model; it receives the whole configuration.",
+    ),
+    option(
+        "--model-key",
+        metavar="KEY",
+        help="Path of the model inside the configuration, for example train.model.",
+    ),
+    trust_option,
+)
+
+train_option = option("--train", is_flag=True, help="Run a training step, not only a forward pass.")
+
+calibrate_option = option(
+    "--calibrate", is_flag=True, help="Run each kernel once to measure its own scratch memory."
 )
 
 
-def config_options(command: Command) -> Command:
-    """How a configuration becomes a model, where it does not say it itself."""
-    by_code = click.option(
-        "--builder",
-        metavar="CODE",
-        help="Code that builds the model from a configuration: file.py::function, called with all of it.",
-    )
-    by_key = click.option(
-        "--model-key", metavar="KEY", help="Which part of a configuration is the model: a.b."
-    )
-    return by_code(by_key(trust_option(command)))
-
-
-def given_inputs(inputs: str | None, specs: tuple[str, ...]) -> Any:
-    """What the two options say together; None when neither is given."""
+def parse_inputs(inputs: str | None, specs: tuple[str, ...], suffix: str = "") -> Any:
+    """What the two options give together; None when neither is given."""
     if inputs and specs:
-        raise UsageError("--inputs and --input exclude each other", hint="give one of them")
+        raise UsageError(f"--inputs{suffix} and --input{suffix} cannot be combined", hint="give one of them")
     return inputs or api.TensorSpec.parse_all(specs) or None
 
 
-limit_option = click.option(
+LIST_LIMITS = "help"
+
+
+def _list_limits(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    if LIST_LIMITS in given and not ctx.resilient_parsing:
+        longest = max(map(len, api.LIMITS))
+        emit("".join(f"{name:<{longest}}  {value:>13,}\n" for name, value in api.LIMITS.items()), None)
+        ctx.exit()
+    return given
+
+
+limit_option = option(
     "--limit",
     "limits",
     metavar="NAME=VALUE",
     multiple=True,
-    help="How much work a file may cause, such as tensors=100000; a wrong name lists all. Repeatable.",
+    callback=_list_limits,
+    is_eager=True,
+    help="Resource limit, for example tensors=100000. Repeatable. `--limit help` lists them.",
 )
 
 
-def chosen_limits(given: tuple[str, ...]) -> dict[str, int] | None:
+def parse_limits(given: tuple[str, ...]) -> dict[str, int] | None:
     """The limits that are given as NAME=VALUE, checked; None when there are none."""
     chosen = {}
     for each in given:
@@ -107,16 +149,31 @@ def chosen_limits(given: tuple[str, ...]) -> dict[str, int] | None:
 DEFAULT_OPTIMIZER = "adamw"
 NO_OPTIMIZER = "none"
 
-optimizer_option = click.option(
+optimizer_option = option(
     "--optimizer",
     metavar="NAME",
-    help="With --train: adamw (the default), sgd, adam8bit (torch), file.py::factory, or none: no step.",
+    help="Optimizer of the training step: adamw (default), sgd, adam8bit, file.py::factory, or none.",
 )
 
 
-def chosen_optimizer(train: bool, name: str | None) -> str | None:
+def parse_optimizer(train: bool, name: str | None) -> str | None:
     """The optimizer that steps; None: there is none."""
     if name is not None and not train:
-        raise UsageError("--optimizer is for a training step", hint="add --train")
+        raise UsageError("--optimizer needs a training step", hint="add --train")
     chosen = name or DEFAULT_OPTIMIZER
     return chosen if train and chosen != NO_OPTIMIZER else None
+
+
+def device_memory_option(
+    *, required: bool = False, group: str | None = None
+) -> Callable[[Decorated], Decorated]:
+    """The memory of a device."""
+    return option(
+        "--device-memory",
+        aliases=("--memory",),
+        type=Size(),
+        metavar="SIZE",
+        required=required,
+        group=group,
+        help="Memory of one device: 24GiB (powers of 1024), 24GB (powers of 1000), 512MiB, or bytes.",
+    )

@@ -8,18 +8,20 @@ from typing import Any
 import click
 
 from modelglass import api
+from modelglass.cli._command import Command, option
 from modelglass.cli._options import (
     color_option,
     format_option,
-    given_inputs,
     inputs_options,
     output_option,
+    parse_inputs,
     trust_option,
     width_option,
 )
 from modelglass.cli._output import aside, emit, wants_color, width_of
 from modelglass.cli._progress import Progress
-from modelglass.cli._serving import chosen_serving, rank_options
+from modelglass.cli._serving import parse_serving, rank_options
+from modelglass.cli._types import TargetName
 from modelglass.errors import UsageError
 
 DIFFERENT = 1
@@ -35,28 +37,28 @@ Examples:
 
 \b
 Exit codes:
-  0  they are the same, but for what frameworks and storage explain
-  1  they differ
+  0  equal (framework and storage conventions aside)
+  1  different
   2  wrong usage
   3  one of them could not be read, built or run
 """
 
 
-@click.command(name="compare", epilog=EPILOG)
-@click.argument("a")
-@click.argument("b", required=False)
+@click.command(name="compare", cls=Command, epilog=EPILOG)
+@click.argument("a", type=TargetName())
+@click.argument("b", required=False, type=TargetName())
 @inputs_options
-@click.option("--inputs-a", metavar="CODE", help="Code that makes the inputs of A alone.")
-@click.option("--inputs-b", metavar="CODE", help="Code that makes the inputs of B alone.")
-@click.option("--input-a", "specs_a", metavar="SPEC", multiple=True, help="An input of A alone. Repeatable.")
-@click.option("--input-b", "specs_b", metavar="SPEC", multiple=True, help="An input of B alone. Repeatable.")
-@click.option("--framework-a", metavar="NAME", help="What A is built with: torch, mlx or vllm.")
-@click.option("--framework-b", metavar="NAME", help="What B is built with, or A again where there is no B.")
+@option("--inputs-a", metavar="CODE", type=TargetName(), help="As --inputs, for A only.")
+@option("--inputs-b", metavar="CODE", type=TargetName(), help="As --inputs, for B only.")
+@option("--input-a", "specs_a", metavar="SPEC", multiple=True, help="As --input, for A only.")
+@option("--input-b", "specs_b", metavar="SPEC", multiple=True, help="As --input, for B only.")
+@option("--framework-a", metavar="NAME", help="Framework that builds A: torch, mlx or vllm.")
+@option("--framework-b", metavar="NAME", help="Framework that builds B, or A again if there is no B.")
 @trust_option
 @rank_options
-@click.option("--all", "all_", is_flag=True, help="Show everything side by side, not only what differs.")
+@option("--all", "all_", is_flag=True, help="Show everything side by side, not only differences.")
 @width_option
-@format_option(api.COMPARISON_RENDERERS)
+@format_option(api.RENDERERS["compare"])
 @color_option
 @output_option
 def compare(
@@ -78,17 +80,17 @@ def compare(
     output: Path | None,
     **engine: Any,
 ) -> None:
-    """Line up two models, part by part, and say where they differ: a port and its original, a checkpoint and
-    the model that would load it, two versions of one model.
+    """Show where two models differ.
 
-    A and B are file.py::function or package.module:function that return a model, configurations, checkpoints
-    or saved reports, of any framework each. Without inputs nothing runs. With --framework-b vllm, a
-    configuration is built as an engine would; without B, that is compared with what transformers builds.
+    Compares a port with its original, a checkpoint with the model that would load it, or two versions of a
+    model. A and B are file.py::function or package.module:function that return a model, configurations,
+    checkpoints or saved reports, each of any framework. Models are run only if inputs are given.
+    `--framework-b vllm` without B compares vLLM's build of A with transformers'.
     """
-    both = given_inputs(inputs, specs)
+    both = parse_inputs(inputs, specs)
     given_a, given_b = _own("a", inputs_a, specs_a, both), _own("b", inputs_b, specs_b, both)
     served = "vllm" if "vllm" in (framework_a, framework_b) else None
-    serving = chosen_serving(served, engine, option="--framework-b")
+    serving = parse_serving(served, engine, option="--framework-b")
     with Progress() as progress, aside():
         found = api.compare(
             a,
@@ -104,19 +106,17 @@ def compare(
     look: dict[str, object] = {} if format_ == "json" else {"all": all_}
     if format_ == "text":
         look |= {"width": width_of(width, output), "color": wants_color(color, output)}
-    emit(api.COMPARISON_RENDERERS[format_](found, **look), output)
+    emit(api.RENDERERS["compare"][format_](found, **look), output)
     if not found.same:
         raise SystemExit(DIFFERENT)
 
 
 def _own(side: str, inputs: str | None, specs: tuple[str, ...], both: Any) -> Any:
     """What one of the two is called with."""
-    if inputs and specs:
-        raise UsageError(f"--inputs-{side} and --input-{side} exclude each other", hint="give one of them")
-    own = given_inputs(inputs, specs)
+    own = parse_inputs(inputs, specs, f"-{side}")
     if own is not None and both is not None:
         raise UsageError(
-            f"inputs are given for both models and again for {side}",
+            f"--inputs or --input is for both models and cannot be combined with one for {side} only",
             hint="give --input-a and --input-b, or --input alone",
         )
     return both if own is None else own

@@ -7,12 +7,16 @@ from pathlib import Path
 import click
 
 from modelglass import api
+from modelglass.cli._command import Command
 from modelglass.cli._options import (
     color_option,
     config_options,
-    given_inputs,
+    depth_option,
+    format_option,
     inputs_options,
     output_option,
+    parse_inputs,
+    target_argument,
     width_option,
 )
 from modelglass.cli._output import aside, emit, wants_color, width_of
@@ -46,18 +50,13 @@ _SUFFIXES = {
 }
 
 
-@click.command(name="flow", epilog=EPILOG)
-@click.argument("target")
+@click.command(name="flow", cls=Command, epilog=EPILOG)
+@target_argument
 @inputs_options
 @config_options
-@click.option("--depth", type=click.IntRange(1), help="Modules inside modules to open; else what reads well.")
+@depth_option
 @width_option
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(list(api.FLOW_RENDERERS)),
-    help="What comes out; by default what the ending of FILE says, else text.",
-)
+@format_option(api.RENDERERS["flow"], default=None)
 @color_option
 @output_option
 def flow(
@@ -73,13 +72,15 @@ def flow(
     color: str,
     output: Path | None,
 ) -> None:
-    """Draw how data flows through a model, from its inputs to its outputs, as it was seen in a run.
+    """Draw how data flows through a model.
 
-    TARGET is a configuration (config.json, model.yaml), or file.py::function or package.module:function that
-    returns a model. Sizes that follow the inputs have names, found by running with other sizes, too.
+    The drawing goes from the inputs to the outputs of a run; without --depth it is as deep as is readable.
+    TARGET is a configuration (config.json, model.yaml), a saved report, or file.py::function or
+    package.module:function that returns a model. Sizes that follow the inputs get names, which are found by
+    running with other sizes as well.
     """
     chosen = format_ or _format_of(output)
-    given = given_inputs(inputs, specs)
+    given = parse_inputs(inputs, specs)
     with Progress() as progress, aside():
         found = api.flow(
             target,
@@ -93,17 +94,17 @@ def flow(
     look: dict[str, object] = {}
     if chosen == "text":
         look = {"width": width_of(width, output), "color": wants_color(color, output)}
-    emit(api.FLOW_RENDERERS[chosen](found, **look), output)
+    emit(api.RENDERERS["flow"][chosen](found, **look), output)
 
 
 def _format_of(output: Path | None) -> str:
-    """What the ending of a file asks for."""
+    """The format that the suffix of a file names."""
     if output is None:
         return "text"
     found = _SUFFIXES.get(output.suffix.lower())
     if found is None:
         raise UsageError(
-            f"no format of a flow ends in {output.suffix!r}",
-            hint=f"end it in {', '.join(each for each in _SUFFIXES if each)}, or say --format",
+            f"the suffix {output.suffix!r} does not name a format of flow",
+            hint=f"use {', '.join(each for each in _SUFFIXES if each)}, or give --format",
         )
     return found

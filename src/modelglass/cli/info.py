@@ -8,10 +8,17 @@ from typing import Any
 import click
 
 from modelglass import api
-from modelglass.cli._options import config_options, given_inputs, inputs_options, output_option
+from modelglass.cli._command import Command, option
+from modelglass.cli._options import (
+    config_options,
+    inputs_options,
+    output_option,
+    parse_inputs,
+    target_argument,
+)
 from modelglass.cli._output import aside, emit
 from modelglass.cli._progress import Progress
-from modelglass.cli._serving import chosen_serving, serving_options
+from modelglass.cli._serving import parse_serving, serving_options
 from modelglass.compat import model_info
 
 EPILOG = """\b
@@ -23,11 +30,11 @@ Examples:
 """
 
 
-@click.command(name="info", epilog=EPILOG)
-@click.argument("target")
+@click.command(name="info", cls=Command, epilog=EPILOG)
+@target_argument
 @inputs_options
 @config_options
-@click.option("--name", metavar="TEXT", help="The model's name in the document, instead of its class.")
+@option("--name", metavar="TEXT", help="Name of the model in the document (default: its class).")
 @serving_options
 @output_option
 def info(
@@ -42,15 +49,15 @@ def info(
     output: Path | None,
     **engine: Any,
 ) -> None:
-    """Describe a model for a registry, layer by layer, as model_info.json.
+    """Write model_info.json, for a registry.
 
-    TARGET is a configuration (config.json, model.yaml), or file.py::function or package.module:function that
-    returns a model. Without inputs, which a configuration may tell itself, nothing runs, and what only a
-    run can tell is null. With --framework vllm, a configuration is built as one rank of an engine would hold
-    it.
+    The document describes a model layer by layer. TARGET is a configuration (config.json, model.yaml), or
+    file.py::function or package.module:function that returns a model. Without inputs nothing runs, and fields
+    that need a run are null; a Hugging Face configuration has inputs of its own. With --framework vllm, a
+    configuration is built as one rank of an engine would hold it.
     """
-    given = given_inputs(inputs, specs)
-    serving = chosen_serving(framework, engine)
+    given = parse_inputs(inputs, specs)
+    serving = parse_serving(framework, engine)
     with Progress() as progress, aside():
         report = api.inspect(
             target,

@@ -8,21 +8,26 @@ from typing import Any
 import click
 
 from modelglass import api
+from modelglass.cli._command import Command, option
 from modelglass.cli._exit import end_of_run
 from modelglass.cli._options import (
-    chosen_limits,
     color_option,
+    columns_option,
     config_options,
+    depth_option,
     format_option,
-    given_inputs,
     inputs_options,
     limit_option,
     output_option,
+    parse_inputs,
+    parse_limits,
+    target_argument,
+    train_option,
     width_option,
 )
 from modelglass.cli._output import aside, emit, wants_color, width_of
 from modelglass.cli._progress import Progress
-from modelglass.cli._serving import chosen_serving, serving_options
+from modelglass.cli._serving import parse_serving, serving_options
 
 EPILOG = """\b
 Examples:
@@ -34,32 +39,30 @@ Examples:
   modelglass mypackage.models:Net --input 2x16:int64 --input mask=2x16:bool
   modelglass model.py::build --input 1x3x224x224 --train --format markdown
   modelglass model.py::build --input 1x3x224x224 --format json -o report.json
-  modelglass inspect llama-70b/config.json --framework vllm --tensor-parallel 8 --rank 3 --memory 80GiB
+  modelglass inspect llama-70b/config.json --framework vllm --tensor-parallel 8 --rank 3 --device-memory 80GiB
 """
 
 
-@click.command(name="inspect", epilog=EPILOG)
-@click.argument("target")
+@click.command(name="inspect", cls=Command, epilog=EPILOG)
+@target_argument
 @inputs_options
 @config_options
-@click.option(
+@option(
     "--run",
     type=click.Choice(["fake", "real", "none"]),
     default="fake",
     show_default=True,
-    help="Compute nothing, compute on copies, or read the structure alone.",
+    help="fake: compute nothing; real: compute on copies; none: read the structure only.",
 )
-@click.option("--train", is_flag=True, help="Observe the backward pass too.")
-@click.option("--depth", type=click.IntRange(0), help="Levels of the tree to show.")
-@click.option(
-    "--columns", metavar="NAMES", help=f"Columns of the table, by commas: {', '.join(api.COLUMNS)}."
-)
-@click.option("--no-fold", is_flag=True, help="Show repeated identical blocks one by one.")
-@click.option("--stats", is_flag=True, help="Read every weight and describe it, too.")
+@train_option
+@depth_option
+@columns_option(api.COLUMNS)
+@option("--no-fold", is_flag=True, help="Show equal blocks one by one.")
+@option("--stats", is_flag=True, help="Read every weight and show statistics.")
 @limit_option
 @serving_options
 @width_option
-@format_option(api.RENDERERS)
+@format_option(api.RENDERERS["inspect"])
 @color_option
 @output_option
 def inspect(
@@ -83,17 +86,18 @@ def inspect(
     output: Path | None,
     **engine: Any,
 ) -> None:
-    """Show what is in a model, layer by layer: shapes, parameters, cost.
+    """Show a model layer by layer.
 
-    TARGET is a checkpoint (a file or a folder), a configuration (config.json, model.yaml), or
-    file.py::function or package.module:function that returns a model. Without inputs, which a configuration
-    may tell itself, only the structure is read. With --framework vllm, a configuration is built as one rank
-    of an engine would hold it, without an engine and without weights.
+    The table has shapes, parameters and cost. TARGET is a checkpoint (a file or a folder), a configuration
+    (config.json, model.yaml), a saved report, or file.py::function or package.module:function that returns a
+    model. Without inputs only the structure is read; a Hugging Face configuration has inputs of its own.
+    With --framework vllm, a configuration is built as one rank of an engine would hold it, without an engine
+    and without weights.
     """
-    shown = None if columns is None else api.known_columns(columns)
-    given = given_inputs(inputs, specs)
-    most = chosen_limits(limits)
-    serving = chosen_serving(framework, engine)
+    shown = None if columns is None else api.known_columns(columns, api.COLUMNS)
+    given = parse_inputs(inputs, specs)
+    most = parse_limits(limits)
+    serving = parse_serving(framework, engine)
     # What the user's code prints must not mix with the result.
     with Progress() as progress, aside():
         report = api.inspect(

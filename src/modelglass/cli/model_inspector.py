@@ -13,9 +13,9 @@ import click
 from modelglass.cli._exit import tell
 from modelglass.cli._options import (
     NO_OPTIMIZER,
-    given_inputs,
     inputs_options,
     output_option,
+    parse_inputs,
     trust_option,
     width_option,
 )
@@ -97,7 +97,7 @@ def model_inspector(
     """
     if config is None and checkpoint is None:
         raise click.UsageError("give --config FILE, --checkpoint FILE, or both")
-    given = given_inputs(inputs, specs)
+    given = parse_inputs(inputs, specs)
     with Progress(NAME) as progress, aside():
         question = inspector.Question(
             config=config,

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 import click
 
 from modelglass import api
+from modelglass.cli._command import Command, option
+from modelglass.cli._fail_on import FailOn, fail_on_option
 from modelglass.cli._options import (
-    chosen_limits,
     color_option,
     format_option,
     limit_option,
     output_option,
+    parse_limits,
     width_option,
 )
 from modelglass.cli._output import aside, emit, wants_color, width_of
 from modelglass.cli._progress import Progress
-
-FAIL_ON = ("info", "notice", "high")
 
 EPILOG = """\b
 Examples:
@@ -33,36 +32,30 @@ Exit codes:
   0  nothing at or above --fail-on was found in what was read
   1  findings at or above --fail-on
   2  wrong usage
-  3  a file is invalid, can be read in two ways, or is no model
+  3  a file is invalid, ambiguous, or not a model
   4  stopped at a limit: the result is incomplete
 For several files it is the first of 3, 4, 1 and 0 that applies to any of them.
 """
 
 
-@click.command(name="scan", epilog=EPILOG)
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
-@click.option(
-    "--fail-on",
-    type=click.Choice(FAIL_ON),
-    default="notice",
-    show_default=True,
-    help="Exit with 1 from this level on.",
-)
+@click.command(name="scan", cls=Command, epilog=EPILOG)
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
+@fail_on_option({}, default="notice")
 @limit_option
-@click.option(
+@option(
     "--isolate/--no-isolate",
     default=True,
     show_default=True,
-    help="Read files in a process of their own, each within --limit seconds=10 and memory_nbytes=1073741824.",
+    help="Read files in a process of their own, each within the limits seconds and memory_nbytes.",
 )
-@click.option("--redact", is_flag=True, help="Hide tokens, passwords and the names of home folders.")
+@option("--redact", is_flag=True, help="Hide tokens, passwords and the names of home folders.")
 @width_option
-@format_option(api.SCAN_RENDERERS)
+@format_option(api.RENDERERS["scan"])
 @color_option
 @output_option
 def scan(
     paths: tuple[str, ...],
-    fail_on: Literal["info", "notice", "high"],
+    fail_on: FailOn,
     limits: tuple[str, ...],
     isolate: bool,
     redact: bool,
@@ -71,18 +64,19 @@ def scan(
     color: str,
     output: Path | None,
 ) -> None:
-    """Show what loading files would run, import or reach, and whether they keep to their format.
+    """Show what loading a file would run.
 
-    PATH is a file or a folder. Nothing in a file is run, imported or unpacked to disk. The answer is what
-    was found in the bytes that were read, not that a file can be trusted.
+    Also shows what it would import or reach, and whether the file keeps to its format. PATH is a file or a
+    folder. Nothing in a file is run, imported or unpacked to disk. The answer is what was found in the bytes
+    that were read, not that a file can be trusted.
     """
-    chosen = chosen_limits(limits)
+    chosen = parse_limits(limits)
     with Progress() as progress, aside():
         found = api.scan(paths, limits=chosen, isolate=isolate, progress=progress)
     look: dict[str, object] = {"redact": redact}
     if format_ == "text":
         look |= {"width": width_of(width, output), "color": wants_color(color, output)}
-    emit(api.SCAN_RENDERERS[format_](found, **look), output)
-    code = found.exit_code(fail_on)
+    emit(api.RENDERERS["scan"][format_](found, **look), output)
+    code = found.exit_code(fail_on.level or api.LEVELS[0])
     if code:
         raise SystemExit(code)

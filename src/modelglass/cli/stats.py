@@ -7,19 +7,25 @@ from pathlib import Path
 import click
 
 from modelglass import api
+from modelglass.cli._command import Command, option
 from modelglass.cli._exit import tell
+from modelglass.cli._fail_on import FailOn, fail_on_option
 from modelglass.cli._options import (
-    chosen_limits,
     color_option,
+    columns_option,
     config_options,
     format_option,
     limit_option,
     output_option,
+    parse_limits,
+    plot_option,
+    sort_option,
+    target_argument,
+    top_option,
     width_option,
 )
 from modelglass.cli._output import aside, emit, wants_color, width_of
 from modelglass.cli._progress import Progress
-from modelglass.errors import UsageError
 
 FOUND = 1
 
@@ -37,30 +43,19 @@ Findings:
 """ + "\n".join(f"  {code:<13} {meaning}" for code, meaning in api.FINDINGS.items())
 
 
-@click.command(name="stats", epilog=EPILOG)
-@click.argument("target")
+@click.command(name="stats", cls=Command, epilog=EPILOG)
+@target_argument
 @config_options
-@click.option("--filter", "pattern", metavar="PATTERN", help="Only tensors with such names: '*.weight'.")
-@click.option(
-    "--sort",
-    type=click.Choice(api.STATS_SORTS),
-    help="Largest of this figure first, instead of the model's order.",
-)
-@click.option("--ascending", is_flag=True, help="Smallest first.")
-@click.option("--top", type=click.IntRange(1), metavar="N", help="Only the first N of them.")
-@click.option(
-    "--columns", metavar="NAMES", help=f"Columns of the table, by commas: {', '.join(api.STATS_COLUMNS)}."
-)
-@click.option("--fail-on", metavar="CODES", help="Exit with 1 on these findings, by commas, or on any.")
-@click.option(
-    "--plot",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Draw the distributions: .png, .svg or .pdf.",
-)
+@option("--filter", "pattern", metavar="PATTERN", help="Only tensors matching this pattern: '*.weight'.")
+@sort_option(api.STATS_SORTS)
+@option("--ascending", is_flag=True, help="Sort smallest first.")
+@top_option
+@columns_option(api.STATS_COLUMNS)
+@fail_on_option(api.FINDINGS)
+@plot_option
 @limit_option
 @width_option
-@format_option(api.STATS_RENDERERS)
+@format_option(api.RENDERERS["stats"])
 @color_option
 @output_option
 def stats(
@@ -73,7 +68,7 @@ def stats(
     ascending: bool,
     top: int | None,
     columns: str | None,
-    fail_on: str | None,
+    fail_on: FailOn | None,
     plot: Path | None,
     limits: tuple[str, ...],
     width: int | None,
@@ -81,16 +76,15 @@ def stats(
     color: str,
     output: Path | None,
 ) -> None:
-    """Show what the weights of a model are like, and what is wrong with them.
+    """Show statistics and problems of weights.
 
     TARGET is a checkpoint (a file or a folder), or file.py::function or package.module:function that returns
-    a model. Weights are read once, and compared where two tensors look the same. A configuration has none,
-    unless a builder loads them.
+    a model. Weights are read once, and a second time where two tensors seem equal. A configuration has no
+    weights, unless a builder loads them. --plot draws the distributions.
     """
-    unwanted = _codes(fail_on)
     if columns is not None:
         api.known_columns(columns, api.STATS_COLUMNS)
-    most = chosen_limits(limits)
+    most = parse_limits(limits)
     draw = None if plot is None else api.plotter(plot)
     with Progress() as progress, aside():
         report = api.inspect(
@@ -110,22 +104,8 @@ def stats(
         options = {"sort": sort, "ascending": ascending, "top": top, "columns": columns}
     if format_ == "text":
         options |= {"width": width_of(width, output), "color": wants_color(color, output)}
-    emit(api.STATS_RENDERERS[format_](report, **options), output)
-    found = [note.code for note in report.notes if note.code in unwanted]
+    emit(api.RENDERERS["stats"][format_](report, **options), output)
+    found = [] if fail_on is None else fail_on.chosen(n for n in report.notes if n.code in api.FINDINGS)
     if found:
-        tell(f"findings: {', '.join(dict.fromkeys(found))}")
+        tell(f"findings: {', '.join(found)}")
         raise SystemExit(FOUND)
-
-
-def _codes(text: str | None) -> frozenset[str]:
-    """The codes of findings that are given by commas."""
-    codes = frozenset((text or "").replace(" ", "").split(",")) - {""}
-    if "any" in codes:
-        return frozenset(api.FINDINGS)
-    unknown = sorted(codes - api.FINDINGS.keys())
-    if unknown or (text is not None and not codes):
-        raise UsageError(
-            f"there is no finding {unknown[0]!r}" if unknown else "--fail-on names no finding",
-            hint="findings are any, " + ", ".join(api.FINDINGS),
-        )
-    return codes

@@ -44,7 +44,7 @@ def tt_model_analysis(model_path: str, inputs_path: str, folder: Path | None) ->
     """
     with Progress(NAME) as progress, aside():
         found = unique_modules.analyse(model_path, inputs_path, folder, progress)
-    summary = api.UNIQUE_RENDERERS["text"](
+    summary = api.RENDERERS["unique"]["text"](
         found.report,
         found.unique,
         api.UniqueChoice(["ops"], "macs", SHOWN_OPS),

@@ -8,14 +8,19 @@ from pathlib import Path
 import click
 
 from modelglass import api
+from modelglass.cli._command import Command, option
 from modelglass.cli._exit import tell
 from modelglass.cli._options import (
     color_option,
+    columns_option,
     config_options,
     format_option,
-    given_inputs,
     inputs_options,
     output_option,
+    parse_inputs,
+    sort_option,
+    target_argument,
+    top_option,
     width_option,
 )
 from modelglass.cli._output import aside, emit, wants_color, width_of
@@ -31,31 +36,23 @@ Examples:
 """
 
 
-@click.command(name="unique", epilog=EPILOG)
-@click.argument("target")
+@click.command(name="unique", cls=Command, epilog=EPILOG)
+@target_argument
 @inputs_options
 @config_options
-@click.option("--modules", is_flag=True, help="Only the distinct modules.")
-@click.option("--ops", is_flag=True, help="Only the distinct operators.")
-@click.option(
-    "--sort",
-    type=click.Choice(api.UNIQUE_SORTS),
-    default="count",
-    show_default=True,
-    help="How often, how costly in all, or in the model's order.",
-)
-@click.option("--top", type=click.IntRange(1), metavar="N", help="Only the first N of each.")
-@click.option(
-    "--columns", metavar="NAMES", help=f"Columns of the tables, by commas: {', '.join(api.UNIQUE_COLUMNS)}."
-)
-@click.option(
+@option("--modules", is_flag=True, help="Show only modules.")
+@option("--ops", is_flag=True, help="Show only operators.")
+@sort_option(api.UNIQUE_SORTS, default="count")
+@top_option
+@columns_option(api.UNIQUE_COLUMNS)
+@option(
     "--repro",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Write a Python file for each distinct operator that runs it alone.",
+    help="Write a Python file for each distinct operator; it runs the operator alone.",
 )
 @width_option
-@format_option(api.UNIQUE_RENDERERS)
+@format_option(api.RENDERERS["unique"])
 @color_option
 @output_option
 def unique(
@@ -76,15 +73,16 @@ def unique(
     color: str,
     output: Path | None,
 ) -> None:
-    """Show which distinct modules and operators a model uses, with which shapes, and how often.
+    """Show distinct modules and operators.
 
-    TARGET is a configuration (config.json, model.yaml), or file.py::function or package.module:function that
-    returns a model. Without inputs, which a configuration may tell itself, nothing runs: modules are told
-    apart by what they are, and there are no operators.
+    The tables have the shapes of each and how often it is used. TARGET is a configuration (config.json,
+    model.yaml), a saved report, or file.py::function or package.module:function that returns a model. Without
+    inputs nothing runs: modules are grouped by type and settings, and there are no operators. A Hugging Face
+    configuration has inputs of its own.
     """
     if columns is not None:
         api.known_columns(columns, api.UNIQUE_COLUMNS)
-    given = given_inputs(inputs, specs)
+    given = parse_inputs(inputs, specs)
     if given is None and (ops or repro or api.has_weights_and_config(Path(target))):
         given = api.AUTOMATIC  # operators are seen in a run, and so are the modules of a folder with weights
     with Progress() as progress, aside():
@@ -98,7 +96,7 @@ def unique(
     if format_ == "text":
         look |= {"width": width_of(width, output), "color": wants_color(color, output)}
     choice = api.UniqueChoice(kinds, sort, top)
-    emit(api.UNIQUE_RENDERERS[format_](report, found, choice, **look), output)
+    emit(api.RENDERERS["unique"][format_](report, found, choice, **look), output)
     if made is not None:
         _tell_files(made.files, made.missing, repro)
 

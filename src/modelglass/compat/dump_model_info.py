@@ -13,7 +13,7 @@ from typing import Any
 
 from modelglass import api
 from modelglass.compat import listing
-from modelglass.renderers._units import MB, megabytes
+from modelglass.page.units import MB, megabytes
 from modelglass.report import Report, Shape, Tensor
 
 DEFAULT_PLOT = "model_weight_distributions.png"

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from modelglass.page.notes import note_text
+from modelglass.page.units import MB, known, megabytes
 from modelglass.renderers._escape import cell_width, printable
-from modelglass.renderers._notes import note_text
-from modelglass.renderers._units import MB, known, megabytes
 from modelglass.report import Counts, Report, Tensor
 
 _NAME, _SHAPE = 40, 18  # least widths

@@ -16,7 +16,7 @@ from modelglass.compat.outputs import outputs_by_module, outputs_with_batch
 from modelglass.compat.summary import ModelSummary as _Text, batch_of, short_summary, summarised
 from modelglass.compat.summary_table import is_layer, render_layers
 from modelglass.errors import UsageError
-from modelglass.renderers._units import MB
+from modelglass.page.units import MB
 from modelglass.report import Report, Shape
 
 if TYPE_CHECKING:

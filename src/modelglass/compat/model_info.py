@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from modelglass import api
 from modelglass.files import write_whole
+from modelglass.page.sources import dtype_text
 from modelglass.renderers._json import pretty
 from modelglass.renderers._rows import saw_calls
-from modelglass.renderers._sources import dtype_text
 from modelglass.renderers.records import Remark, remarks
 from modelglass.report import Call, Json, Module, Report, Tensor, Value
 
@@ -131,6 +131,9 @@ def model_info(
     if path is not None:
         write_whole(Path(path), pretty(document))
     return document
+
+
+info = model_info  # as the command is called
 
 
 def rendered(report: Report, model_name: str | None = None) -> str:

@@ -7,25 +7,13 @@ from typing import Any
 from modelglass.compat.model_info import ModelInfoDocument
 from modelglass.compat.served_model_info import ServedModelDocument
 from modelglass.compat.unique_modules import PytorchOpsDocument, UniqueModulesDocument
-from modelglass.renderers import scan
-from modelglass.renderers.flow import json as flow
-from modelglass.report import Comparison, Flow, Scan
-from modelglass.report.codec import COMPARISON, VERSION, document_schema, noun_schema, schema
+from modelglass.report.codec import document_schema, schemas
 
 
 def published() -> dict[str, dict[str, Any]]:
     """Every schema by the name of its file."""
     return {
-        "report-1.json": schema(),
-        "scan-1.json": noun_schema(
-            Scan, f"modelglass scan, version {scan.VERSION}", format=scan.FORMAT, version=scan.VERSION
-        ),
-        "flow-1.json": noun_schema(
-            Flow, f"modelglass flow, version {flow.VERSION}", format=flow.FORMAT, version=flow.VERSION
-        ),
-        "comparison-1.json": noun_schema(
-            Comparison, f"modelglass comparison, version {VERSION}", format=COMPARISON, version=VERSION
-        ),
+        **schemas(),
         "model-info-1.json": document_schema(ModelInfoDocument, "model_info.json, version 1"),
         "model-info-vllm-1.json": document_schema(
             ServedModelDocument, "model_info.json of an engine, version 1"

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from modelglass.page.notes import note_text
+from modelglass.page.sections.totals import failure_lines
+from modelglass.page.units import MB, known, value_text
 from modelglass.renderers._escape import cell_width, fitted, printable, unspoken
-from modelglass.renderers._notes import note_text
 from modelglass.renderers._rows import calls_by_module
-from modelglass.renderers._totals import failure_lines
-from modelglass.renderers._units import MB, known, value_text
 from modelglass.report import Call, Counts, Module, Note, Report, Tensor
 
 _LONGEST_NAME, _SHAPE = 72, 22

@@ -4,8 +4,8 @@ What a file names is called only where it is proven to be a model class, or wher
 Weights are not created where that can be avoided.
 """
 
-from modelglass.configs.building import Built, built, built_by, section
+from modelglass.configs.building import Built, built, built_by, is_huggingface, section
 from modelglass.configs.examples import Example, example
 from modelglass.configs.reading import read
 
-__all__ = ["Built", "Example", "built", "built_by", "example", "read", "section"]
+__all__ = ["Built", "Example", "built", "built_by", "example", "is_huggingface", "read", "section"]

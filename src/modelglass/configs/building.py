@@ -67,7 +67,7 @@ def _kept_in(path: Path) -> Iterator[None]:
 def _by_file(content: Any, path: Path, key: str | None, *, weightless: bool, trust: bool) -> Built:
     """The model that the file itself describes."""
     place: Key = () if key is None else key_of(content, key, str(path))
-    if _is_huggingface(at(content, place), path if key is None else None):
+    if is_huggingface(at(content, place), path if key is None else None):
         from modelglass.configs import huggingface
 
         config = resolved(content, place, trust=trust)
@@ -103,7 +103,7 @@ def built_by(builder: Any, section: Any, *, weightless: bool = True) -> Iterator
         yield _by_function(function, section, weightless)
 
 
-def _is_huggingface(section: Any, file: Path | None) -> bool:
+def is_huggingface(section: Any, file: Path | None) -> bool:
     """Whether this is a configuration of transformers. A whole file must be JSON, as theirs are."""
     if not isinstance(section, dict) or is_node(section) or (file is not None and file.suffix != ".json"):
         return False

@@ -64,7 +64,7 @@ def _imported() -> Any:
     except ModuleNotFoundError as cause:
         missing = (cause.name or "").partition(".")[0]
         if missing == "torch":
-            raise MissingPackageError("torch", wanted_by="building a model", extra="torch") from cause
+            raise MissingPackageError("torch", wanted_by="building a model", extra="torch,config") from cause
         if missing != "transformers":
             raise
         raise MissingPackageError(

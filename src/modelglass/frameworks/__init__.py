@@ -20,6 +20,18 @@ def framework_of(native: object) -> str | None:
     return next((name for name in FRAMEWORKS if name in packages), None)
 
 
+def adapter_for(native: object) -> Adapter | None:
+    """The adapter that takes this object as a model; None: there is none."""
+    packages = set()
+    for cls in type(native).__mro__:
+        packages.add(cls.__module__.partition(".")[0])
+    for framework in FRAMEWORKS:
+        if framework in packages:
+            found = cast("Adapter", import_module(f"modelglass.frameworks.{framework}.session"))
+            return found if found.accepts(native) else None
+    return None
+
+
 def takes_text(native: object) -> bool:
     """Whether the model is given texts: to an engine they are prompts, and not code that makes inputs."""
     return framework_of(native) == "vllm"

@@ -11,6 +11,7 @@ from typing import Any
 from modelglass.errors import UsageError
 from modelglass.options import Progress
 from modelglass.report import Axes, RunMode, Shape, WhatIf
+from modelglass.report.dtypes import full_dtype_name
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class TensorSpec:
                 f"{text!r} does not describe an input",
                 hint="write 1x3x224x224, 2x16:int64 or mask=2x16:bool (scalar for no dimensions)",
             )
-        return cls(tuple(map(int, dims)), dtype or None, name or None)
+        return cls(tuple(map(int, dims)), full_dtype_name(dtype) or None, name or None)
 
     @classmethod
     def parse_all(cls, texts: Iterable[str]) -> tuple[TensorSpec, ...]:
@@ -72,7 +73,7 @@ def requested_inputs(
     if inputs is not None and input_shape is not None:
         raise UsageError("inputs and input_shape exclude each other", hint="give one of them")
     if input_shape is not None:
-        name = None if dtype is None else str(dtype).rpartition(".")[2]
+        name = None if dtype is None else full_dtype_name(str(dtype))
         return tuple(TensorSpec(shape, name) for shape in _shapes(input_shape, batch_size))
     if inputs is None or isinstance(inputs, Inputs):
         return inputs

@@ -110,3 +110,12 @@ def fitted(text: str, width: int) -> str:
             break
         kept += char
     return kept + "…" if width > 0 else ""
+
+
+def shortened(text: str, width: int) -> str:
+    """The text with its middle left out where it is too long: both ends of a path tell more."""
+    if cell_width(text) <= width:
+        return text
+    ahead = fitted(text, (width + 1) // 2)  # with the ellipsis
+    behind = fitted(text[::-1], width - cell_width(ahead) + 1)[::-1]
+    return ahead + behind[1:]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from modelglass.page.notes import note_text
 from modelglass.renderers._escape import markdown
-from modelglass.renderers._notes import note_text
 from modelglass.report import Note
 
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from modelglass.renderers._units import shape_text, share, short, size, value_text
+from modelglass.page.units import shape_text, share, short, size, value_text
 from modelglass.report import Tally
+from modelglass.report.blocks import representatives
 
 if TYPE_CHECKING:
-    from modelglass.report import Call, Json, Module, Report, Shape, Tensor, Value
+    from modelglass.report import Call, Json, Module, Report, Shape, Value
 
 LEAF_RUN = 3  # fewer identical leaves than this are shown one by one
 BLOCK_RUN = 2
 SHOWN_TENSORS = 8  # of one module
-
-# Settings that only repeat a block's position; they must not keep equal blocks apart.
-_POSITION_KEYS = ("idx", "index", "layer_id", "layer_number", "block_id", "layer_num")
 
 
 class Row(NamedTuple):
@@ -37,6 +36,11 @@ class Row(NamedTuple):
         return self.members[0]
 
     @property
+    def copies(self) -> int:
+        """How many modules the line stands for."""
+        return len(self.members)
+
+    @property
     def depth(self) -> int:
         return len(self.guides)
 
@@ -53,7 +57,8 @@ class _Tree:
         for module in report.model.modules:
             for alias in module.aliases:
                 self._aliases[alias.rpartition(".")[0]].append((alias, module))
-        self._signatures = _signatures(report) if fold else {}
+        groups = report.blocks if fold else ()
+        self._standing = representatives(report.model.modules, groups or ())
 
     def rows(self, depth: int | None) -> Iterator[Row]:
         root = next(iter(self._modules.values()), None)
@@ -76,103 +81,27 @@ class _Tree:
         last = len(groups) + len(aliases) - 1
         rows = []
         for index, group in enumerate(groups):
+            names = [child.rpartition(".")[2] for child in group]
             members = tuple(
-                self._modules[member.children[place]] for member in parent.members for place in group
+                self._modules[f"{member.path}.{name}" if member.path else name]
+                for member in parent.members
+                for name in names
             )
-            name = _group_name(members[: len(group)])
+            name = names[0] if len(names) == 1 else f"{names[0]}–{names[-1]}"
             rows.append(Row(members, name, (*parent.guides, index < last), times=len(group)))
         for index, (path, module) in enumerate(aliases, start=len(groups)):
             name = path.rpartition(".")[2]
             rows.append(Row((module,), name, (*parent.guides, index < last), alias_of=module.path))
         return rows
 
-    def _groups(self, parent: Module) -> list[list[int]]:
-        """The places of a module's children, in runs of siblings that are the same."""
-        runs: list[list[int]] = []
-        children = [self._modules[path] for path in parent.children]
-        for place, child in enumerate(children):
-            if runs and self._same(children[runs[-1][0]], child):
-                runs[-1].append(place)
-            else:
-                runs.append([place])
-        groups: list[list[int]] = []
-        for run in runs:
-            needed = BLOCK_RUN if children[run[0]].children else LEAF_RUN
-            groups.extend([run] if len(run) >= needed else [[place] for place in run])
+    def _groups(self, parent: Module) -> list[list[str]]:
+        """A module's children, in runs of siblings that are equal."""
+        groups: list[list[str]] = []
+        for _, found in groupby(parent.children, key=self._standing.__getitem__):
+            run = list(found)
+            needed = BLOCK_RUN if self._modules[run[0]].children else LEAF_RUN
+            groups.extend([run] if len(run) >= needed else [[path] for path in run])
         return groups
-
-    def _same(self, first: Module, second: Module) -> bool:
-        if not self._signatures or not (first.name.isdigit() and second.name.isdigit()):
-            return False
-        return self._signatures[first.path] == self._signatures[second.path]
-
-
-def _group_name(group: Sequence[Module]) -> str:
-    return group[0].name if len(group) == 1 else f"{group[0].name}–{group[-1].name}"
-
-
-def _signatures(report: Report) -> dict[str, int]:
-    """A number per module, equal for modules that are the same in all they hold and were called with.
-
-    Only the first dimension of what they were called with may differ: experts get as many rows as are
-    routed to them.
-    """
-    numbers: dict[object, int] = {}
-    result: dict[str, int] = {}
-    tensors = {tensor.name: tensor for tensor in report.model.tensors}
-    calls = calls_by_module(report)
-    tied = report.counts.tied if report.counts else {}
-    failed = report.run.failure.module if report.run.failure else None
-    for module in reversed(report.model.modules):
-        key = (
-            module.qualified_type,
-            module.training,
-            _frozen(_config_beyond_position(module)) if module.config else (),
-            tuple([_tensor_key(tensors[name], tied) for name in module.tensors]),
-            tuple([(_shapes(c.inputs), _shapes(c.outputs)) for c in calls.get(module.path, ())]),
-            module.path == failed,
-            bool(module.aliases),
-            tuple([(path.rpartition(".")[2], result[path]) for path in module.children]),
-        )
-        result[module.path] = numbers.setdefault(key, len(numbers))
-    return result
-
-
-def _tensor_key(tensor: Tensor, tied: Mapping[str, str]) -> tuple[object, ...]:
-    own = tensor.name.rpartition(".")[2]
-    logical = None if tensor.packing is None else tensor.packing.logical_shape
-    return own, tensor.shape, logical, tensor.dtype, tensor.trainable, tensor.name in tied, tensor.nonzero
-
-
-def _shapes(values: tuple[Value, ...]) -> tuple[object, ...]:
-    return tuple(
-        (v.name, v.shape and (len(v.shape), v.shape[1:]), v.dtype, v.text if v.dtype is None else None)
-        for v in values
-    )
-
-
-def _config_beyond_position(module: Module) -> dict[str, Json]:
-    positions = {int(part) for part in module.path.split(".") if part.isdecimal() and len(part) < 10}
-    return {
-        key: value
-        for key, value in module.config.items()
-        if not (key.endswith(_POSITION_KEYS) and type(value) is int and value in positions)
-        and not (positions and isinstance(value, str) and _is_along(value, module.path))
-    }
-
-
-def _is_along(text: str, path: str) -> bool:
-    """Whether a text is a path that has the numbers of the module's own: layers of engines carry such."""
-    places = [place for place, part in enumerate(text.split(".")) if part.isdecimal()]
-    return bool(places) and text.split(".")[: places[-1] + 1] == path.split(".")[: places[-1] + 1]
-
-
-def _frozen(value: Json) -> object:
-    if isinstance(value, dict):
-        return tuple((key, _frozen(item)) for key, item in value.items())
-    if isinstance(value, list):
-        return tuple(map(_frozen, value))
-    return (type(value).__name__, value)
 
 
 def saw_calls(report: Report) -> bool:
@@ -278,7 +207,7 @@ class Cells:
         """What a rank holds of the module's own tensors."""
         if not self._shards:
             return ""
-        from modelglass.renderers._engine import part_text
+        from modelglass.page.sections.engine import part_text
 
         path = f"{row.module.path}."
         own = [name for name in row.module.tensors if name in self._shards]
@@ -312,7 +241,7 @@ class Cells:
 
     def _cell_share(self, row: Row) -> str:
         counts = self._report.counts
-        return share(row.times * self._counts(row).params, counts.params if counts else 0)
+        return share(row.copies * self._counts(row).params, counts.params if counts else 0)
 
     def _cell_buffers(self, row: Row) -> str:
         buffers = self._counts(row).buffers
@@ -336,12 +265,12 @@ class Cells:
         return _times(row, f"≥ {text}" if text != "–" else "?")
 
     def _cell_config(self, row: Row) -> str:
-        config = _config_beyond_position(row.module) if row.times > 1 else row.module.config
-        return ", ".join(f"{key}={_plain(value)}" for key, value in config.items())
+        configs = [member.config for member in row.members]
+        return ", ".join(f"{key}={_setting([each[key] for each in configs])}" for key in configs[0])
 
 
 def _times(row: Row, text: str) -> str:
-    return text if row.times == 1 or text == "–" else f"{row.times} × {text}"
+    return text if row.copies == 1 or text == "–" else f"{row.copies} × {text}"
 
 
 def _range(numbers: list[int], show: Callable[[int], str]) -> str:
@@ -358,6 +287,15 @@ def _shape_range(shapes: Sequence[Shape | None]) -> str:
         return shape_text(first)
     sizes = [shape[0] for shape in shapes if shape]
     return "x".join([_range(sizes, str) if any(sizes) else "0", *map(str, first[1:])])
+
+
+def _setting(values: Sequence[Json]) -> str:
+    """A setting of one module, or the range of it in several."""
+    if all(value == values[0] for value in values):
+        return _plain(values[0])
+    numbers = all(type(value) in (int, float) for value in values)
+    ends = (min(values), max(values)) if numbers else (values[0], values[-1])
+    return "…".join(map(_plain, ends))
 
 
 def _plain(value: Json) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, groupby, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from modelglass.page.units import size
 from modelglass.renderers._terminal import CYAN, DIM, YELLOW, Paint
-from modelglass.renderers._units import size
 
 if TYPE_CHECKING:
     from modelglass.report.memory import Memory, Moment

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from modelglass.page.notes import note_text
 from modelglass.renderers._escape import cell_width, fitted, printable
-from modelglass.renderers._notes import note_text
 
 if TYPE_CHECKING:
     from modelglass.report import Note
@@ -111,3 +111,29 @@ def wrapped(text: str, width: int) -> list[str]:
             candidate = "    " + word
         line = candidate
     return [*lines, line]
+
+
+def broken(text: str, width: int) -> list[str]:
+    """The text in lines of `width` cells as above; a word too long for one is broken."""
+    lines, current, indent = [], "", "    "
+    for word in text.split(" "):
+        candidate = f"{current} {word}" if current.strip() else current + word
+        if current.strip() and cell_width(candidate) > width:
+            lines.append(current)
+            candidate = indent + word
+        while cell_width(candidate) > width:
+            kept = _first_cells(candidate, width)
+            lines.append(candidate[:kept])
+            candidate = indent + candidate[kept:]
+        current = candidate
+    return [*lines, current] if current.strip() or not lines else lines
+
+
+def _first_cells(text: str, width: int) -> int:
+    """How many characters of the text fit into that many cells."""
+    used = 0
+    for index, char in enumerate(text):
+        used += cell_width(char)
+        if used > width:
+            return index
+    return len(text)

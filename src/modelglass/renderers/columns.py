@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from modelglass.errors import UsageError
 from modelglass.renderers._rows import saw_calls
 
 if TYPE_CHECKING:
@@ -36,15 +34,6 @@ _HEADERS = {"share": "%", "macs": "MACs", "part": "of the whole"}
 def header(column: str) -> str:
     """What stands above the column."""
     return _HEADERS.get(column, column)
-
-
-def known_columns(names: Sequence[str] | str, known: Sequence[str] = COLUMNS) -> list[str]:
-    """The names, given one by one or by commas, each checked to be a column."""
-    chosen = names.replace(" ", "").split(",") if isinstance(names, str) else list(names)
-    for name in chosen:
-        if name not in known:
-            raise UsageError(f"there is no column {name!r}", hint="columns are " + ", ".join(known))
-    return chosen
 
 
 def default_columns(report: Report, width: int) -> list[str]:

@@ -1,11 +1,15 @@
-"""The report for machines: versioned JSON whose schema is published in docs/."""
+"""The nouns for programs: versioned JSON whose schemas are published in docs/, which `mg.load` reads back."""
 
 from __future__ import annotations
 
-from modelglass.report import Report
-from modelglass.report.codec import dumps
+from modelglass.page.redact import redacted_noun
+from modelglass.renderers._json import pretty
+from modelglass.report.codec import Document, document_of, dumps, format_of
 
 
-def render(report: Report, *, indent: int | None = 2) -> str:
-    """The report as JSON text that `mg.load` reads back equal."""
-    return dumps(report, indent=indent)
+def render(noun: Document, *, indent: int | None = 2, redact: bool = False) -> str:
+    """The JSON text of a noun, the same for the same noun. `redact` leaves out what texts may hide."""
+    noun = redacted_noun(noun) if redact else noun
+    format = format_of(noun)
+    is_large = format is not None and format.brief
+    return dumps(noun, indent=indent) if is_large else pretty(document_of(noun))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from modelglass.renderers import _engine, weights
+from modelglass.page import Page, known_columns
+from modelglass.page.sections import engine as _engine, statistics
+from modelglass.page.sections.totals import failure_lines, totals
 from modelglass.renderers._escape import markdown
 from modelglass.renderers._markdown import head, line, note_items
 from modelglass.renderers._rows import Cells, Row, rows_of
-from modelglass.renderers._totals import failure_lines, totals
-from modelglass.renderers.columns import NUMBERS, default_columns, header, known_columns
+from modelglass.renderers.columns import COLUMNS, NUMBERS, default_columns, header
+from modelglass.renderers.pages import markdown as pages
 from modelglass.report import Report
 
 PAGE = 110  # a page is wide enough for inputs and outputs, too narrow for settings
@@ -23,7 +25,7 @@ def render(
     columns: Sequence[str] | None = None,
 ) -> str:
     """The report as Markdown: a heading, the module table, totals, notes."""
-    chosen = known_columns(columns or default_columns(report, PAGE))
+    chosen = known_columns(columns or default_columns(report, PAGE), COLUMNS)
     cells = Cells(report)
     lines = [
         f"### {markdown(report.model.name)}",
@@ -43,7 +45,8 @@ def render(
     if report.run.failure is not None:
         lines += ["", *(f"> {markdown(text)}  " for text in failure_lines(report.run.failure))]
     if report.stats is not None:
-        lines += ["", *weights.markdown_table(weights.chosen(report))]
+        table = statistics.table(statistics.chosen(report))
+        lines += ["", pages.render(Page([table])).rstrip("\n")]
     notes = [note for note in report.notes if note.code != "forward-failed"]
     if notes:
         lines += ["", *note_items(notes)]

@@ -17,9 +17,9 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from modelglass.errors import UsageError
+from modelglass.page.sections.statistics import Row, chosen
+from modelglass.page.units import shape_text
 from modelglass.renderers._escape import told
-from modelglass.renderers._units import shape_text
-from modelglass.renderers.weights import Row, chosen
 from modelglass.report import FINDINGS, Histogram, Report, Severity
 from modelglass.report.stats import described_shape
 

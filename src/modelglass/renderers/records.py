@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TypedDict
 
-from modelglass.renderers._units import shape_text
+from modelglass.page.sections.distinct import UniqueChoice, module_rows, shown_path, tensors
+from modelglass.page.units import shape_text
+from modelglass.renderers._json import pretty
 from modelglass.report import Json, Module, Op, Report, Unique, UniqueModule, UniqueOp, Value
-
-ROOT = "(root)"
+from modelglass.report.codec import document_of
 
 
 class Remark(TypedDict):
@@ -176,19 +178,42 @@ def short_name(op: Op) -> str:
     return parts[1] if len(parts) == 3 else parts[-1]
 
 
-def shown_path(path: str) -> str:
-    """The path as documents write it; the root has a name there."""
-    return path or ROOT
-
-
-def tensors(values: Sequence[Value]) -> list[Value]:
-    """The tensors among the values."""
-    return [value for value in values if value.dtype is not None]
-
-
 def _tensor_type(value: Value) -> TensorType:
     return {"shape": _shape(value), "dtype": value.dtype}
 
 
 def _shape(value: Value) -> str | None:
     return None if value.shape is None else shape_text(value.shape)
+
+
+def render(report: Report, unique: Unique, choice: UniqueChoice | None = None) -> str:
+    """What was chosen as JSON that `mg.load` reads back, each with its record as other documents have it."""
+    choice = choice or UniqueChoice()
+    operators = "ops" in choice.kinds and report.run.mode != "none"
+    modules = _chosen_modules(report, unique, choice) if "modules" in choice.kinds else ()
+    ops = choice.of(unique.ops) if operators else ()
+    counters = unique.counters if operators else ()
+    document = document_of(replace(unique, modules=tuple(modules), ops=tuple(ops), counters=counters))
+    document["model_class"] = report.model.name
+    if "modules" in choice.kinds:
+        document |= {"total_modules": len(report.model.modules), "unique_modules": len(unique.modules)}
+        records = module_records(report, modules)
+        document["modules"] = [
+            {**record, **each, "total_macs": module.total_macs}
+            for record, each, module in zip(records, document["modules"], modules, strict=True)
+        ]
+    if operators:
+        document |= {
+            "total_ops": unique.total_ops,
+            "unique_ops": len(unique.ops),
+            "counter_updates": len(unique.counters),
+        }
+        op_rows = zip(op_records(report, unique, ops), document["ops"], strict=True)
+        document["ops"] = [{**record, **each} for record, each in op_rows]
+    document["notes"] = remarks(report)
+    return pretty(document)
+
+
+def _chosen_modules(report: Report, unique: Unique, choice: UniqueChoice) -> list[UniqueModule]:
+    by_id = {each.id: each for each in unique.modules}
+    return [by_id[row.id] for row in choice.of(module_rows(report, unique))]

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from modelglass.page.redact import redacted_noun
+from modelglass.page.sections.findings import SHOWN, by_severity
 from modelglass.renderers._escape import printable
 from modelglass.renderers._json import pretty
-from modelglass.renderers._redact import redacted_noun
-from modelglass.renderers.scan import SHOWN, by_severity, plain
 from modelglass.report import Finding, Level, Scan
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -119,7 +119,7 @@ def _properties(finding: Finding) -> dict[str, Any]:
     if finding.member is not None and finding.offset is not None:
         properties["memberByteOffset"] = finding.offset
     if finding.details:
-        properties["details"] = _shown(plain(finding.details))
+        properties["details"] = _shown(finding.details)
     return properties
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from modelglass.page import known_columns
+from modelglass.page.sections.totals import failure_lines, totals
 from modelglass.renderers._escape import cell_width, fitted, printable
 from modelglass.renderers._rows import Cells, Row, rows_of
 from modelglass.renderers._terminal import (
@@ -19,8 +21,7 @@ from modelglass.renderers._terminal import (
     painter,
     wrapped,
 )
-from modelglass.renderers._totals import failure_lines, totals
-from modelglass.renderers.columns import NUMBERS, default_columns, header, known_columns
+from modelglass.renderers.columns import COLUMNS, NUMBERS, default_columns, header
 
 if TYPE_CHECKING:
     from modelglass.report import Engine, Report
@@ -63,9 +64,12 @@ def render(
         ]
         sections.append("\n".join(paint(line, RED) for line in lines))
     if report.stats is not None:
-        from modelglass.renderers import weights
+        from modelglass.page import Page
+        from modelglass.page.sections import statistics
+        from modelglass.renderers.pages import text
 
-        sections.append(weights.table(weights.chosen(report), width=width, paint=paint))
+        table = statistics.table(statistics.chosen(report))
+        sections.append(text.render(Page([table]), width=width, color=color).rstrip("\n"))
     notes = [note for note in report.notes if note.code != "forward-failed"]
     if notes:
         sections.append(note_lines(notes, width, paint))
@@ -81,7 +85,7 @@ def _table(
     columns: Sequence[str] | None,
     paint: Paint,
 ) -> str:
-    chosen = known_columns(columns or default_columns(report, width))
+    chosen = known_columns(columns or default_columns(report, width), COLUMNS)
     rows = rows_of(report, depth=depth, fold=fold)
     heads = [header(name) for name in chosen]
     for exact in (True, False):  # short numbers where exact ones would crowd out the shapes
@@ -116,7 +120,7 @@ def _row_style(cells: Cells, row: Row) -> Callable[[str], str | None]:
 
 def _engine(report: Report, engine: Engine, width: int, paint: Paint) -> Iterator[str]:
     """What serves the model, and what its ranks hold."""
-    from modelglass.renderers import _engine as told
+    from modelglass.page.sections import engine as told
 
     yield _labelled(list(told.engine_rows(report, engine)), width, paint)
     rows = told.rank_rows(engine)

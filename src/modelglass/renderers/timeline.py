@@ -18,11 +18,11 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from modelglass.errors import UsageError
-from modelglass.renderers._escape import told
+from modelglass.page.sections.memory import known_memory, what_ran, where_text, words
+from modelglass.page.units import share, size
+from modelglass.page.what_if import sure_text, what_if_text
+from modelglass.renderers._escape import shortened, told
 from modelglass.renderers._sparkline import Stretch, highest, phases, stretches
-from modelglass.renderers._units import share, size
-from modelglass.renderers._what_if import sure_text, what_if_text
-from modelglass.renderers.memory import known_memory, shortened, what_ran, where_text, words
 from modelglass.renderers.plots import known_format
 from modelglass.report import Report
 from modelglass.report.memory import CATEGORIES, Memory, Moment

@@ -11,6 +11,7 @@ from modelglass._lazy import attach
 
 if TYPE_CHECKING:
     from modelglass.report.architecture import *
+    from modelglass.report.blocks import *
     from modelglass.report.checkpoint import *
     from modelglass.report.comparison import *
     from modelglass.report.cost import *
@@ -35,6 +36,7 @@ __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         "modelglass.report.architecture": "Architecture",
+        "modelglass.report.blocks": "EqualBlocks Varying",
         "modelglass.report.checkpoint": "Checkpoint File",
         "modelglass.report.comparison": "Compared Comparison Deviation Matched Pair Standing TensorPair Term",
         "modelglass.report.cost": "Cost ModuleCost",

@@ -1,7 +1,8 @@
-"""Reports as JSON and back, and the JSON Schema of it, all three read off the data types themselves.
+"""Nouns as JSON and back, and the JSON Schema of it, all three read off the data types themselves.
 
-A field that has its default value is left out, so that files stay small and old files stay readable when
-a field with a default is added. Removing or changing a field raises `VERSION`.
+A field that has its default value is left out of reports and comparisons, so that files stay small. Old files
+stay readable when a field with a default is added. Removing or changing a field raises the version of that
+document. What another modelglass wrote under the same version may have fields that are not known here.
 """
 
 from __future__ import annotations
@@ -12,84 +13,138 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeAlias,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from modelglass import report
+from modelglass._version import __version__
 from modelglass.errors import ReportFormatError
-from modelglass.report.comparison import Comparison
-from modelglass.report.report import Report
 
-VERSION = 1
-FORMAT = "modelglass-report"
-COMPARISON = "modelglass-comparison"
+if TYPE_CHECKING:
+    from modelglass.report import Comparison, Fit, Flow, Report, Scan, Unique
 
-Document: TypeAlias = Report | Comparison
+Document: TypeAlias = "Report | Comparison | Flow | Fit | Scan | Unique"
 Noun = TypeVar("Noun")
-_FORMATS: dict[str, type[Document]] = {FORMAT: Report, COMPARISON: Comparison}
 
+
+class Format(NamedTuple):
+    """A kind of document: a `brief` one leaves out defaults, an `open` one may have more than the noun."""
+
+    name: str
+    noun: str  # of `modelglass.report`
+    version: int = 1
+    brief: bool = False
+    open: bool = False
+    repeats: tuple[str, ...] = ()  # integers that follow from other fields, for those who only read JSON
+
+
+FORMATS = (
+    Format("modelglass-report", "Report", brief=True),
+    Format("modelglass-comparison", "Comparison", brief=True),
+    Format("modelglass-flow", "Flow"),
+    Format("modelglass-fit", "Fit", repeats=("margin_nbytes",)),
+    Format("modelglass-scan", "Scan"),
+    Format("modelglass-unique", "Unique", open=True),
+)
+_HEAD = ("format", "version", "modelglass")  # what each document begins with
 _SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
 
 
-def dumps(report: Document, *, indent: int | None = 2) -> str:
-    """The report as JSON text, the same for the same report."""
-    format = next(name for name, noun in _FORMATS.items() if isinstance(report, noun))
-    document = {"format": format, "version": VERSION, **_encode(report)}
-    return json.dumps(document, indent=indent, ensure_ascii=True, allow_nan=False) + "\n"
+def format_of(noun: object) -> Format | None:
+    """The format that a noun is written in; None: it is not written."""
+    return next((each for each in FORMATS if isinstance(noun, getattr(report, each.noun))), None)
+
+
+def document_of(noun: Document) -> dict[str, Any]:
+    """The noun as values that JSON has, under its format, its version and that of modelglass."""
+    format = format_of(noun)
+    if format is None:
+        raise TypeError(f"{type(noun).__name__} has no format")
+    return {
+        **dict(zip(_HEAD, (format.name, format.version, __version__), strict=True)),
+        **{name: getattr(noun, name) for name in format.repeats},
+        **_encode(noun, brief=format.brief),
+    }
+
+
+def dumps(noun: Document, *, indent: int | None = 2) -> str:
+    """The noun as JSON text, the same for the same noun."""
+    return json.dumps(document_of(noun), indent=indent, ensure_ascii=True, allow_nan=False) + "\n"
 
 
 def loads(text: str) -> Document:
-    """The report that `dumps` wrote, equal to it."""
+    """The noun that was written, equal to it."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as cause:
         raise ReportFormatError(
             f"this is not JSON: {cause}", hint="pass a file that mg.save wrote"
         ) from cause
-    noun = _FORMATS.get(str(document.pop("format", None))) if isinstance(document, dict) else None
-    if noun is None:
-        raise ReportFormatError("this JSON is not a modelglass report", hint="pass a file that mg.save wrote")
-    version = document.pop("version", None)
-    if version != VERSION:
+    name, version, written_by = _head_of(document)
+    format = next((each for each in FORMATS if each.name == name), None)
+    if format is None:
         raise ReportFormatError(
-            f"this report has version {version!r}; this modelglass reads version {VERSION}",
+            "this JSON is not a modelglass document", hint="pass a file that mg.save wrote"
+        )
+    kind = format.noun.lower()
+    if version != format.version:
+        raise ReportFormatError(
+            f"this {kind} has version {version!r}; this modelglass reads version {format.version}",
             hint="write it again, or install the modelglass that wrote it",
         )
+    known = {key: item for key, item in document.items() if key not in (*_HEAD, *format.repeats)}
+    tolerant = format.open or written_by not in (None, __version__)
     try:
-        report: Document = _decode(noun, document)
+        noun: Document = _decode(getattr(report, format.noun), known, tolerant)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as cause:
         raise ReportFormatError(
-            f"this report cannot be read: {cause}", hint="write it again with mg.save"
+            f"this {kind} cannot be read: {cause}", hint="write it again with mg.save"
         ) from cause
-    return report
+    return noun
+
+
+def _head_of(document: Any) -> tuple[Any, ...]:
+    return tuple(document.get(key) if isinstance(document, dict) else None for key in _HEAD)
 
 
 def to_json(noun: Any) -> Any:
     """Any noun of a report as values that JSON has."""
-    return _encode(noun)
+    return _encode(noun, brief=True)
 
 
 def from_json(noun: type[Noun], value: Any) -> Noun:
     """The noun that `to_json` gave these values for."""
-    found: Noun = _decode(noun, value)
+    found: Noun = _decode(noun, value, False)
     return found
 
 
-def schema() -> dict[str, Any]:
-    """The JSON Schema of a saved report."""
-    return noun_schema(Report, f"modelglass report, version {VERSION}", format=FORMAT, version=VERSION)
+def schemas() -> dict[str, dict[str, Any]]:
+    """The JSON Schema of each format, by the name of its file."""
+    return {f"{each.noun.lower()}-{each.version}.json": _schema_of_format(each) for each in FORMATS}
 
 
-def noun_schema(noun: type, title: str, *, format: str, version: int) -> dict[str, Any]:
-    """The JSON Schema of a noun's fields under a format and its version."""
+def _schema_of_format(format: Format) -> dict[str, Any]:
     definitions: dict[str, Any] = {}
-    root = dict(_schema_of_class(noun, definitions))
-    root["properties"] = {
-        "format": {"const": format},
-        "version": {"const": version},
-        **root["properties"],
-    }
+    root = _schema_of_class(getattr(report, format.noun), definitions)
+    head = {"const": format.name}, {"const": format.version}, {"type": "string"}
+    repeated = {key: {"type": "integer"} for key in format.repeats}
+    root["properties"] = dict(zip(_HEAD, head, strict=True)) | repeated | root["properties"]
     root["required"] = ["format", "version", *root["required"]]
-    return _headed(title, root, definitions)
+    if format.open:
+        for each in (root, *definitions.values()):
+            each["additionalProperties"] = True
+    return _headed(f"modelglass {format.noun.lower()}, version {format.version}", root, definitions)
 
 
 def document_schema(document: type, title: str) -> dict[str, Any]:
@@ -107,18 +162,18 @@ def _headed(title: str, root: dict[str, Any], definitions: dict[str, Any]) -> di
     }
 
 
-def _encode(value: Any) -> Any:
+def _encode(value: Any, *, brief: bool) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         encoded = {}
         for name, default in _defaults(value.__class__):
             item = getattr(value, name)
-            if default is MISSING or item != default:
-                encoded[name] = _encode(item)
+            if not brief or default is MISSING or item != default:
+                encoded[name] = _encode(item, brief=brief)
         return encoded
     if isinstance(value, Mapping):
-        return {key: _encode(item) for key, item in value.items()}
+        return {key: _encode(item, brief=brief) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
-        return [_encode(item) for item in value]
+        return [_encode(item, brief=brief) for item in value]
     return value
 
 
@@ -139,24 +194,25 @@ def _hints(cls: type) -> dict[str, Any]:
     return get_type_hints(cls, globalns={**nouns, **own})
 
 
-def _decode(hint: Any, value: Any) -> Any:
+def _decode(hint: Any, value: Any, tolerant: bool) -> Any:
     if is_dataclass(hint):
         hints = _hints(hint)  # type: ignore[arg-type]
         unknown = value.keys() - hints.keys()
-        if unknown:
+        if unknown and not tolerant:
             raise ValueError(f"unknown fields {sorted(unknown)}")
-        return hint(**{key: _decode(hints[key], item) for key, item in value.items()})  # type: ignore[operator]
+        found = {key: _decode(hints[key], item, tolerant) for key, item in value.items() if key in hints}
+        return hint(**found)  # type: ignore[operator]
     origin = get_origin(hint)
     if origin is tuple:
         item_hint = get_args(hint)[0]
-        return tuple(_decode(item_hint, item) for item in value)
+        return tuple(_decode(item_hint, item, tolerant) for item in value)
     if origin is Mapping:
         key_hint, item_hint = get_args(hint)  # JSON's keys are texts, ours may be numbers
-        return {key_hint(key): _decode(item_hint, item) for key, item in value.items()}
+        return {key_hint(key): _decode(item_hint, item, tolerant) for key, item in value.items()}
     if origin in (Union, UnionType):
         if value is None:
             return None
-        return _decode(next(arg for arg in get_args(hint) if arg is not NoneType), value)
+        return _decode(next(arg for arg in get_args(hint) if arg is not NoneType), value, tolerant)
     if origin is Literal and value not in get_args(hint):
         raise ValueError(f"{value!r} is none of {get_args(hint)}")
     if hint in _SCALARS and type(value) is not hint and not (hint is float and type(value) is int):

@@ -57,3 +57,32 @@ def nbytes_of(dtype: str, numel: int) -> int | None:
 def is_complex(dtype: str | None) -> bool:
     """Whether one element is a pair of a real and an imaginary part."""
     return dtype is not None and dtype.startswith("complex")
+
+
+_SHORT_NAMES = {
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "f16": "float16",
+    "half": "float16",
+    "fp32": "float32",
+    "f32": "float32",
+    "float": "float32",
+    "fp64": "float64",
+    "f64": "float64",
+    "double": "float64",
+    "i8": "int8",
+    "i32": "int32",
+    "int": "int32",
+    "i64": "int64",
+    "long": "int64",
+}
+
+
+def full_dtype_name(name: str) -> str:
+    """The common spelling of an element type.
+
+    >>> full_dtype_name("bf16"), full_dtype_name("torch.float32")
+    ('bfloat16', 'float32')
+    """
+    plain = name.rpartition(".")[2]
+    return _SHORT_NAMES.get(plain.lower(), plain)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Literal, TypeAlias
 
 from modelglass.errors import UsageError
 from modelglass.report.model import Json, Shape
+from modelglass.report.sizes import device_nbytes
 
 # Where the module tree was read: in this process, in the engine's worker processes, or off classes that were
 # built without weights and without an engine.
@@ -134,19 +135,26 @@ class Serving:
     max_model_len: int | None = None
     device_nbytes: int | None = None
     utilization: float | None = None  # of the device's memory
+    device_memory: InitVar[int | str | None] = None  # `device_nbytes` in bytes or as "80GiB"
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, device_memory: int | str | None) -> None:
+        if device_memory is not None:
+            object.__setattr__(self, "device_nbytes", device_nbytes(device_memory))
         for name in ("tensor_parallel", "block_size", "max_model_len", "device_nbytes"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
-                raise UsageError(f"{name}={value!r} is no count", hint="give a whole number above 0")
+                raise UsageError(
+                    f"{name} must be a positive integer, got {value!r}", hint="leave it out, or give a number"
+                )
         if type(self.rank) is not int or not 0 <= self.rank < self.tensor_parallel:
             raise UsageError(
                 f"there is no rank {self.rank!r} among {self.tensor_parallel}",
                 hint=f"ranks are 0 to {self.tensor_parallel - 1}"
                 if self.tensor_parallel > 1
-                else "give tensor_parallel, too: alone, there is rank 0",
+                else "give tensor_parallel as well: without it there is only rank 0",
             )
         share = self.utilization
         if share is not None and (type(share) not in (int, float) or not 0 < share <= 1):
-            raise UsageError(f"utilization={share!r} is no share", hint="give a number up to 1, such as 0.9")
+            raise UsageError(
+                f"utilization must be above 0 and at most 1, got {share!r}", hint="give a number such as 0.9"
+            )

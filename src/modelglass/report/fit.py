@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import Literal, TypeAlias, get_args
 
 from modelglass.errors import UsageError
+from modelglass.report.dtypes import full_dtype_name
 from modelglass.report.memory import Coverage, Method
 from modelglass.report.report import Note
 
@@ -28,28 +29,42 @@ class WhatIf:
     autocast: str | None = None  # element type that operators compute in, one of AUTOCAST
     master_weights: bool = False  # the optimizer keeps float32 copies of weights that are not
     accumulate: int = 1  # forward and backward passes before each optimizer step
-    checkpoint: tuple[str, ...] = ()  # patterns of modules that run again in backward instead of saving
+    recompute: tuple[str, ...] = ()  # patterns of modules that run again in backward instead of saving
     sharding: Sharding | None = None
     devices: int = 1
+    checkpoint: InitVar[tuple[str, ...]] = ()  # the name that `recompute` had first
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, checkpoint: tuple[str, ...]) -> None:
+        if checkpoint and not self.recompute:
+            object.__setattr__(self, "recompute", checkpoint)
+        for name in ("weights", "autocast"):
+            given = getattr(self, name)
+            if given is not None:
+                object.__setattr__(self, name, full_dtype_name(str(given)))
         for name in ("batch_size", "seq_len", "accumulate", "devices"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or not 1 <= value <= MOST):
-                raise UsageError(f"{name}={value!r} is no count", hint=f"a whole number from 1 to {MOST:,}")
+                raise UsageError(
+                    f"{name} must be a whole number from 1 to {MOST:,}, got {value!r}",
+                    hint=f"leave {name} out, or give a number such as 8",
+                )
         for name, known in (("weights", WEIGHTS), ("autocast", AUTOCAST), ("sharding", get_args(Sharding))):
             value = getattr(self, name)
             if value is not None and value not in known:
                 raise UsageError(f"{name}={value!r} is not known", hint=f"one of {', '.join(known)}")
         if self.devices > 1 and self.sharding is None:
             raise UsageError(
-                f"nothing says how {self.devices} devices share the work",
+                f"devices={self.devices} needs sharding: how they share the work",
                 hint=f"add sharding: {', '.join(get_args(Sharding))}",
             )
-        if type(self.checkpoint) is not tuple or not all(isinstance(each, str) for each in self.checkpoint):
+        if type(self.recompute) is not tuple or not all(isinstance(each, str) for each in self.recompute):
             raise UsageError(
-                f"checkpoint={self.checkpoint!r} is no tuple of patterns", hint='write ("model.layers.*",)'
+                f"recompute must be a tuple of patterns, got {self.recompute!r}",
+                hint='write ("model.layers.*",)',
             )
+
+
+NOTHING = WhatIf()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

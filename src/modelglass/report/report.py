@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:  # what not every report has is loaded by those that do
+    from modelglass.report.blocks import EqualBlocks
     from modelglass.report.checkpoint import Checkpoint
     from modelglass.report.cost import Cost
     from modelglass.report.dataflow import Dataflow, Symbols
@@ -101,6 +102,7 @@ class Report:
     model: Model
     run: Run = field(default_factory=lambda: Run(mode="none"))
     counts: Counts | None = None
+    blocks: tuple[EqualBlocks, ...] | None = None  # None: nobody looked which blocks are equal
     cost: Cost | None = None
     memory: Memory | None = None  # None: nothing ran to its end
     dataflow: Dataflow | None = None  # None: nothing ran to its end

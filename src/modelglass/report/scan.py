@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from modelglass.report.model import Json
 
@@ -20,6 +21,8 @@ LEVELS: tuple[Level, ...] = ("info", "notice", "high")  # those that --fail-on c
 GlobalKind: TypeAlias = Literal["core", "data", "class", "call", "dynamic"]
 Verdict: TypeAlias = Literal["accepts", "refuses"]
 
+_LONGEST_INTEGER = 13_000  # bits; Python refuses to write much longer ones in decimal
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
@@ -32,6 +35,9 @@ class Finding:
     member: str | None = None  # of an archive
     offset: int | None = None  # bytes from the start of the file or member
     details: Mapping[str, Json] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "details", _json_value(self.details))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,3 +91,16 @@ class Scan:
         if "limit" in levels:
             return 4
         return 1 if levels & set(LEVELS[LEVELS.index(fail_on) :]) else 0
+
+
+def _json_value(value: Any) -> Json:
+    """A value of a file as JSON can hold it: what JSON does not have is a text."""
+    if isinstance(value, Mapping):
+        return {str(key): _json_value(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_json_value(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, int) and value.bit_length() > _LONGEST_INTEGER:
+        return hex(value)
+    return value

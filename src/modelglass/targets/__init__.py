@@ -1,6 +1,6 @@
 """What did the user name? Only this room decides, once for each call.
 
-A kind of target is a file here and a row of `KINDS`.
+A kind of target is a file here and a row of `OBJECTS` or `PATHS`.
 """
 
 from __future__ import annotations
@@ -14,64 +14,75 @@ from typing import Any, NamedTuple
 from modelglass.options import SERVING, BuildOptions, ReadOptions, RunOptions, is_automatic
 from modelglass.report import Report
 from modelglass.targets.kind import OpenModel, Readable, Runnable, Target
-from modelglass.targets.paths import has_weights_and_config, is_code_name, is_config_path, is_saved_report
-from modelglass.user_code import is_factory
+from modelglass.targets.paths import has_weights_and_config, is_code_name, is_config_path, is_saved
+from modelglass.user_code import FACTORIES
 
-__all__ = ["OpenModel", "Readable", "Runnable", "Target", "recognise", "resolve", "saved_report"]
-
-
-def _is_text(target: Any) -> bool:
-    return isinstance(target, (str, os.PathLike))
+__all__ = ["OpenModel", "Readable", "Runnable", "Target", "resolve", "saved_report"]
 
 
-def _is_code(target: Any) -> bool:
-    return is_code_name(os.fspath(target)) if _is_text(target) else is_factory(target)
+class _ByType(NamedTuple):
+    """A kind of object."""
+
+    type: type | tuple[type, ...]
+    file: str
 
 
 class _Asked(NamedTuple):
-    """What a kind is recognised by."""
+    """What kinds of path are recognised by."""
 
-    target: Any
+    path: str | os.PathLike[str]
     build: BuildOptions
     runs: bool
 
 
-class _Kind(NamedTuple):
-    file: str  # imported for a target of this kind
+class _ByPath(NamedTuple):
+    """A kind of path or name."""
+
     fits: Callable[[_Asked], bool]
+    file: str
 
 
-KINDS = (  # the first that fits wins
-    _Kind("saved", lambda asked: isinstance(asked.target, Report)),
-    _Kind("code", lambda asked: _is_code(asked.target)),
-    _Kind("live", lambda asked: not _is_text(asked.target)),
-    # All that follows is a path.
-    _Kind("served", lambda asked: asked.build.framework == SERVING),
-    _Kind("saved", lambda asked: asked.build.builder is None and is_saved_report(Path(asked.target))),
-    _Kind("config", lambda asked: asked.build.builder is not None or is_config_path(Path(asked.target))),
+# The first that fits wins; the file is imported for a target of its kind.
+OBJECTS = (_ByType(Report, "saved"), _ByType(FACTORIES, "code"), _ByType(object, "live"))
+PATHS = (
+    _ByPath(lambda asked: is_code_name(os.fspath(asked.path)), "code"),
+    _ByPath(lambda asked: asked.build.framework == SERVING, "served"),
+    _ByPath(lambda asked: asked.build.builder is None and is_saved(Path(asked.path)), "saved"),
+    _ByPath(lambda asked: asked.build.builder is not None or is_config_path(Path(asked.path)), "config"),
     # A folder of weights is built from its configuration only where it is to run.
-    _Kind("config", lambda asked: asked.runs and has_weights_and_config(Path(asked.target))),
-    _Kind("checkpoint", lambda asked: True),
+    _ByPath(lambda asked: asked.runs and has_weights_and_config(Path(asked.path)), "config"),
+    _ByPath(lambda asked: True, "checkpoint"),
 )
+NO_BUILD, NO_RUN, NO_READ = BuildOptions(), RunOptions(), ReadOptions()
 
 
 def resolve(
     target: Any,
-    build: BuildOptions | None = None,
-    run: RunOptions | None = None,
-    read: ReadOptions | None = None,
+    build: BuildOptions = NO_BUILD,
+    run: RunOptions = NO_RUN,
+    read: ReadOptions = NO_READ,
     *,
     runs: bool = False,
-) -> Target:
+    check: bool = True,
+) -> Readable | Runnable:
     """The kind of target that this is, with everything that is needed to open it.
 
-    Options that do not apply to it are refused. `runs` says that it will run even where `run` does not ask.
+    Options that do not apply to it are refused, unless that is not to be checked. `runs`: it will run even
+    where `run` does not ask.
     """
-    build, run, read = build or BuildOptions(), run or RunOptions(), read or ReadOptions()
-    found = recognise(target, build, runs=runs or run.needs_run)
-    if is_automatic(run.inputs):  # a run is asked for, with whatever inputs
+    if isinstance(target, (str, os.PathLike)):
+        asked = _Asked(target, build, runs or run.needs_run)
+        file = next(kind.file for kind in PATHS if kind.fits(asked))
+    else:
+        for kind in OBJECTS:
+            if isinstance(target, kind.type):
+                file = kind.file
+                break
+    found: Readable | Runnable = import_module(f"modelglass.targets.{file}").resolve(target, build)
+    if isinstance(run.inputs, str) and is_automatic(run.inputs):  # a run is asked for, with whatever inputs
         found = found.to_run()
-    found.check(build, run, read)
+    if check and not (build.given.keys() | run.given.keys() | read.given.keys()) <= found.takes:
+        found.check(build, run, read)
     return found
 
 
@@ -79,13 +90,5 @@ def saved_report(target: Any) -> Report | None:
     """The report that a target is, or that its file holds; None: it is another kind of target."""
     from modelglass.targets.saved import SavedReport
 
-    found = recognise(target, BuildOptions())
+    found = resolve(target)
     return found.report if isinstance(found, SavedReport) else None
-
-
-def recognise(target: Any, build: BuildOptions, *, runs: bool = False) -> Target:
-    """The kind of target that this is, whether or not the options apply to it."""
-    asked = _Asked(target, build, runs)
-    kind = next(kind for kind in KINDS if kind.fits(asked))
-    found: Target = import_module(f"modelglass.targets.{kind.file}").resolve(target, build)
-    return found

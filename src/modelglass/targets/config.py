@@ -54,7 +54,7 @@ class Config(Runnable):
         with ExitStack() as stack:
             if build.builder is None and not build.trust:  # before the first import of a framework
                 stack.enter_context(only_installed(self.path))
-            with _untouched_process():
+            with self._untouched_process():
                 built = stack.enter_context(self._build(weightless))
             yield OpenModel(
                 native=built.native,
@@ -81,6 +81,31 @@ class Config(Runnable):
         section = configs.section(checkpoint_settings(self.path), build.model_key, str(self.path))
         with configs.built_by(build.builder, section, weightless=weightless) as found:
             yield found
+
+    @contextmanager
+    def _untouched_process(self) -> Iterator[None]:
+        """What building changes in the framework's own state is put back once the model is built."""
+        from modelglass import frameworks
+
+        try:
+            adapter = frameworks.adapter("torch")
+        except ModuleNotFoundError as cause:
+            if cause.name not in ("torch", "numpy"):
+                raise
+            extra = self._extras()
+            raise MissingPackageError("torch", wanted_by="building a model", extra=extra) from cause
+        with adapter.untouched_process():
+            yield
+
+    def _extras(self) -> str:
+        """All that has to be installed to build the model."""
+        from modelglass import configs
+
+        if self.build.builder is not None:
+            return "torch"
+        file = self._config_file()
+        section = configs.section(configs.read(file), self.build.model_key, str(file))
+        return "torch,config" if configs.is_huggingface(section, file) else "torch"
 
     def _config_file(self) -> Path:
         found = config_file(self.path)
@@ -116,18 +141,3 @@ def checkpoint_settings(path: Path) -> dict[str, Any]:
         if part.kind == "hyper-parameters" and isinstance(part.value, dict):
             found |= part.value
     return found if found or beside is None else configs.read(beside)
-
-
-@contextmanager
-def _untouched_process() -> Iterator[None]:
-    """What building changes in the framework's own state is put back once the model is built."""
-    from modelglass import frameworks
-
-    try:
-        adapter = frameworks.adapter("torch")
-    except ModuleNotFoundError as cause:
-        if cause.name not in ("torch", "numpy"):
-            raise
-        raise MissingPackageError("torch", wanted_by="building a model", extra="torch") from cause
-    with adapter.untouched_process():
-        yield

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from modelglass.errors import TargetError, UsageError
-from modelglass.options import BuildOptions, ReadOptions, RunOptions, given_options
+from modelglass.options import Options, ReadOptions
 
 if TYPE_CHECKING:
     from modelglass.checkpoints import WithStats
@@ -38,9 +38,9 @@ class Target:
     def __str__(self) -> str:
         raise NotImplementedError
 
-    def check(self, *options: BuildOptions | RunOptions | ReadOptions) -> None:
+    def check(self, *options: Options) -> None:
         """Refuse options that do not apply to this kind of target."""
-        for name, value in given_options(*options).items():
+        for name, value in ((name, value) for each in options for name, value in each.given.items()):
             if name not in self.takes:
                 shown = f'{name}="{value}"' if name in _SHOWN else name
                 error = TargetError if name in self.lacks else UsageError

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,7 @@ class Live(Runnable):
     """An object of a framework, which is left as it is."""
 
     native: Any
+    build: BuildOptions
 
     kind = "live"
     takes = RUN | {"stats", "framework"}
@@ -24,10 +24,8 @@ class Live(Runnable):
     def __str__(self) -> str:
         return f"a live {type(self.native).__name__}"
 
-    @contextmanager
-    def open(self, *, weightless: bool) -> Iterator[OpenModel]:
-        yield OpenModel(native=self.native, is_user_object=True)
+    def open(self, *, weightless: bool) -> AbstractContextManager[OpenModel]:
+        return nullcontext(OpenModel(native=self.native, is_user_object=True))
 
 
-def resolve(target: Any, build: BuildOptions) -> Live:
-    return Live(target)
+resolve = Live

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from modelglass.errors import TargetError
@@ -15,8 +16,7 @@ _WEIGHTS = (
     *(".index.json", ".metadata"),
 )
 _HEAD = 1 << 16  # bytes that distinguish an index or a saved noun from a configuration
-_REPORT, _COMPARISON = b'"modelglass-report"', b'"modelglass-comparison"'
-_NOT_CONFIG = (b'"weight_map"', _REPORT, _COMPARISON)
+_SAVED = re.compile(rb'"format": ?"modelglass-')  # what each document of ours begins with
 
 
 def is_code_name(text: str) -> bool:
@@ -30,18 +30,12 @@ def is_config_path(path: Path) -> bool:
         return config_in(path) is not None and not has_weights(path)
     if path.suffix.lower() not in CONFIG_SUFFIXES or path.name.endswith(".index.json"):
         return False
-    return path.suffix.lower() != ".json" or not any(mark in _head(path) for mark in _NOT_CONFIG)
+    return path.suffix.lower() != ".json" or not (b'"weight_map"' in _head(path) or is_saved(path))
 
 
-def is_saved_report(path: Path) -> bool:
-    """Whether a file is a report or a comparison that modelglass saved."""
-    head = _head(path) if path.suffix.lower() == ".json" else b""
-    return _REPORT in head or _COMPARISON in head
-
-
-def is_saved_comparison(path: Path) -> bool:
-    """Whether a file is a comparison that modelglass saved."""
-    return _COMPARISON in _head(path)
+def is_saved(path: Path) -> bool:
+    """Whether a file is a report, or the answer of another command, that modelglass saved."""
+    return path.suffix.lower() == ".json" and _SAVED.search(_head(path)) is not None
 
 
 def is_checkpoint_file(path: Path) -> bool:

@@ -12,7 +12,6 @@ from modelglass.errors import ReportFormatError, UnknownTargetError, UsageError
 from modelglass.options import BuildOptions, ReadOptions
 from modelglass.report import Report
 from modelglass.targets.kind import RUN, Readable
-from modelglass.targets.paths import is_saved_comparison
 
 if TYPE_CHECKING:
     from modelglass.checkpoints import WithStats
@@ -53,17 +52,18 @@ def resolve(target: Any, build: BuildOptions) -> SavedReport:
 
 
 def _load(path: Path) -> Report:
-    if is_saved_comparison(path):
+    found = load(path)
+    if not isinstance(found, Report):
+        kind = type(found).__name__
         raise UnknownTargetError(
-            f"{str(path)!r} is a comparison of two models, not a model",
-            hint="compare models; mg.load reads a comparison back",
+            f"{str(path)!r} holds a {kind}, not a model",
+            hint=f"name the model; mg.load reads a {kind} back",
         )
-    found: Report = load(path, Report)
     return found
 
 
 def load(path: Path, kind: type[Any] | None = None) -> Any:
-    """Read a report or comparison that was saved; `kind` says which it must be."""
+    """Read what was saved; `kind` says what it must be."""
     from modelglass.report.codec import loads
 
     try:

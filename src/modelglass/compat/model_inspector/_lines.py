@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from math import ceil, log10
 from typing import TYPE_CHECKING, NamedTuple
 
+from modelglass.page.sections.checkpoint import plain
 from modelglass.renderers._escape import cell_width, fitted, printable
-from modelglass.renderers._file import plain
 from modelglass.renderers._terminal import wrapped
 
 if TYPE_CHECKING:

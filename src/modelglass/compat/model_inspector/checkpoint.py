@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from modelglass.compat.model_inspector._lines import INDENT, heading, rows, sentence
+from modelglass.page.sections.checkpoint import part_text
+from modelglass.page.units import shape_text, share, size
 from modelglass.renderers._escape import fitted, printable
-from modelglass.renderers._file import part_text
-from modelglass.renderers._units import shape_text, share, size
 
 if TYPE_CHECKING:
     from modelglass.compat.model_inspector.inspection import Inspection, WeightFigures

@@ -17,7 +17,7 @@ from modelglass.compat.model_inspector import describing
 from modelglass.compat.model_inspector.inspection import Inspection
 from modelglass.errors import ForwardError, InputsError, MissingPackageError, TargetError, UsageError
 from modelglass.options import BuildOptions, RunOptions
-from modelglass.renderers._units import shape_text
+from modelglass.page.units import shape_text
 from modelglass.report import AUTOCAST, Json, Report, WhatIf
 from modelglass.targets.config import Config
 from modelglass.targets.paths import check_exists, is_checkpoint_file, is_config_path

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from modelglass.compat.model_inspector._lines import INDENT, Figure, figures, heading, mebibytes, sentence
 from modelglass.compat.model_inspector.summary import reason
 from modelglass.compat.model_inspector.words import said, words
+from modelglass.page.units import shape_text, share
 from modelglass.renderers._escape import fitted, printable
-from modelglass.renderers._units import shape_text, share
 
 if TYPE_CHECKING:
     from modelglass.compat.model_inspector.inspection import AlikeTensors, Estimate, Inspection

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from modelglass.compat.model_inspector import checkpoint, memory, modules, summary
 from modelglass.compat.model_inspector._lines import heading, sentence
 from modelglass.compat.model_inspector.words import Words, flow_words, words
+from modelglass.page import pages
 from modelglass.renderers._escape import unspoken
 from modelglass.renderers._terminal import note_lines, painter
-from modelglass.renderers.flow import text as flow_text
+from modelglass.renderers.pages import text as pages_text
 
 if TYPE_CHECKING:
     from modelglass.compat.model_inspector.inspection import Inspection
@@ -39,7 +40,8 @@ def render(inspection: Inspection, *, language: str = "en", width: int = 100, ve
 def _flow(inspection: Inspection, say: Words, width: int) -> Iterator[str]:
     yield heading(say("flow"))
     if inspection.flow is not None:
-        yield flow_text.render(inspection.flow, width=width, words=flow_words(say)).rstrip("\n")
+        page = pages.flow(inspection.flow, words=flow_words(say))
+        yield pages_text.render(page, width=width).rstrip("\n")
     else:
         yield sentence(summary.reason(inspection.unknown.get("flow", "needs-code"), say), width)
 

@@ -1,6 +1,6 @@
 """Classes of well-known libraries that act when a pickle only makes and fills them, by package.
 
-Written by `tests/acting_names.py`, which says how; do not edit. A class may have any of its package's
+Written by `tests/support/acting_names.py`, which says how; do not edit. A class may have any of its package's
 modules before its name.
 """
 

@@ -1,6 +1,6 @@
 """Names that pickles of well-known libraries use, and that were proven to be data.
 
-Written by `tests/proven_names.py`, which says how; do not edit. Of MADE, objects may be made and given a
+Written by `tests/support/proven_names.py`; do not edit. Of MADE, objects may be made and given a
 state; of CALLED and ENUMS, also with arguments; what is NAMED may be referred to, and not called.
 """
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from mlx import nn
 
-from modelglass.collector import pause_gc
+from modelglass.collector import pause_gc, without_gc
 from modelglass.frameworks.mlx import structure
 from modelglass.frameworks.mlx.graph import traced
 from modelglass.frameworks.mlx.inputs import make
@@ -45,6 +45,11 @@ def accepts(native: object) -> bool:
 
 def observe(native: nn.Module, request: Request) -> Observation:
     """Read the structure; run the model once when there are inputs and the request wants a run."""
+    with without_gc():
+        return _observe(native, request)
+
+
+def _observe(native: nn.Module, request: Request) -> Observation:
     model, notes = structure.read(native)
     if not request.runs:
         return Observation(model=model, run=Run(mode="none"), notes=notes)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import islice, product
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -39,6 +39,10 @@ _NAMES_A_TYPE = re.compile(
     r"type|implemented|float|half|double|\bint|integ|long|bool|byte|char|short|complex|signed", re.IGNORECASE
 )
 _ERRORS = (RuntimeError, TypeError, ValueError, IndexError)  # NotImplementedError is a RuntimeError
+_ORDINARY = frozenset(
+    {torch.float32, torch.float64, torch.int64, torch.bool}
+)  # every kernel is written for them
+_FLOATING = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
 _STAND_INS = (torch.float32, torch.int64, torch.bool, torch.complex64)
 _PLAIN = frozenset(
     {int, float, bool, str, complex, type(None), torch.dtype, torch.layout, torch.memory_format}
@@ -82,6 +86,25 @@ def check_types(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
         raise error
 
 
+def check_composite(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """The same for an operator that is made of others, and of fewer where nobody watches.
+
+    Unusual types alone are asked about: ordinary ones are accepted either way.
+    """
+    first = args[0] if args else None
+    if not isinstance(first, torch.Tensor) or first.dtype in _FLOATING or not _is_composite(func):
+        return
+    if first.device.type == "cpu" and not torch.is_autocast_enabled(
+        "cpu"
+    ):  # which chooses other types below the operator
+        check_types(func, args, kwargs)
+
+
+@cache
+def _is_composite(func: Any) -> bool:
+    return isinstance(func, OpOverload) and func.namespace == "aten" and func._can_decompose()
+
+
 _REFUSED = "The CPU's kernel was asked, and does not accept these element types."
 
 
@@ -92,14 +115,17 @@ def is_refusal(error: BaseException | None) -> bool:
 
 @cache
 def _can_be_asked(func: Any) -> bool:
-    """Kernels of torch that compute; views accept every type, and packed arguments cannot be made smaller."""
+    """Operators of torch that compute; views accept every type, packed arguments cannot be made smaller."""
     if not isinstance(func, OpOverload) or func.namespace != "aten" or func.is_view:
         return False
     schema = func._schema
     if schema.name.startswith(_BELIEVING) or not _PRIVATE.isdisjoint(each.name for each in schema.arguments):
         return False
     kinds = [str(argument.type) for argument in schema.arguments]
-    return any("Tensor" in kind for kind in kinds) and not any("torch.classes" in kind for kind in kinds)
+    has_types = any("Tensor" in kind for kind in kinds) or any(
+        each.name == "dtype" for each in schema.arguments
+    )
+    return has_types and not any("torch.classes" in kind for kind in kinds)
 
 
 def _describe(values: Iterable[Any], parts: list[Any]) -> bool:
@@ -110,6 +136,8 @@ def _describe(values: Iterable[Any], parts: list[Any]) -> bool:
             if value.device.type != "cpu" or value.layout is not torch.strided or value.is_quantized:
                 return False
             parts += (value.dtype, value.dim(), 0 in value.shape)  # kernels skip what is empty
+            if value.dtype not in _ORDINARY and value.numel() <= SMALL:
+                parts += value.shape  # there may be another kernel for few elements, with other types
         elif kind in _PLAIN:
             parts += (kind, value)  # 1, 1.0 and True are equal, and are not the same
         elif kind is list or kind is tuple:
@@ -165,6 +193,20 @@ def _other_types(types: Sequence[torch.dtype]) -> Iterator[tuple[torch.dtype, ..
         yield from product(_STAND_INS, repeat=len(types))
 
 
+class Filling(NamedTuple):
+    """The values of made-up tensors."""
+
+    whole: int  # in those of whole numbers; all others are filled with ones
+    is_identity: bool = False  # those that are square matrices have their ones on the diagonal
+
+    def tensor(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        if not (dtype.is_floating_point or dtype.is_complex):
+            return torch.full(shape, self.whole, dtype=dtype)
+        if self.is_identity and len(shape) > 1 and shape[-1] == shape[-2]:
+            return torch.eye(shape[-1]).to(dtype).repeat(*shape[:-2], 1, 1)
+        return torch.ones(shape, dtype=dtype)
+
+
 class _Call:
     """A kernel's call, to be made again with other sizes, values and types."""
 
@@ -182,13 +224,15 @@ class _Call:
         yield _cut
         yield _divide
 
-    def fillings(self) -> tuple[int, ...]:
-        """The whole numbers in its tensors: zeros index everything, but they divide nothing."""
+    def fillings(self) -> tuple[Filling, ...]:
+        """What is in its tensors: zeros index everything, but they divide nothing; ones have no inverse."""
         if any("pivots" in argument.name for argument in self._func._schema.arguments):
-            return (1,)  # rows are counted from 1 there
-        return (0, 1) if torch.Tag.pointwise in self._func.tags else (0,)
+            return Filling(1), Filling(1, is_identity=True)  # rows are counted from 1 there
+        if torch.Tag.pointwise in self._func.tags:
+            return Filling(0), Filling(1)
+        return Filling(0), Filling(0, is_identity=True)
 
-    def error(self, types: Sequence[torch.dtype], resize: Resize, fill: int) -> Exception | None:
+    def error(self, types: Sequence[torch.dtype], resize: Resize, fill: Filling) -> Exception | None:
         """What the kernel raises for a call that is made up so."""
         remaining = iter(types)
         try:
@@ -218,7 +262,7 @@ def _types(values: Iterable[Any]) -> Iterator[torch.dtype]:
             yield from _types(value)
 
 
-def _make(value: Any, types: Iterator[torch.dtype], resize: Resize, fill: int) -> Any:
+def _make(value: Any, types: Iterator[torch.dtype], resize: Resize, fill: Filling) -> Any:
     """An argument again, with the next of the types and in other sizes."""
     if isinstance(value, torch.dtype):
         return next(types)
@@ -227,7 +271,7 @@ def _make(value: Any, types: Iterator[torch.dtype], resize: Resize, fill: int) -
         shape = [resize(size) for size in value.shape]
         if prod(shape) > LARGEST_CALL:
             raise ValueError("too large to be tried")
-        return torch.full(shape, 1 if dtype.is_floating_point or dtype.is_complex else fill, dtype=dtype)
+        return fill.tensor(shape, dtype)
     if isinstance(value, (list, tuple)):
         return type(value)(_make(item, types, resize, fill) for item in value)
     if isinstance(value, torch.Generator):

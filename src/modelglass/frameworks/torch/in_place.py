@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from modelglass.frameworks.torch.describe import tensors_among
+from modelglass.frameworks.torch.privates import current_node
 from modelglass.frameworks.torch.recorder import Place
 
 _aten = torch.ops.aten
@@ -34,8 +35,12 @@ _SPREADS = frozenset(
         _aten.index_add.default,
         _aten.index_fill.int_Tensor,
         _aten.index_fill.int_Scalar,
+        _aten.masked_scatter.default,
     }
 )
+# Formulas that go on in what they have just made, and how they do.
+_GOES_ON = frozenset({"BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0"})
+_WAYS_ON = frozenset({_aten.sub.Tensor, _aten.mul.Tensor})
 
 
 # Kernels that give vectors besides values, and the place of the argument that says so.
@@ -61,9 +66,23 @@ def written(func: Any, args: tuple[Any, ...], place: Place) -> Iterable[torch.Te
     if func is _aten.add.Tensor:
         biased = place.operator in _RECURRENT and isinstance(args[1], torch.Tensor) and args[1].dim() == 1
         return [args[0]] if biased or place.operator in _ADDS_TO_ITS_OWN else ()
-    if place.phase == "backward" and func in _SPREADS:
-        return [args[0]]
     return ()
+
+
+def writes_to_its_own(func: Any, place: Place) -> bool:
+    """Whether a formula of gradients writes to the first argument, provided that it has made it itself."""
+    return place.phase == "backward" and (func in _SPREADS or goes_on(func, place))
+
+
+def goes_on(func: Any, place: Place) -> bool:
+    """Whether a formula of gradients is one expression, in which each part writes to the one before it.
+
+    Watched, all of them live until the expression ends.
+    """
+    if place.phase != "backward" or func not in _WAYS_ON:
+        return False
+    node = current_node()
+    return node is not None and node.name() in _GOES_ON
 
 
 def is_sum_of_gradients(func: Any, args: tuple[Any, ...], place: Place) -> bool:

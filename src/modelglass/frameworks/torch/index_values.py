@@ -174,6 +174,51 @@ def _drawn(func: Any, given: Given, value_of: ValueOf) -> Iterator[Witness]:
     if weights.dim() and given["num_samples"] > weights.shape[-1] and not given.get("replacement", False):
         shape = [1] * (weights.dim() - 1) + [weights.shape[-1]]
         yield {"self": torch.ones(shape, dtype=weights.dtype), "num_samples": given["num_samples"]}
+    yield from _from_known(func, given, value_of)
+
+
+def _from_known(func: Any, given: Given, value_of: ValueOf) -> Iterator[Witness]:
+    """A draw by probabilities, rates or bounds that are known; those of `x.uniform_(a, b)` are numbers."""
+    into = given["self"] if func._schema.is_mutable else None
+    names = [name for name, value in given.items() if isinstance(value, torch.Tensor) and value is not into]
+    known = {name: value_of(given[name]) for name in names}
+    if not all(each is not None and each.numel() <= SMALL for each in known.values()):
+        return
+    numbers = (value for value in given.values() if type(value) in (int, float))
+    question = func, None if into is None else into.dtype, *numbers
+    if not known and question in _accepted:
+        return
+    drawn = dict(given) | known
+    if into is not None:
+        drawn["self"] = torch.zeros(into.shape if known else 1, dtype=into.dtype)
+    drawn["generator"] = torch.Generator()  # the user's are not ours to draw from
+    yield drawn
+    if not known:
+        _accepted.add(question)
+
+
+_accepted: set[Any] = set()  # draws that depend on numbers alone
+
+
+def _as_laid_out(func: Any, given: Given, value_of: ValueOf) -> Iterator[Witness]:
+    """A look at memory beyond its end: the kernel of fake tensors does not know where that is."""
+    into, shape, strides = given["self"], given["size"], given["stride"]
+    offset = given.get("storage_offset")
+    first = into.storage_offset() if offset is None else offset
+    last = first + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    nbytes = into.untyped_storage().nbytes()
+    if 0 not in shape and (last + 1) * into.itemsize > nbytes:
+        memory = torch.empty(nbytes // into.itemsize, dtype=into.dtype)
+        yield dict(given) | {"self": memory.as_strided(into.shape, into.stride(), into.storage_offset())}
+
+
+def _in_its_own_sizes(func: Any, given: Given, value_of: ValueOf) -> Iterator[Witness]:
+    """The call itself on zeros, if it is small: only sizes and places matter."""
+    if sum(tensor.numel() for tensor in tensors_among(list(given.values()))) <= SMALL:
+        yield {
+            name: torch.zeros(value.shape, dtype=value.dtype) if isinstance(value, torch.Tensor) else value
+            for name, value in given.items()
+        }
 
 
 def check_operator(func: Any, args: Sequence[Any], kwargs: Given) -> None:
@@ -218,6 +263,19 @@ _OTHERS: Mapping[str, Rule | None] = {
     "_unsafe_index_put": None,
     "masked_scatter": _selected,
     "multinomial": _drawn,
+    "bernoulli": _from_known,
+    "normal": _from_known,
+    "poisson": _from_known,
+    "binomial": _from_known,
+    "uniform": _from_known,
+    "exponential": _from_known,
+    "geometric": _from_known,
+    "log_normal": _from_known,
+    "cauchy": _from_known,
+    "random": _from_known,
+    "as_strided": _as_laid_out,
+    "as_strided_scatter": _in_its_own_sizes,
+    "select_scatter": _in_its_own_sizes,
 }
 # Arguments of other kernels whose numbers count or index.
 _COUNTS = frozenset(

@@ -122,12 +122,17 @@ class Known:
         """Tell the values of what a kernel has made when all that it was given is known."""
         if manner.is_view and type(args[0]) is FakeTensor:
             return  # it is in memory that is known or not
+        if result is None and manner.is_determined and self._knows_all(args, kwargs):
+            self._computed(func, args, kwargs)  # it only checks, and raises
+            return
         results = result if isinstance(result, (list, tuple)) else (result,)
         if not results or not all(type(each) is FakeTensor and _is_followed(each) for each in results):
             return
         if results[0].device.type != "cpu":
             return
-        if manner.filled_with is not None:
+        if func is torch.ops.aten.lift_fresh.default and not isinstance(args[0], FakeTensor):
+            tell(results[0], args[0])  # numbers that the model's code writes out
+        elif manner.filled_with is not None:
             _fill(results[0], manner.filled_with(args))
         elif manner.is_unfilled and is_knowable(results[0]):
             _fill(results[0], 0)

@@ -77,8 +77,9 @@ class _Ran:
     question: Question | None
     made: list[_Record | None] = field(default_factory=list)  # by result; None: in memory that was there
     numbers_nbytes: int = 0
-    dropped_nbytes: int = 0  # of results that a real run does not have
+    dropped_nbytes: int = 0  # of what the kernel takes when it is measured, and not in a real run
     reuses: Sequence[_Record | None] = ()  # in whose memory a real run would put the result
+    goes_on: bool = False  # and does so although something still holds it here
 
     @property
     def made_nbytes(self) -> int:
@@ -170,9 +171,10 @@ class Ledger:
             args = in_place.as_for_real(func, args, place, kernel.vectors)
         question = None if self._probe is None else self._probe.question(func, args, kwargs)
         step = _Ran(func, place.module, place.phase, question)
-        if kernel.has_another_gradient and torch.is_grad_enabled() and _trains(args):
+        if kernel.may_differ and unlike_real.differs(func, place, torch.is_grad_enabled() and _trains(args)):
             self._other_gradients.add(kernel_name(func))
         step.reuses = self._reused(func, args, place)
+        step.goes_on = bool(step.reuses) and in_place.goes_on(func, place)
         at = self._now()
         self._part.steps.append(step)
         result = run(func, args, kwargs)
@@ -388,6 +390,9 @@ class Ledger:
             old, new = (self._live.get(memory_of(tensor)) for tensor in args[:2])
             # The engine adds to what an earlier node gave; a sum inside one node's formula is another matter.
             return [old, new] if old is not None and old.node != place.node else []
+        if in_place.writes_to_its_own(func, place):
+            own = self._live.get(memory_of(args[0]))
+            return [own] if own is not None and own.node == place.node else []
         return [self._live.get(memory_of(tensor)) for tensor in in_place.written(func, args, place)]
 
     def _count_numbers(
@@ -407,7 +412,8 @@ class Ledger:
             if dtype is not wide:
                 self._entered(dtype.itemsize, dtype, step)
             if place.node in self._numbers:
-                continue  # the node has it as a tensor already
+                step.dropped_nbytes += wide.itemsize  # the node has it as a tensor already
+                continue
             number = self._entered(wide.itemsize, wide, step)
             if self._saving and kernel.keeps_number and _trains(args) and torch.is_grad_enabled():
                 number.died = None
@@ -489,7 +495,9 @@ def _reuse(step: _Ran, at: int) -> None:
     if made is None:
         return
     for record in step.reuses:
-        if record is not None and record.died == at and record.nbytes == made.nbytes:
+        if record is None or record.nbytes != made.nbytes:
+            continue
+        if record.died == at or step.goes_on:
             record.died = at - 1
             return
 
@@ -551,10 +559,8 @@ def _missing(parts: Iterable[_Part], answers: Mapping[Question, Answer]) -> dict
         for ran in part.steps:
             unknown = "its arguments cannot be rebuilt" if answers else None
             answer = unknown if ran.question is None else answers.get(ran.question)
-            if (
-                answers
-                and not isinstance(answer, str)
-                and unlike_real.depends_on_values(ran.func, ran.question)
+            if isinstance(answer, Taken) and (
+                answer.by_values or unlike_real.depends_on_values(ran.func, ran.question)
             ):
                 answer = VALUES_DECIDE
             if isinstance(answer, str):
@@ -570,7 +576,7 @@ class _Kernel(NamedTuple):
     """What has to be known of each kernel that comes by, found once."""
 
     makes: bool  # it may take memory
-    has_another_gradient: bool
+    may_differ: bool  # from what a real run does
     vectors: int | None  # the place of the argument that asks for them
     wraps_scalars: bool
     tensor_places: tuple[int, ...]
@@ -581,7 +587,7 @@ class _Kernel(NamedTuple):
 def _kernel(func: Any) -> _Kernel:
     return _Kernel(
         makes=_makes(func),
-        has_another_gradient=unlike_real.has_another_gradient(func),
+        may_differ=unlike_real.may_differ(func),
         vectors=in_place.VECTORS.get(func),
         wraps_scalars=_wraps_scalars(func),
         tensor_places=_tensor_places(func),

@@ -50,7 +50,7 @@ ATTRIBUTES = {
 }
 
 missing: dict[str, str] = {}  # by the name that this torch lacks: what that costs
-everything: set[str] = set()  # that is looked up by name
+everything: set[str] = set()  # that was found
 
 
 def _found(name: str, instead: Any, cost: str) -> Any:
@@ -65,7 +65,6 @@ def _found_all(
 
     Those of a torch older than `since` lack them as docs/versions.md says, which is not worth a note.
     """
-    everything.update(names)
     found = []
     for name in names:
         try:
@@ -74,6 +73,7 @@ def _found_all(
             if since <= VERSION:
                 missing[name] = cost
             return instead
+    everything.update(names)
     return found
 
 

@@ -14,6 +14,7 @@ from torch import nn
 
 from modelglass.frameworks.blame import source_line
 from modelglass.frameworks.request import Request
+from modelglass.frameworks.torch.accepted_types import check_composite
 from modelglass.frameworks.torch.arguments import arguments
 from modelglass.frameworks.torch.describe import Describer
 from modelglass.frameworks.torch.digest import Ran, digest, is_work, ran
@@ -105,6 +106,9 @@ class Recorder:
         # Autograd numbers its nodes in order of creation; these marks say which call was on top since when.
         self._node_marks: list[int] = []
         self._mark_frames: list[_Frame | None] = []
+        self.unchecked: dict[
+            str, None
+        ] = {}  # modules whose gradients are checked by values that are not here
         self.needs_values: Exception | None = None  # an operator that fake tensors could not run
         # By the error's id: keeping an error would keep alive all that its traceback reaches.
         self._failed_call: tuple[int, _Frame] | None = None
@@ -216,6 +220,8 @@ class Recorder:
         finally:
             self._current = None
         pending.outputs = self._describer.flatten(result)
+        if func in _VECTORS and _has_phase(func, args[0]):
+            self.unchecked.setdefault("" if pending.frame is None else pending.frame.path)
         if pending.phase == "forward":
             read = pending.reads
             pending.reads, pending.writes = self.trail.made(func, args, kwargs, result, read)
@@ -227,7 +233,7 @@ class Recorder:
             return func(*args, **kwargs)
         self._current = _Pending(func, None, "forward", {}, ())
         try:
-            check_operator(func, args, kwargs)
+            _check(func, args, kwargs)
             return func(*args, **kwargs)
         finally:
             self._current = None
@@ -389,11 +395,27 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 def _result(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """What the operator or kernel gives, unless that would be a guess."""
-    check_operator(func, args, kwargs)
+    _check(func, args, kwargs)
     result = func(*args, **kwargs)
     if _counts_zeros(func) and isinstance(result, FakeTensor):
         raise DynamicOutputShapeException(func)
     return result
+
+
+def _check(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Raise what an operator itself refuses, where the kernels that stand for it would not."""
+    check_operator(func, args, kwargs)
+    check_composite(func, args, kwargs)
+
+
+# Complex eigenvectors have a phase that a loss must not depend on. The gradient looks at values to see
+# that, unless it is observed.
+_VECTORS = frozenset({torch.ops.aten.linalg_eig.default, torch.ops.aten.linalg_eigh.default})
+
+
+def _has_phase(func: Any, matrix: torch.Tensor) -> bool:
+    trains = matrix.requires_grad and torch.is_grad_enabled()
+    return trains and (matrix.is_complex() or func is torch.ops.aten.linalg_eig.default)
 
 
 @cache

@@ -6,7 +6,7 @@ import logging
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from modelglass.collector import pause_gc
+from modelglass.collector import pause_gc, without_gc
 from modelglass.errors import InputsError
 from modelglass.frameworks.borrow import borrow
 from modelglass.frameworks.describing import joined
@@ -81,10 +81,13 @@ def _values_possible() -> Iterator[None]:
         yield
 
 
-@_values_possible()
 def observe(native: Any, request: Request) -> Observation:
     """Read the structure; run the model once when there are inputs and the request wants a run."""
-    native = _module(native)
+    with _values_possible(), without_gc():
+        return _observe(_module(native), request)
+
+
+def _observe(native: Any, request: Request) -> Observation:
     model, notes = structure.read(native)
     notes = (*notes, *version_notes())
     if not request.runs:
@@ -115,7 +118,7 @@ def run_shortened(native: Any, request: Request, place: Place) -> Lifetimes | No
     if request.mode != "fake" or request.calibrate:
         return None
     lists = repeated(native)
-    if not lists or not all(blocks.are_alike_to(request.what_if.checkpoint) for blocks in lists):
+    if not lists or not all(blocks.are_alike_to(request.what_if.recompute) for blocks in lists):
         return None
     return folding.folded(lists, lambda: _run(native, request, fake=True).lifetimes, place)
 
@@ -342,7 +345,7 @@ class _Session:
         self._ledger.base("inputs", held_tensors(args, kwargs))
         self._given = Describer().arguments(args, kwargs)
         self._recorder.trail.enter(model, args, kwargs)
-        checkpoint_modules(model, request.what_if.checkpoint)
+        checkpoint_modules(model, request.what_if.recompute)
         for path, module in structure.walk(model):
             self._recorder.wrap(path, module)
         show_random_states(log, self._ledger)
@@ -406,7 +409,13 @@ class _Session:
         """What the run left behind, now that all is given back."""
         self._pass = None
         drop_tracebacks(self.error)  # our own frames were still at work when it was caught
-        return (*self._unseen.notes(), *moved_notes(self.witness), *find_left_behind(self.mode))
+        unchecked = [_unchecked(self._recorder.unchecked)] if self._recorder.unchecked else ()
+        return (*unchecked, *self._unseen.notes(), *moved_notes(self.witness), *find_left_behind(self.mode))
+
+
+def _unchecked(modules: Iterable[str]) -> Note:
+    text = "torch refuses a loss that depends on the phase of eigenvectors, which shows in a real step only"
+    return Note(code="unchecked-gradient", severity="warning", text=text, where=tuple(modules))
 
 
 def _hide_logs(log: UndoLog) -> None:

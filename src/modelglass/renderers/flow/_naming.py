@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from modelglass.renderers.flow import _words
+from modelglass.page import flow_words as _words
 from modelglass.report import Flow, FlowNode
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from modelglass.page import flow_words as _words
+from modelglass.page.units import short
 from modelglass.renderers._escape import printable
-from modelglass.renderers._units import short
-from modelglass.renderers.flow import _words
 from modelglass.renderers.flow._look import COLOURS
 from modelglass.report import Flow, FlowEdge, FlowNode
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
+from modelglass.page import flow_words as _words
+from modelglass.page.units import short
 from modelglass.renderers._escape import printable
-from modelglass.renderers._units import short
-from modelglass.renderers.flow import _words
 from modelglass.renderers.flow._look import STYLE
 from modelglass.renderers.flow._measure import shortened, text_width
 from modelglass.renderers.flow.layout import Picture, Place, Point, Route, laid_out

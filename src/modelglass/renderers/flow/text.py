@@ -1,4 +1,4 @@
-"""The flow for a terminal: a line for each node, and beside it the lines along which data runs down."""
+"""A flow for a terminal: a line for each node, and beside it the lines along which data runs down."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from modelglass.page import flow_words as _words
 from modelglass.renderers._escape import cell_width, fitted, printable
-from modelglass.renderers._terminal import BOLD, CYAN, DIM, Paint, note_lines, painter, wrapped
-from modelglass.renderers.flow import _words, lanes
+from modelglass.renderers._terminal import BOLD, CYAN, DIM, Paint, wrapped
+from modelglass.renderers.flow import lanes
 from modelglass.renderers.flow._naming import Names
 from modelglass.report import Flow, FlowNode, Stage
 
@@ -23,26 +24,9 @@ _INDENT = 2  # of nodes under a stage's heading
 _FAR = 12  # lines; a source further up is named, though its line leads there
 
 
-def render(
-    flow: Flow, *, width: int = 100, color: bool = False, words: Mapping[str, str] = _words.ENGLISH
-) -> str:
-    """The diagram in lines of `width` cells, under it what its symbols stand for, and the notes."""
-    paint = painter(color)
-    sections = [paint(fitted(printable(flow.name), width), BOLD), _Diagram(flow, width, paint, words).text()]
-    legend = [line for text in _legend(flow, words) for line in wrapped(printable(text), width)]
-    if legend:
-        sections.append(paint("\n".join(fitted(line, width) for line in legend), DIM))
-    if flow.notes:
-        sections.append(note_lines(flow.notes, width, paint))
-    return "\n\n".join(sections) + "\n"
-
-
-def _legend(flow: Flow, words: Mapping[str, str]) -> Iterator[str]:
-    for symbol, line in zip(flow.symbols, _words.legend(flow), strict=True):
-        sizes = words["and"].join(f"{size:,}" for size in symbol.tried)
-        yield words["tried"].format(line=line, sizes=sizes) if sizes else line
-    if any(node.tensors for node in flow.nodes):
-        yield words["tensors"]
+def diagram(flow: Flow, width: int, paint: Paint, words: Mapping[str, str] | None = None) -> str:
+    """The diagram in lines of `width` cells."""
+    return _Diagram(flow, width, paint, words or _words.ENGLISH).text()
 
 
 @dataclass(frozen=True, slots=True)

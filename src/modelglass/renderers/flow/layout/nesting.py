@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from modelglass.renderers.flow._words import self_repeating
+from modelglass.page.flow_words import self_repeating
 from modelglass.renderers.flow.layout.parts import Item, Link, Place, Point, Route
 from modelglass.renderers.flow.layout.scope import Arranged, arranged
 from modelglass.report import Flow, FlowEdge, FlowNode

@@ -1,0 +1,107 @@
+"""The page of each command: which sections it has, in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from modelglass.page import Block, Heading, Notes, Page, Text, sorted_page
+
+if TYPE_CHECKING:
+    from modelglass.page.sections.distinct import UniqueChoice
+    from modelglass.report import Comparison, Fit, Flow, Report, Scan, Unique
+
+
+def memory(
+    report: Report, *, contexts: Sequence[int] = (), sort: str | None = None, top: int | None = None
+) -> Page:
+    """What a pass or a training step takes in memory; `contexts` are lengths in tokens for the cache."""
+    return sorted_page(Page(list(_memory(report, contexts, top))), sort, top)
+
+
+def _memory(report: Report, contexts: Sequence[int], top: int | None) -> Iterator[Block]:
+    from modelglass.page.sections import memory
+
+    ran = memory.what_ran(report, report.memory)
+    yield Heading(f"{report.model.name} ({report.model.source}): {ran}", cut=True)
+    if report.run.failure is None:
+        yield from memory.blocks(report, contexts, top)
+    yield from _remarks(report)
+
+
+def _remarks(report: Report) -> Iterator[Block]:
+    """What stopped the run, and the notes."""
+    from modelglass.page.sections.totals import failure_lines
+
+    if report.run.failure is not None:
+        yield Text(failure_lines(report.run.failure), tone="alarm", quoted=True)
+    notes = [note for note in report.notes if note.code != "forward-failed"]
+    if notes:
+        yield Notes(notes)
+
+
+def fit(fit: Fit) -> Page:
+    """Whether it fits, and what would make it fit."""
+    from modelglass.page.sections.fit import blocks
+
+    return Page(list(blocks(fit)))
+
+
+def compare(
+    comparison: Comparison, *, all: bool = False, sort: str | None = None, top: int | None = None
+) -> Page:
+    """Two models side by side."""
+    from modelglass.page.sections.differences import blocks
+
+    return sorted_page(Page(list(blocks(comparison, all=all))), sort, top)
+
+
+def stats(
+    report: Report,
+    *,
+    columns: Sequence[str] | str | None = None,
+    sort: str | None = None,
+    ascending: bool = False,
+    top: int | None = None,
+) -> Page:
+    """What the weights are like, and what was found in them."""
+    from modelglass.page.sections import statistics
+
+    rows = statistics.chosen(report, sort=sort, ascending=ascending, top=top)
+    return Page(
+        [
+            Heading(report.model.name, of_document=True),
+            statistics.table(rows, columns),
+            Text(list(statistics.summary(report, rows)), together=True),
+            *([Notes(report.notes)] if report.notes else []),
+        ]
+    )
+
+
+def unique(
+    report: Report,
+    unique: Unique,
+    choice: UniqueChoice | None = None,
+    *,
+    columns: Sequence[str] | str | None = None,
+) -> Page:
+    """The distinct modules and operators."""
+    from modelglass.page.sections.distinct import EVERYTHING, blocks
+
+    notes = [Notes(report.notes)] if report.notes else []
+    return Page([*blocks(report, unique, choice or EVERYTHING, columns), *notes])
+
+
+def scan(scan: Scan, *, redact: bool = False, top: int | None = None) -> Page:
+    """What was found in files."""
+    from modelglass.page.redact import redacted_noun
+    from modelglass.page.sections.findings import SHOWN, blocks
+
+    return Page(list(blocks(redacted_noun(scan) if redact else scan, top)), longest=SHOWN)
+
+
+def flow(flow: Flow, *, words: Mapping[str, str] | None = None) -> Page:
+    """How data flows through a model."""
+    from modelglass.page.sections.dataflow import blocks
+
+    return Page(list(blocks(flow, words)))

@@ -1,0 +1,71 @@
+"""The table of each command that is written where only one can be, as in CSV: exact, and complete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from modelglass.page import Table, first_rows
+
+if TYPE_CHECKING:
+    from modelglass.page.sections.distinct import UniqueChoice
+    from modelglass.report import Comparison, Fit, Flow, Report, Scan, Unique
+
+
+def stats(
+    report: Report,
+    *,
+    columns: Sequence[str] | str | None = None,
+    sort: str | None = None,
+    ascending: bool = False,
+    top: int | None = None,
+) -> Table:
+    """A row for each tensor."""
+    from modelglass.page.sections import statistics
+
+    return statistics.table(statistics.chosen(report, sort=sort, ascending=ascending, top=top), columns)
+
+
+def unique(report: Report, unique: Unique, choice: UniqueChoice | None = None) -> Table:
+    """A row for each distinct module and operator."""
+    from modelglass.page.sections import distinct
+
+    return distinct.data(report, unique, choice or distinct.EVERYTHING)
+
+
+def memory(report: Report, *, sort: str | None = None, top: int | None = None) -> Table:
+    """A row for each kernel, with what is held while it runs."""
+    from modelglass.page.sections.memory import timeline
+
+    return first_rows(timeline(report), sort, top)
+
+
+def flow(flow: Flow) -> Table:
+    """A row for each node."""
+    from modelglass.page.sections.dataflow import nodes
+
+    return nodes(flow)
+
+
+def fit(fit: Fit) -> Table:
+    """A row for the step as it is, and one for each change."""
+    from modelglass.page.sections.fit import everything
+
+    return everything(fit)
+
+
+def compare(
+    comparison: Comparison, *, all: bool = False, sort: str | None = None, top: int | None = None
+) -> Table:
+    """A row for each difference; with `all`, for each part."""
+    from modelglass.page.sections.differences import differences, side_by_side
+
+    return first_rows(side_by_side(comparison) if all else differences(comparison), sort, top)
+
+
+def scan(scan: Scan, *, redact: bool = False) -> Table:
+    """A row for each file, each finding and each global."""
+    from modelglass.page.redact import redacted_noun
+    from modelglass.page.sections.findings import data
+
+    return data(redacted_noun(scan) if redact else scan)

@@ -1,0 +1,1 @@
+"""Pages as text, Markdown and CSV, a file each."""
