@@ -169,6 +169,5 @@ def test_nothing_is_written_past_the_places_that_make_it_harmless() -> None:
         ("_exit.py", "sys.stderr.write"),
         ("_output.py", "echo"),
         ("_progress.py", "sys.stderr.write"),
-        ("completion.py", "click.echo"),
         ("start.py", "sys.stdout.write"),
     }
