@@ -142,6 +142,7 @@ def test_where_only_the_frameworks_own_layers_run_no_line_is_blamed() -> None:
     assert (raised.value.file, raised.value.line) == (None, None)
 
 
+@pytest.mark.slow
 def test_code_without_a_source_is_blamed_by_name() -> None:
     space: dict[str, Any] = {"__name__": "made", "nn": nn}
     source = "class Made(nn.Module):\n    def forward(self, x):\n        return x.nosuch\n"
