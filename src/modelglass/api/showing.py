@@ -83,6 +83,7 @@ def render(report: Report | Flow | Scan | Fit | Comparison, format: str = "text"
     How data flows through a model that ran is drawn as "mermaid", "dot" or "svg"; `depth` says how deep.
 
     >>> import torch
+    >>> from modelglass.api import inspect
     >>> print(render(inspect(torch.nn.Linear(3, 8)), "text", width=60).splitlines()[2])
     (root)  Linear      32  100.0 %
     """
