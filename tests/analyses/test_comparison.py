@@ -15,8 +15,8 @@ from torch import nn
 import build
 import modelglass as mg
 from differences import found
-from modelglass.analyses.comparison import compare
-from modelglass.analyses.comparison.sequences import lined_up
+from modelglass.analyses.compare import compare
+from modelglass.analyses.compare.sequences import lined_up
 
 
 class Cnn(nn.Module):

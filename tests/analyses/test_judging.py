@@ -17,7 +17,7 @@ from torch import nn
 import build
 import modelglass as mg
 from differences import found
-from modelglass.analyses.comparison import compare
+from modelglass.analyses.compare import compare
 from modelglass.errors import ForwardError, UnknownTargetError, UsageError
 
 Codes = list[tuple[str | None, str | None, str]]

@@ -17,7 +17,7 @@ CALLS: dict[str, tuple[str, Callable[[mg.Report], Any]]] = {
     "flow": ("modelglass.analyses.flow.flow", mg.flow),
     "unique": ("modelglass.analyses.unique.unique", mg.unique),
     "compare": (
-        "modelglass.analyses.comparison.compare",
+        "modelglass.analyses.compare.compare",
         lambda report: mg.compare_structure(report, report),
     ),
 }

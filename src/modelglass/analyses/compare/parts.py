@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from modelglass.analyses.comparison import conventions
-from modelglass.analyses.comparison.conventions import (
+from modelglass.analyses.compare import conventions
+from modelglass.analyses.compare.conventions import (
     COUNTER,
     FOLDED,
     LIVE,

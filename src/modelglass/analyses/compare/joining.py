@@ -8,7 +8,7 @@ from itertools import combinations
 from math import prod
 from typing import TYPE_CHECKING
 
-from modelglass.analyses.comparison.parts import Match, Part, Slot, Sorts, describe, squeezed
+from modelglass.analyses.compare.parts import Match, Part, Slot, Sorts, describe, squeezed
 
 if TYPE_CHECKING:
     from modelglass.report import Shape

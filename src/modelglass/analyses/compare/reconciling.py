@@ -12,7 +12,7 @@ from modelglass.report import Note
 from modelglass.report.comparison import Term
 
 if TYPE_CHECKING:
-    from modelglass.analyses.comparison.sides import Side
+    from modelglass.analyses.compare.sides import Side
     from modelglass.report import Model, Tensor
     from modelglass.report.comparison import Pair, Standing, TensorPair
 

@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from modelglass.analyses.comparison import settings
-from modelglass.analyses.comparison.judging import of_setting
+from modelglass.analyses.compare import settings
+from modelglass.analyses.compare.judging import of_setting
 
 if TYPE_CHECKING:
-    from modelglass.analyses.comparison.parts import Match, Part
-    from modelglass.analyses.comparison.sides import Sides
+    from modelglass.analyses.compare.parts import Match, Part
+    from modelglass.analyses.compare.sides import Sides
     from modelglass.report.comparison import Deviation, Pair
 
 

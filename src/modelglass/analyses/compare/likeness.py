@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from modelglass.analyses.comparison.conventions import sense
-from modelglass.analyses.comparison.joining import stacks
-from modelglass.analyses.comparison.layouts import are_one_below_the_other
-from modelglass.analyses.comparison.parts import Part
+from modelglass.analyses.compare.conventions import sense
+from modelglass.analyses.compare.joining import stacks
+from modelglass.analyses.compare.layouts import are_one_below_the_other
+from modelglass.analyses.compare.parts import Part
 
 if TYPE_CHECKING:
     from modelglass.report.comparison import Matched

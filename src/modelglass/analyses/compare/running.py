@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from modelglass.analyses.comparison.conventions import channels_first, channels_last
+from modelglass.analyses.compare.conventions import channels_first, channels_last
 from modelglass.report import Note
 from modelglass.report.comparison import Deviation
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from modelglass.analyses.comparison import conventions
-from modelglass.analyses.comparison.conventions import channels_first, channels_last
+from modelglass.analyses.compare import conventions
+from modelglass.analyses.compare.conventions import channels_first, channels_last
 
 if TYPE_CHECKING:
-    from modelglass.analyses.comparison.parts import Match, Part, Slot
-    from modelglass.analyses.comparison.sides import Side, Sides
+    from modelglass.analyses.compare.parts import Match, Part, Slot
+    from modelglass.analyses.compare.sides import Side, Sides
     from modelglass.report import Shape
 
 # "turned": another order, which frameworks or libraries explain. "left": that of the wrong framework.

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 
-from modelglass.analyses.comparison.likeness import how, own_sort
-from modelglass.analyses.comparison.parts import Match, Part, covered
-from modelglass.analyses.comparison.sequences import lined_up, unpaired
+from modelglass.analyses.compare.likeness import how, own_sort
+from modelglass.analyses.compare.parts import Match, Part, covered
+from modelglass.analyses.compare.sequences import lined_up, unpaired
 
 _ELSEWHERE = 0.9  # how alike weights of one shape are that are not below the same counterparts
 

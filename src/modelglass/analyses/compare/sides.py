@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from modelglass.analyses.comparison.conventions import LIVE, MEMBERS
-from modelglass.analyses.comparison.parts import logical_shape
+from modelglass.analyses.compare.conventions import LIVE, MEMBERS
+from modelglass.analyses.compare.parts import logical_shape
 
 if TYPE_CHECKING:
     from modelglass.report import Checkpoint, Engine, Model, Shape, Shard

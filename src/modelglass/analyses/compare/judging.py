@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from modelglass.analyses.comparison import conventions, layouts, settings
-from modelglass.analyses.comparison.conventions import IDLE, STATISTICS
-from modelglass.analyses.comparison.sides import Sides as Sides
+from modelglass.analyses.compare import conventions, layouts, settings
+from modelglass.analyses.compare.conventions import IDLE, STATISTICS
+from modelglass.analyses.compare.sides import Sides as Sides
 from modelglass.report.comparison import Deviation, TensorPair
 
 if TYPE_CHECKING:
-    from modelglass.analyses.comparison.parts import Match, Part, Slot
-    from modelglass.analyses.comparison.settings import Setting
+    from modelglass.analyses.compare.parts import Match, Part, Slot
+    from modelglass.analyses.compare.settings import Setting
     from modelglass.report import Shape, Shard
     from modelglass.report.comparison import Standing
 

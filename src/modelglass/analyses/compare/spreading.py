@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from modelglass.analyses.comparison.joining import is_made_up
-from modelglass.analyses.comparison.likeness import LEAST, is_list, likeness
-from modelglass.analyses.comparison.parts import Part
+from modelglass.analyses.compare.joining import is_made_up
+from modelglass.analyses.compare.likeness import LEAST, is_list, likeness
+from modelglass.analyses.compare.parts import Part
 
 _MOST = 0.5  # of the members of lists, that must be in the one list that has them all
 

@@ -9,9 +9,9 @@ from modelglass.report import Note
 from modelglass.report.comparison import Deviation, Pair
 
 if TYPE_CHECKING:
-    from modelglass.analyses.comparison.judging import Sides
-    from modelglass.analyses.comparison.parts import Match, Part, Slot
-    from modelglass.analyses.comparison.sides import Side
+    from modelglass.analyses.compare.judging import Sides
+    from modelglass.analyses.compare.parts import Match, Part, Slot
+    from modelglass.analyses.compare.sides import Side
     from modelglass.report import Engine
 
 # Layers that do nothing to what an inspected model computes.

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from modelglass.analyses.comparison.conventions import IDLE, SEQUENTIAL
-from modelglass.analyses.comparison.parts import Match, Part
-from modelglass.analyses.comparison.sequences import lined_up
+from modelglass.analyses.compare.conventions import IDLE, SEQUENTIAL
+from modelglass.analyses.compare.parts import Match, Part
+from modelglass.analyses.compare.sequences import lined_up
 from modelglass.report.comparison import Deviation, Pair
 
 if TYPE_CHECKING:
-    from modelglass.analyses.comparison.sides import Side, Sides
+    from modelglass.analyses.compare.sides import Side, Sides
 
 _UNLIKE = 0.01  # layers of other kinds at the same place are still each other's counterparts
 

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 
-from modelglass.analyses.comparison.joining import conform, joined, stack, stacks, told, unstacked
-from modelglass.analyses.comparison.likeness import (
+from modelglass.analyses.compare.joining import conform, joined, stack, stacks, told, unstacked
+from modelglass.analyses.compare.likeness import (
     NEAR,
     are_leaves_alike,
     have_one_shape,
@@ -16,10 +16,10 @@ from modelglass.analyses.comparison.likeness import (
     say_the_same,
     whole_sort,
 )
-from modelglass.analyses.comparison.parts import Match, Part, Sorts, covered
-from modelglass.analyses.comparison.remainder import Remainder
-from modelglass.analyses.comparison.sequences import lined_up, unpaired
-from modelglass.analyses.comparison.spreading import opened, spread
+from modelglass.analyses.compare.parts import Match, Part, Sorts, covered
+from modelglass.analyses.compare.remainder import Remainder
+from modelglass.analyses.compare.sequences import lined_up, unpaired
+from modelglass.analyses.compare.spreading import opened, spread
 
 __all__ = ["aligned", "covered"]
 

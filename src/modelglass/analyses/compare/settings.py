@@ -6,11 +6,11 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from modelglass.analyses.comparison import conventions
-from modelglass.analyses.comparison.conventions import RECURRENT, sense
+from modelglass.analyses.compare import conventions
+from modelglass.analyses.compare.conventions import RECURRENT, sense
 
 if TYPE_CHECKING:
-    from modelglass.analyses.comparison.parts import Part
+    from modelglass.analyses.compare.parts import Part
 
 _EPSILON = ("eps", "variance_epsilon", "epsilon", "norm_eps")
 _SPATIAL = {name: (name,) for name in ("stride", "padding", "dilation", "output_padding")}

@@ -7,20 +7,20 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from modelglass.analyses.comparison.aligning import aligned
-from modelglass.analyses.comparison.judging import judged
-from modelglass.analyses.comparison.leftovers import exchanged, in_stages, lone, weightless
-from modelglass.analyses.comparison.parts import Match, Part, Sorts, covered, parts
-from modelglass.analyses.comparison.reconciling import Counted, reconciled, uncounted
-from modelglass.analyses.comparison.running import Runs, forward_macs
-from modelglass.analyses.comparison.sides import STORED, Sides, side
-from modelglass.analyses.comparison.steps import Settled, lone_pair, settled
-from modelglass.analyses.comparison.telling import Told
+from modelglass.analyses.compare.aligning import aligned
+from modelglass.analyses.compare.judging import judged
+from modelglass.analyses.compare.leftovers import exchanged, in_stages, lone, weightless
+from modelglass.analyses.compare.parts import Match, Part, Sorts, covered, parts
+from modelglass.analyses.compare.reconciling import Counted, reconciled, uncounted
+from modelglass.analyses.compare.running import Runs, forward_macs
+from modelglass.analyses.compare.sides import STORED, Sides, side
+from modelglass.analyses.compare.steps import Settled, lone_pair, settled
+from modelglass.analyses.compare.telling import Told
 from modelglass.analyses.serving import whole_model
 from modelglass.report.comparison import Compared, Comparison, Pair
 
 if TYPE_CHECKING:
-    from modelglass.analyses.comparison.sides import Side
+    from modelglass.analyses.compare.sides import Side
     from modelglass.report import Checkpoint, Engine, Model
 
 _Placed = tuple[float, Pair]  # with its place in the order of the first model
