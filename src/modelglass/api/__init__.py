@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from modelglass.frameworks.request import TensorSpec as TensorSpec
     from modelglass.options import AUTOMATIC as AUTOMATIC
     from modelglass.page import known_columns as known_columns
+    from modelglass.page.columns import COLUMNS as COLUMNS
     from modelglass.page.sections.distinct import (
         UNIQUE_COLUMNS as UNIQUE_COLUMNS,
         UNIQUE_SORTS as UNIQUE_SORTS,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
         STATS_SORTS as STATS_SORTS,
     )
     from modelglass.renderers._escape import told as told, unspoken as unspoken
-    from modelglass.renderers.columns import COLUMNS as COLUMNS
     from modelglass.report import (
         AUTOCAST as AUTOCAST,
         FINDINGS as FINDINGS,
@@ -82,7 +82,7 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.page": "known_columns",
         "modelglass.page.sections.distinct": "UNIQUE_COLUMNS UNIQUE_SORTS UniqueChoice",
         "modelglass.page.sections.statistics": "STATS_COLUMNS STATS_SORTS",
-        "modelglass.renderers.columns": "COLUMNS",
+        "modelglass.page.columns": "COLUMNS",
         "modelglass.report": "AUTOCAST FINDINGS WEIGHTS Serving WhatIf",
         "modelglass.report.dtypes": "full_dtype_name",
         "modelglass.report.scan": "LEVELS Level",
