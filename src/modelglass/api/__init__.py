@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         UNIQUE_SORTS as UNIQUE_SORTS,
         UniqueChoice as UniqueChoice,
     )
+    from modelglass.page.sections.layers import SORTS as SORTS
     from modelglass.page.sections.statistics import (
         STATS_COLUMNS as STATS_COLUMNS,
         STATS_SORTS as STATS_SORTS,
@@ -80,6 +81,7 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.options": "AUTOMATIC",
         "modelglass.renderers._escape": "told unspoken",
         "modelglass.page": "known_columns",
+        "modelglass.page.sections.layers": "SORTS",
         "modelglass.page.sections.distinct": "UNIQUE_COLUMNS UNIQUE_SORTS UniqueChoice",
         "modelglass.page.sections.statistics": "STATS_COLUMNS STATS_SORTS",
         "modelglass.page.columns": "COLUMNS",

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from modelglass.printing import Printed
+
 if TYPE_CHECKING:  # what not every report has is loaded by those that do
     from modelglass.report.blocks import EqualBlocks
     from modelglass.report.checkpoint import Checkpoint
@@ -97,7 +99,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Report:
+class Report(Printed):
     """Everything known about one model, in one piece of plain data."""
 
     model: Model
