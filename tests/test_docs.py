@@ -35,6 +35,7 @@ RAW = "https://raw.githubusercontent.com/modelglass/modelglass/main/"
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
     [_compare, _fit, _flow, _inspect, _memory, _stats, _unique, showing, formulas, requests, dtypes, sizes],
@@ -62,6 +63,7 @@ def output_of_command(line: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return out.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_console_examples(name: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
@@ -74,6 +76,7 @@ def test_console_examples(name: str, monkeypatch: pytest.MonkeyPatch, request: p
     _check(ROOT / name, text, renewed, request)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_python_examples(name: str, request: pytest.FixtureRequest) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
@@ -127,6 +130,7 @@ def test_the_readme_is_a_front_page() -> None:
     assert readme().count("\n") <= 170
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", [line for each in blocks(readme(), "sh") for line in each[1].splitlines()])
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 def test_commands_of_the_readme_need_no_file(
@@ -140,6 +144,7 @@ def test_commands_of_the_readme_need_no_file(
     assert out.getvalue() or list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_picture_of_the_readme_is_what_its_example_draws(request: pytest.FixtureRequest) -> None:
     variables: dict[str, Any] = {}
     (block,) = blocks(readme(), "python")

@@ -98,6 +98,7 @@ def grown_below(tree: Any) -> Any:
     return {name: grown_below(part) for name, part in tree.items()} if isinstance(tree, dict) else tree()
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(TREES, TREES)
 def test_any_two_trees_can_be_compared_and_nothing_is_matched_twice(one: Any, other: Any) -> None:
@@ -113,6 +114,7 @@ def test_any_two_trees_can_be_compared_and_nothing_is_matched_twice(one: Any, ot
         assert getattr(comparison, side).matched <= getattr(comparison, side).tensors
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(TREES)
 def test_every_tree_is_the_same_as_itself(tree: Any) -> None:

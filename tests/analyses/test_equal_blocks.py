@@ -13,6 +13,7 @@ from torch import nn
 import build
 import modelglass as mg
 from modelglass.analyses.equal_blocks import equal_blocks
+from modelglass.analyses.what_if import units_of
 from modelglass.report import EqualBlocks, Report, Varying
 from modelglass.report.codec import dumps, loads
 from models import Apply
@@ -90,6 +91,11 @@ def test_own_numbers_names_and_rates_do_not_keep_blocks_apart(case: str) -> None
     (varying,) = group.varying
     assert varying.values == tuple(next(iter(SAME[case](at).values())) for at in range(4))
     assert sizes(mg.inspect(stacked([Block(**SAME[case](at)) for at in range(4)]))) == [4]
+
+
+def test_a_number_is_that_of_the_list_whose_blocks_all_have_theirs() -> None:
+    blocks = [nn.Sequential(nn.ReLU(), Block(layer_idx=at)) for at in range(4)]
+    assert sizes(inspected(blocks)) == [4]  # and 1 is the place of a part in each
 
 
 def test_numbers_count_in_lists_inside_of_lists() -> None:
@@ -192,3 +198,39 @@ def test_of_a_file_the_order_does_not_count() -> None:
         modules += [build.module(f"{path}.{part}", "", tensors=(f"{path}.{part}.w",)) for part in order]
     model = build.model(*tensors, modules=tuple(modules))
     assert [group.paths for group in equal_blocks(model, None)] == [("layers.0", "layers.1", "layers.2")]
+
+
+def convolutions() -> nn.Module:
+    return nn.Sequential(*(nn.Sequential(nn.Conv1d(2, 2, 3, padding=1), nn.ReLU()) for _ in range(5)))
+
+
+VIEWS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
+    "rates": (lambda: stacked([Block(rate=rate) for rate in RATES]), (2, 8), 1),
+    "numbers and names": (
+        lambda: stacked([Block(layer_idx=at, prefix=f"layers.{at}") for at in range(6)]),
+        (2, 8),
+        1,
+    ),
+    "one setting": (lambda: stacked([Block(scale=at // 3) for at in range(6)]), (2, 8), 2),
+    "two classes": (lambda: stacked([*(Block() for _ in range(3)), *(Other() for _ in range(3))]), (2, 8), 2),
+    "convolutions": (convolutions, (1, 2, 8), 1),
+}
+
+
+@pytest.mark.parametrize("train", [False, True])  # the mode: in a backward pass the first block does less
+@pytest.mark.parametrize("case", VIEWS)
+def test_all_views_agree(case: str, train: bool) -> None:
+    made, shape, kinds = VIEWS[case]
+    model = made().train(train)
+    report = mg.inspect(model, torch.zeros(shape))
+    groups = [group.paths for group in report.blocks or () if group.paths[0].count(".") < 2]
+    members = {path for group in groups for path in group}
+    assert len(groups) == kinds
+    rows = mg.render(report, "text", width=160)
+    assert sum(f" ×{len(group)} " in line for group in groups for line in rows.splitlines()) >= kinds
+    alike = {each.paths for each in mg.unique(report).modules if set(each.paths) <= members}
+    assert alike == set(groups)
+    drawn = [node for node in mg.flow(report, depth=1).nodes if node.kind == "module" and node.count > 1]
+    assert sorted(node.count for node in drawn) == sorted(map(len, groups))
+    if case != "two classes":  # units of sharding are of one class
+        assert units_of(report.model).blocks == members

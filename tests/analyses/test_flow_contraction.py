@@ -84,6 +84,7 @@ def bert() -> tuple[nn.Module, dict[str, torch.Tensor]]:
     return transformers.BertModel(config).eval(), {"input_ids": torch.ones(1, 8, dtype=torch.long)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("sample", [diffusion, unet, resnet, bert], ids=lambda sample: sample.__name__)
 @pytest.mark.filterwarnings("ignore")

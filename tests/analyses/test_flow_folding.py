@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -274,6 +275,7 @@ def test_a_thousand_equal_layers_are_one() -> None:
     assert not found.notes
 
 
+@pytest.mark.slow
 def test_a_thousand_layers_of_growing_sizes_stay_readable_and_say_so() -> None:
     report = chain(list(range(4, 1005)))
     found = flow_of(report)
@@ -288,6 +290,7 @@ def test_few_layers_of_growing_sizes_are_all_drawn() -> None:
     assert len(flow_of(chain(list(range(4, 44)))).nodes) == 41
 
 
+@pytest.mark.slow
 def test_ten_thousand_operators_take_no_time() -> None:
     report = chain([4] * 5000 + list(range(4, 5004)))
     assert report.dataflow is not None

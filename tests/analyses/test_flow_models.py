@@ -207,6 +207,7 @@ def test_a_unet_has_its_skips() -> None:
     assert all(sum(edge.target == cat for edge in found.edges) == 2 for cat in cats)
 
 
+@pytest.mark.slow
 def test_a_resnet_has_its_stages_and_shortcuts() -> None:
     found = flow_of(mg.inspect(example("models").resnet50(), IMAGE), 2)
     blocks = [(each.label, each.count) for each in found.nodes if each.type == "Bottleneck"]
@@ -246,6 +247,7 @@ def test_language_models(name: str) -> None:
     assert any("add" in label for label in by_stage["blocks"])
 
 
+@pytest.mark.slow
 def test_t5_is_an_encoder_that_a_decoder_reads() -> None:
     model = built("AutoModelForSeq2SeqLM", "t5", num_layers=4, d_model=32, d_kv=8, d_ff=64, num_heads=4)
     inputs = {"input_ids": IDS, "decoder_input_ids": torch.ones(1, 5, dtype=torch.long)}
@@ -296,6 +298,7 @@ def test_whisper_hears_and_writes() -> None:
     assert ("layer_norm", "encoder_attn") in wires(found)
 
 
+@pytest.mark.slow
 def test_swin_alternates_two_blocks() -> None:
     found = flow_of(mg.inspect(pictured("swin_tiny_patch4_window7_224"), torch.zeros(1, 3, 224, 224)))
     pair = node(found, "0, 1")
@@ -304,6 +307,7 @@ def test_swin_alternates_two_blocks() -> None:
     assert kinds == ["SwinTransformerBlock", "SwinTransformerBlock"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "most"), [("convnext_atto", 6), ("efficientnet_b0", 3), ("resnet18", 2), ("densenet121", 1)]
 )

@@ -147,7 +147,6 @@ APART: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any]]] = {
         lambda: Two(nn.Embedding(100, 4), nn.Embedding(50_000, 4), both),
         lambda: numbers(2, 3),
     ),
-    "probability of a dropout": (lambda: Two(nn.Dropout(0.1), nn.Dropout(0.9), both), lambda: torch.ones(3)),
     "types": (
         lambda: Two(nn.Identity(), nn.Identity(), lambda self, x: (self.a(x), self.b(x.half()))),
         lambda: torch.ones(3),
@@ -220,6 +219,7 @@ def test_what_differs_stays_apart(case: str) -> None:
 
 
 TOGETHER: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any]]] = {
+    "probability of a dropout": (lambda: Two(nn.Dropout(0.1), nn.Dropout(0.9), both), lambda: torch.ones(3)),
     "a linear layer in either mode": (lambda: Two(L(3, 3), in_eval(L(3, 3)), both), lambda: torch.ones(3)),
     "containers of the same": (lambda: Two(S(L(3, 3)), S(L(3, 3)), both), lambda: torch.ones(3)),
     "frozen or not": (lambda: Two(L(3, 3), L(3, 3).requires_grad_(False), both), lambda: torch.ones(3)),

@@ -423,6 +423,7 @@ def native() -> tuple[nn.Module, torch.Tensor]:
     return names["Net"](), names["IDS"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharding", ["fsdp2", "fsdp3"])
 def test_torch_itself_takes_as_much(sharding: Any, truth: Any, native: Any) -> None:
     """To the byte here, where buffers of communication are not what the peak is made of."""
@@ -434,6 +435,7 @@ def test_torch_itself_takes_as_much(sharding: Any, truth: Any, native: Any) -> N
     assert found.base_nbytes == sum(shards.values()) + native[1].nbytes
 
 
+@pytest.mark.slow
 def test_torch_itself_makes_such_buckets(truth: Any, native: Any) -> None:
     alone, wrapped = (
         mg.inspect(native[0], native[1], train=True, optimizer="adamw", what_if=change).memory

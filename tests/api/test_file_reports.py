@@ -132,6 +132,7 @@ def test_a_tied_output_that_is_there_counts_once(models: Path) -> None:
     assert "absent by design" not in mg.render(report)
 
 
+@pytest.mark.slow
 def test_a_configuration_beside_weights_is_built_without_them(models: Path) -> None:
     built, stored = mg.inspect(models / "tied" / "config.json"), mg.inspect(models / "tied")
     assert built.checkpoint is None

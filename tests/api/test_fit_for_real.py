@@ -13,6 +13,8 @@ from torch import nn
 
 import modelglass as mg
 
+pytestmark = pytest.mark.slow
+
 # Runs one pass or step with so many rows in so much address space beyond what the process has before it.
 PROGRAM = """
 import resource, sys

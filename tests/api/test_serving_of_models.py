@@ -50,6 +50,7 @@ def config(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_configuration_is_built_as_a_rank_would_hold_it(built: Builder, config: Path) -> None:
     serving = mg.Serving(tensor_parallel=8, rank=3)
     told: list[str] = []

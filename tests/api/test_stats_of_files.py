@@ -153,6 +153,7 @@ def test_findings_are_about_what_gguf_blocks_stand_for(tmp_path: Path) -> None:
     assert notes["dequantized-values"].where == ("a.weight", "b.weight")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_exported_programs(tmp_path: Path) -> None:
     native = network().eval()
@@ -210,6 +211,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
+@pytest.mark.slow
 def test_memory_is_bounded(tmp_path: Path) -> None:
     nbytes = 1 << 30
     entry = {"w": {"dtype": "F32", "shape": [nbytes // 4], "data_offsets": [0, nbytes]}}

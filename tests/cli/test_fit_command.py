@@ -203,6 +203,7 @@ def test_formats_and_files(run: Run, fitter: Fitter, tmp_path: Path) -> None:
     assert target.read_text().startswith("fits: ")
 
 
+@pytest.mark.slow
 def test_a_real_search_from_beginning_to_end(run: Run, tmp_path: Path) -> None:
     """The largest batch, and one more, by running each of them alone."""
     (tmp_path / "m.py").write_text(MODEL)
@@ -225,6 +226,7 @@ def test_a_real_search_from_beginning_to_end(run: Run, tmp_path: Path) -> None:
     assert document["largest_batch_peak_nbytes"] <= 100 * 1024 < document["next_batch_peak_nbytes"]
 
 
+@pytest.mark.slow
 def test_a_real_search_that_finds_other_ways(run: Run, tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text(MODEL)
     model, batch = f"{tmp_path}/m.py::build", f"{tmp_path}/m.py::batch"

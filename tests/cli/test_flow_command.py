@@ -43,6 +43,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
 
 
+@pytest.mark.slow
 def test_a_diagram_with_names_for_the_sizes_that_can_change(capsys: Capture) -> None:
     code, out, _ = run("flow", TARGET, *INPUTS, capsys=capsys)
     assert code == 0
@@ -58,6 +59,7 @@ def test_width(capsys: Capture) -> None:
     assert max(map(cell_width, out.splitlines())) <= 50
 
 
+@pytest.mark.slow
 def test_depth_says_what_is_opened(capsys: Capture) -> None:
     def nodes(depth: str) -> list[str]:
         _, out, _ = run("flow", TARGET, *INPUTS, "--depth", depth, "--format", "json", capsys=capsys)

@@ -203,6 +203,7 @@ def test_completion_scripts(shell: str, capsys: pytest.CaptureFixture[str]) -> N
     assert "_MODELGLASS_COMPLETE" in out
 
 
+@pytest.mark.slow
 def test_as_a_process_result_and_progress_are_apart() -> None:
     done = process("net.py::build", "--input", "1x3x8x8", "--format", "json")
     assert done.returncode == 0
@@ -210,6 +211,7 @@ def test_as_a_process_result_and_progress_are_apart() -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_no_error() -> None:
     command = f"{sys.executable} -m modelglass net.py::build --no-fold | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, timeout=300)
@@ -217,6 +219,7 @@ def test_a_closed_pipe_is_no_error() -> None:
     assert "Broken" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_terminal_without_unicode_still_gets_a_table() -> None:
     env = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     done = process("net.py::build", env=env)

@@ -209,6 +209,7 @@ def test_an_array_is_no_model(capsys: Capture) -> None:
     assert "an mlx.nn.Module" in err
 
 
+@pytest.mark.slow
 def test_torch_is_not_needed_and_not_spoken_of(tmp_path: Path) -> None:
     """In a process of its own, each command answers without importing torch or naming it."""
     program = (

@@ -51,6 +51,7 @@ def said(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
 COMMANDS = ("inspect", "scan", "stats", "flow", "memory", "unique", "info")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_files_that_are_not_there(command: str, said: Callable[..., tuple[int, str, str]]) -> None:
     for name in (*NAMES, LONG, DEEP):
@@ -59,6 +60,7 @@ def test_files_that_are_not_there(command: str, said: Callable[..., tuple[int, s
         said(command, f"./{name}.json")
 
 
+@pytest.mark.slow
 def test_two_files_that_are_not_there(said: Callable[..., tuple[int, str, str]]) -> None:
     for name in (*NAMES, LONG, DEEP):
         said("compare", name, f"./{name}.safetensors")
@@ -111,6 +113,7 @@ def damaged(name: str) -> Iterator[tuple[str, bytes]]:
     yield ".jinja", name.encode(errors="replace")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
 def test_files_that_are_damaged(name: str, tmp_path: Path, said: Callable[..., tuple[int, str, str]]) -> None:
     for number, (suffix, content) in enumerate(damaged(name)):
@@ -166,6 +169,5 @@ def test_nothing_is_written_past_the_places_that_make_it_harmless() -> None:
         ("_exit.py", "sys.stderr.write"),
         ("_output.py", "echo"),
         ("_progress.py", "sys.stderr.write"),
-        ("completion.py", "click.echo"),
         ("start.py", "sys.stdout.write"),
     }

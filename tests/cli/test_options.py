@@ -174,3 +174,46 @@ def test_sizes_that_are_not_clear_are_refused_with_the_right_spelling(
 def test_short_names_of_dtypes_are_understood(short: str) -> None:
     assert parsed(f"modelglass memory m.py::f --weights {short}")["weights"] == "bfloat16"
     assert parsed(f"modelglass memory m.py::f --autocast {short}")["autocast"] == "bfloat16"
+
+
+def completed(line: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> list[str]:
+    """What bash is offered at the end of a line; it splits words at colons."""
+    words = [part for part in re.split(r" |(::)", line) if part is not None]
+    words = words[:-1] if words[-1] == "" and words[-2] == "::" else words
+    words = [word for index, word in enumerate(words) if word or index == len(words) - 1]
+    monkeypatch.setenv("_MODELGLASS_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "\n".join(words))
+    monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
+    code, out, _ = run(capsys=capsys)
+    assert code == 0
+    return out.split()
+
+
+MODULE = """
+import torch
+def build(): return torch.nn.Linear(2, 2)
+def batch(): return torch.ones(2, 2)
+def helper(x): return x
+"""
+
+COMPLETED = {
+    "modelglass inspect net.py::": ["plain,build", "plain,batch"],
+    "modelglass inspect net.py::bu": ["plain,build"],
+    "modelglass net.py::bu": ["plain,build"],
+    "modelglass net.py::build --inputs net.py::ba": ["plain,batch"],
+    "modelglass compare net.py::build net.py::bu": ["plain,build"],
+    "modelglass ne": ["file,ne"],
+    "modelglass stats ne": ["file,ne"],
+    "modelglass mem": ["plain,memory"],
+    "modelglass fit net.py::build --device-m": ["plain,--device-memory"],
+    "modelglass memory net.py::build --wei": ["plain,--weights"],
+}
+
+
+@pytest.mark.parametrize(("line", "expected"), COMPLETED.items(), ids=COMPLETED)
+def test_files_are_completed_and_functions_in_them(
+    line: str, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    (tmp_path / "net.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    assert completed(line, monkeypatch, capsys) == expected

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 LOUD = """
 import os, subprocess, sys
 import torch
@@ -18,6 +20,7 @@ def build():
 """
 
 
+@pytest.mark.slow
 def test_only_the_result_is_on_stdout(tmp_path: Path) -> None:
     (tmp_path / "loud.py").write_text(LOUD)
     command = [sys.executable, "-m", "modelglass", "inspect", "loud.py::build", "--format", "json"]

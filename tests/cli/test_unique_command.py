@@ -136,6 +136,7 @@ def test_operators_need_inputs(more: list[str], capsys: Capture) -> None:
     assert not Path("ops").exists()
 
 
+@pytest.mark.slow
 def test_reproducers_run_on_their_own(capsys: Capture) -> None:
     code, _, err = run("unique", TARGET, *INPUT, "--repro", "ops", capsys=capsys)
     assert code == 0
@@ -262,6 +263,7 @@ def test_help_shows_examples(capsys: Capture) -> None:
         assert f"modelglass {command} model.py::build" in run(command, "--help", capsys=capsys)[1]
 
 
+@pytest.mark.slow
 def test_the_command_is_installed() -> None:
     command = Path(sys.executable).parent / "tt-model-analysis"
     ran = subprocess.run([command, *BOTH], capture_output=True, text=True, check=True)

@@ -65,6 +65,7 @@ def test_a_model_without_parameters_has_no_rows() -> None:
     assert by_type(report.model, report.counts) == ()
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=30))
 def test_shares_add_up_to_all(sizes: list[int]) -> None:
     tensors = [build.tensor(f"{place}.w", (size,)) for place, size in enumerate(sizes)]

@@ -22,7 +22,7 @@ SCHEMAS = Path(__file__).parents[2] / "docs" / "schema"
 KEYS = ["framework", "model_name", "model_type", "parameters", "input_info", "output_info", "layers"]
 LAYER_KEYS = """
 layer_index name type parameters trainable parameter_shapes parameter_dtypes
-""".split()  # noqa: SIM905
+""".split()
 FLOAT = "torch.float32"
 
 

@@ -18,10 +18,10 @@ from models import SAMPLES, Apply, Tied, conv_stack, ids, llama
 
 MODULE_KEYS = """
 id class_name module_path parent input_shapes output_shapes input_dtypes output_dtypes parameters occurrences
-""".split()  # noqa: SIM905
+""".split()
 OP_KEYS = """
 id op_name source_module_id source_module_class attributes tensor_types occurrences
-""".split()  # noqa: SIM905
+""".split()
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schema"
 
 

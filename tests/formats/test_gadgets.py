@@ -21,6 +21,7 @@ def findings(gadget: Gadget, wrapping: str, folder: Path) -> list[Finding]:
     return list(mg.scan(path).findings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrapping", WRAPPINGS)
 def test_each_is_high_in_every_kind_of_file(wrapping: str, tmp_path: Path) -> None:
     missed = [

@@ -26,6 +26,8 @@ from hostile.cases import CASES, Case
 from modelglass.errors import CorruptFileError
 from modelglass.formats.source import OpenFile
 
+pytestmark = pytest.mark.slow
+
 RUNNER = Path(__file__).parents[1] / "support" / "hostile" / "runner.py"
 FORMATS = ("text", "json", "sarif", "markdown")
 KEPT_NBYTES = 200_000_000  # a process that held more is not used again: memory does not all come back

@@ -16,6 +16,8 @@ import modelglass as mg
 from modelglass.report import Memory
 from models import SMALL, Apply, ids, transformers_model
 
+pytestmark = pytest.mark.slow
+
 # Kernels of these take nothing for themselves where it matters.
 WITHOUT_SCRATCH = (
     ("llama sdpa", "inference"),

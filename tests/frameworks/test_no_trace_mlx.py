@@ -20,6 +20,8 @@ from mlx import nn
 import modelglass as mg
 from fingerprint_mlx import fingerprint
 
+pytestmark = pytest.mark.slow
+
 mg.inspect(nn.Linear(1, 1), inputs=mx.zeros((1, 1)))  # modelglass has classes of its own, made once
 
 

@@ -287,3 +287,21 @@ def test_a_view_as_large_as_a_parameter_does_not_take_its_place() -> None:
     found = mg.inspect(model).counts
     assert found is not None
     assert (found.params, found.buffers, found.tied) == (32, 0, {"view": "layer.weight"})
+
+
+def test_of_tensors_in_one_memory_the_one_with_most_bytes_counts() -> None:
+    model = nn.Module()
+    model.weight = nn.Parameter(torch.randn(10))
+    model.register_buffer("repeated", model.weight.data[:1].expand(100))
+    model.register_buffer("windows", model.weight.data.unfold(0, 5, 1))
+    report = mg.inspect(model)
+    assert report.counts is not None
+    assert (report.counts.params, report.counts.buffers, report.counts.nbytes) == (10, 0, 40)
+
+
+def test_tensors_that_share_a_part_of_their_memory_are_named() -> None:
+    memory, model = torch.randn(16), nn.Module()
+    model.first, model.second = nn.Parameter(memory[:8]), nn.Parameter(memory[4:12])
+    model.apart = nn.Parameter(memory[12:])
+    notes = {note.code: (note.severity, note.where) for note in mg.inspect(model).notes}
+    assert notes == {"overlapping-memory": ("warning", ("second",))}

@@ -233,6 +233,7 @@ def test_kernels_take_what_they_take_unwatched(
         pytest.param(lambda w: w.max() * w, id="max"),
         pytest.param(lambda w: w.nanmedian() * w, id="nanmedian"),
         pytest.param(lambda w: w.sgn() * w, id="sgn"),
+        pytest.param(lambda w: torch.linalg.householder_product(w.T, w[0, :16]), id="reflections"),
         pytest.param(lambda w: w.masked_fill(w > 0, w.sum()), id="filled with a tensor"),
     ],
 )

@@ -169,7 +169,7 @@ class TestCalling:
         ("answer", "said"),
         [
             pytest.param(None, "not with text", id="nothing"),
-            pytest.param("{}", "not a modelglass report", id="other-json"),
+            pytest.param("{}", "not a modelglass document", id="other-json"),
             pytest.param("oh no", "not JSON", id="no-json"),
             pytest.param(json.dumps({plugin.PROBLEM: "KeyError: 'x'"}), "KeyError: 'x'", id="problem"),
         ],

@@ -23,6 +23,7 @@ from modelglass.renderers._escape import cell_width, shortened
 from modelglass.renderers._terminal import painter
 from modelglass.report import (
     CATEGORIES,
+    EqualBlocks,
     Failure,
     KvCache,
     LiveTensor,
@@ -133,8 +134,10 @@ def forward_pass(**more: Any) -> Memory:
 def report(held: Memory | None, *, train: bool = True, **more: Any) -> Report:
     types = {"self_attn": "Attention", "mlp": "FeedForward"}
     modules = [build.module(path, types[path.rpartition(".")[2]]) for path in LAYERS]
-    model = build.model(modules=(build.module("", "Net"), *modules))
-    return Report(model=model, run=Run(mode="fake", train=train), memory=held, **more)
+    layers = [build.module(f"model.layers.{index}") for index in range(3)]
+    model = build.model(modules=(build.module("", "Net"), *layers, *modules))
+    blocks = (EqualBlocks(paths=tuple(layer.path for layer in layers)),)
+    return Report(model=model, run=Run(mode="fake", train=train), memory=held, blocks=blocks, **more)
 
 
 @pytest.mark.parametrize("width", [80, 160])
@@ -204,6 +207,11 @@ def test_modules_that_are_alike_are_one_line() -> None:
     some = {path: 8 * MIB for path in LAYERS if ".1." not in path}
     text = MEMORY["text"](report(training_step(saved_by_module=some)), width=120)
     assert "model.layers.*.self_attn  Attention    2  8.00 MiB  16.00 MiB  33.3 %" in text
+
+
+def test_modules_of_blocks_that_differ_stay_apart() -> None:
+    apart = replace(report(training_step()), blocks=())
+    assert "0–2" not in MEMORY["text"](apart, width=120)
 
 
 def test_the_cache_is_shown_at_the_lengths_asked_for() -> None:

@@ -32,11 +32,7 @@ def nouns(noun: str) -> tuple[Any, ...]:
         "flow": lambda: (mg.flow(ran()),),
         "fit": lambda: (mg.fit(model(), torch.ones(3, 4), device_nbytes=100),),
         "compare": lambda: (mg.compare_structure(model(), nn.Sequential(nn.Linear(4, 9))),),
-        "scan": lambda: (
-            Scan(
-                files=(ScannedFile(path="m.pt", format="gguf", nbytes=9, read_nbytes=9, findings=(finding,)),)
-            ),
-        ),
+        "scan": lambda: (Scan(files=(file,)),),
         "unique": lambda: (report := ran(), mg.unique(report)),
     }
     return made.get(noun, lambda: (ran(),))()

@@ -109,6 +109,21 @@ EXACT: dict[str, tuple[nn.Module, Shape, tuple[str, ...]]] = {
         (1, 3, 224, 224),
         ("⌊(H-31)/32⌋", "⌊(W-31)/32⌋"),
     ),
+    "resampled after a stride": (
+        nn.Sequential(nn.Conv1d(2, 2, 5, 4), doing(lambda x: functional.interpolate(x, scale_factor=0.75))),
+        (1, 2, 64),
+        ("⌊3·⌊(L-1)/4⌋/4⌋",),
+    ),
+    "repeated after a stride": (
+        nn.Sequential(nn.Conv1d(2, 2, 3, 3), doing(lambda x: x.repeat_interleave(2, -1)), nn.MaxPool1d(3)),
+        (1, 2, 64),
+        ("⌊2·⌊L/3⌋/3⌋",),
+    ),
+    "windows of three, then every second": (
+        doing(lambda x: functional.max_pool1d(x.unfold(-1, 3, 2).flatten(-2), 4, 2, dilation=2)),
+        (1, 2, 50),
+        ("⌊(3·⌊(L2-1)/2⌋-5)/2⌋",),
+    ),
     "vgg": (
         nn.Sequential(*[layer for _ in range(4) for layer in (conv2d(3, 1, 1), nn.MaxPool2d(2))]),
         (1, 3, 96, 64),
@@ -252,6 +267,7 @@ def wrong(model: nn.Module, shape: Shape) -> tuple[tuple[str, ...], list[str], i
     return dims, found, tried
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXACT)
 def test_a_formula_is_right_with_every_size_that_runs(name: str) -> None:
     model, shape, expected = EXACT[name]

@@ -28,6 +28,7 @@ SAMPLE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLE)
 @pytest.mark.filterwarnings("ignore")
 def test_an_architecture_passes_every_check(name: str) -> None:

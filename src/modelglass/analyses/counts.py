@@ -82,7 +82,7 @@ def _bits_per_weight(counted: Iterable[Tensor], nbytes: int, weights: int) -> fl
 
 
 def _owners(model: Model) -> dict[str, Tensor]:
-    """By storage, the tensor that counts it: the one with most elements, of equals that of its name."""
+    """By storage, the tensor that counts it: the one with most bytes, of equals that of its name."""
     owners: dict[str, Tensor] = {}
     for tensor in model.tensors:
         owner = owners.setdefault(tensor.storage, tensor)
@@ -92,7 +92,7 @@ def _owners(model: Model) -> dict[str, Tensor]:
 
 
 def _weight(tensor: Tensor) -> tuple[int, bool]:
-    return tensor.numel or 0, tensor.name == tensor.storage
+    return tensor.nbytes or tensor.numel or 0, tensor.name == tensor.storage
 
 
 Size = tuple[int, int | None, int, int, int]  # in the order of a tally's fields

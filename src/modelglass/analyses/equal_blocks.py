@@ -115,6 +115,10 @@ class _Settings:
             return ""
         return _text({key: self._value(module, key, value) for key, value in module.config.items()})
 
+    def has_rate(self, module: Module) -> bool:
+        """Whether a module's own settings say how much is dropped in training."""
+        return any(_is_rate(module, key, value) for key, value in module.config.items())
+
     def varying(self, paths: Sequence[str]) -> Iterator[Varying]:
         """In which settings equal blocks differ."""
         for part, key in self._parts(paths[0]):
@@ -128,9 +132,13 @@ class _Settings:
     def _find(self, modules: Sequence[Module]) -> None:
         forms: dict[Hashable, int] = {}
         form: dict[str, int | None] = {}
+        alone: list[list[str]] = []  # whose numbers may be those of the lists around them
         for module in reversed(modules):  # what it contains comes first
             for members in _lists_by(form, module.children):
-                self._settle(members)
+                if len(members) > 1:
+                    self._settle(members)
+                else:
+                    alone.append(members)
             opened = [
                 (module.path, key) for key, value in module.config.items() if _is_open(module, key, value)
             ]
@@ -145,6 +153,8 @@ class _Settings:
             for key, value in module.config.items():
                 if _is_rate(module, key, value) or _is_own_path(value, module.path):
                     self._instead[module.path, key] = _ANY
+        for members in alone:
+            self._settle(members)
 
     def _settle(self, members: Sequence[str]) -> None:
         """Find out which open settings of a list's blocks are their numbers and names."""
@@ -314,7 +324,7 @@ class _Work:
             return ()
         routed = path in self._routed
         return tuple(
-            (_call_key(call, routed), tuple(_op_key(op, routed) for op in self._ops[call.index]))
+            (_call_key(call, routed), tuple(work(op, routed) for op in self._ops[call.index]))
             for call in calls
         )
 
@@ -330,9 +340,9 @@ class _Work:
                 for path in members:
                     free, exact = (self._calls_key(path, routed) for routed in (True, False))
                     alike[free][exact].append(path)
-                for shapes in alike.values():
-                    if len(shapes) > 1:
-                        found.update(chain.from_iterable(shapes.values()))
+                for calls in alike.values():
+                    if len(calls) > 1:
+                        found.update(chain.from_iterable(calls.values()))
         return found
 
     def _calls_key(self, path: str, routed: bool) -> Hashable:
@@ -340,20 +350,20 @@ class _Work:
 
 
 def _call_key(call: Call, routed: bool) -> Hashable:
-    return _shapes(call.inputs, routed), _shapes(call.outputs, routed)
+    return shapes(call.inputs, routed), shapes(call.outputs, routed)
 
 
-def _op_key(op: Op, routed: bool) -> Hashable:
+def work(op: Op, routed: bool = False) -> Hashable:
     """An operator with its shapes and windows; other numbers, such as a scale, make no other work."""
-    shapes = () if routed else (_op_shapes(op.inputs), _op_shapes(op.outputs))
-    return op.overload, tuple(str(op.attributes.get(name)) for name in WINDOW), shapes
+    exact = () if routed else (_op_shapes(op.inputs), _op_shapes(op.outputs))
+    return op.overload, tuple(str(op.attributes.get(name)) for name in WINDOW), exact
 
 
 def _op_shapes(values: Sequence[Value]) -> Hashable:
     return tuple((value.shape, value.dtype) for value in values if value.dtype is not None)
 
 
-def _shapes(values: Sequence[Value], routed: bool) -> Hashable:
+def shapes(values: Sequence[Value], routed: bool = False) -> Hashable:
     """Names, shapes and types. What a number or a flag was shows in what ran, where it matters."""
     return tuple(
         (

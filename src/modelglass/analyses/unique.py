@@ -2,42 +2,28 @@
 
 Two modules are alike when their classes, settings, tensors and contents are; two calls when the modules are
 alike, what went in and out had the same names, shapes and types, and the same kernels ran in them. So the
-mode a module is in, or its place among the layers, counts exactly where it changes what runs.
+mode a module is in, or its place among the layers, counts exactly where it changes what runs. How much a
+dropout drops does not count.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from typing import Any
 
-from modelglass.analyses.tree import contents
-from modelglass.report import Call, Model, Module, Op, Tensor, Unique, UniqueModule, UniqueOp, Value
-
-# Settings by which a layer knows its place: they tell equal layers apart without making them different.
-_PLACE = re.compile(r"(layer|block|stage)_?(idx|index|id|num|number)")
+from modelglass.analyses.equal_blocks import Numbers, Structures, shapes, work
+from modelglass.report import Call, Model, Op, Unique, UniqueModule, UniqueOp, Value
 
 
 def unique(model: Model) -> Unique:
     """The distinct modules and operators of a model, and where each of them is."""
-    numbers = _Numbers()
+    numbers = Numbers()
     op_kinds = [numbers.of(_op_key(op)) for op in model.ops]
     modules = tuple(_unique_modules(model, _ModuleKinds(model, numbers)))
     counters = tuple(_counters(model))
     ops = tuple(_unique_ops(model, op_kinds, modules, frozenset(counters)))
     return Unique(modules=modules, ops=ops, counters=counters)
-
-
-class _Numbers:
-    """One number for each distinct key, so that keys of keys stay small."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Hashable, int] = {}
-
-    def of(self, key: Hashable) -> int:
-        return self._numbers.setdefault(key, len(self._numbers))
 
 
 def _unique_modules(model: Model, kinds: _ModuleKinds) -> Iterator[UniqueModule]:
@@ -127,9 +113,10 @@ _text = json.JSONEncoder(sort_keys=True).encode
 class _ModuleKinds:
     """The kind of each call and of each module that was never called: equal for what is alike."""
 
-    def __init__(self, model: Model, numbers: _Numbers) -> None:
+    def __init__(self, model: Model, numbers: Numbers) -> None:
         self._numbers = numbers
-        self._structures = _Structures(model, numbers)
+        self._structures = Structures(model, numbers)
+        self._work = _Work(model, self._structures)
         self._calls: dict[str, list[Call]] = defaultdict(list)
         for call in model.calls:
             self._calls[call.module].append(call)
@@ -151,9 +138,9 @@ class _ModuleKinds:
         for call in reversed(model.calls):  # a call comes before those it makes
             key = (
                 self._structures.of(call.module),
-                _call_values(call.inputs),
-                _call_values(call.outputs),
-                call.ran,
+                shapes(call.inputs),
+                shapes(call.outputs),
+                self._work.of(call),
                 tuple(called[call.index]),
             )
             self.of_call[call.index] = self._numbers.of(key)
@@ -171,49 +158,21 @@ class _ModuleKinds:
         return path in self._calls or path in self._of_uncalled
 
 
-def _call_values(values: Sequence[Value]) -> Hashable:
-    """Names, shapes and types. What a number or a flag was shows in the kernels, where it matters."""
-    return tuple((v.name, v.shape, v.dtype, v.nnz, v.parts, v.text == "None") for v in values)
+class _Work:
+    """What ran in a call itself; where a rate of dropout is set, without the numbers given to kernels."""
 
-
-class _Structures:
-    """A number for each module, equal for modules of the same class, settings, tensors and contents."""
-
-    def __init__(self, model: Model, numbers: _Numbers) -> None:
-        self._numbers = numbers
+    def __init__(self, model: Model, structures: Structures) -> None:
         self._modules = {module.path: module for module in model.modules}
-        self._tensors = {tensor.name: tensor for tensor in model.tensors}
-        self._contents = contents(model)
-        self._known: dict[str, int | None] = {}
+        self._rated = {module.path for module in model.modules if structures.settings.has_rate(module)}
+        self._ops: dict[int | None, list[Hashable]] = defaultdict(list)
+        for op in model.ops if self._rated else ():
+            if op.module in self._rated:
+                self._ops[op.call].append(work(op))
 
-    def contents(self, path: str) -> Sequence[tuple[str, str]]:
-        """The names of what hangs below a module, each with the path that it is known by."""
-        return self._contents.get(path, ())
-
-    def of(self, path: str) -> int | None:
-        """The module's number; None inside itself, where a module holds one that holds it."""
-        if path not in self._known:
-            self._known[path] = None
-            self._known[path] = self._numbers.of(self._key(self._modules[path]))
-        return self._known[path]
-
-    def _key(self, module: Module) -> Hashable:
-        return (
-            module.type,
-            module.qualified_type,
-            _text({key: item for key, item in module.config.items() if not _is_place(key, item)}),
-            tuple(_tensor_key(self._tensors[name]) for name in module.tensors),
-            tuple((name, self.of(child)) for name, child in self.contents(module.path)),
-        )
-
-
-def _is_place(key: str, item: Any) -> bool:
-    return type(item) is int and _PLACE.fullmatch(key) is not None
-
-
-def _tensor_key(tensor: Tensor) -> Hashable:
-    name = tensor.name.rpartition(".")[2]
-    return name, tensor.kind, tensor.shape, tensor.dtype, tensor.packing
+    def of(self, call: Call) -> Hashable:
+        if call.module not in self._rated:
+            return call.ran
+        return self._modules[call.module].training, tuple(self._ops[call.index])
 
 
 def _macs_by_call(model: Model) -> dict[int, int | None]:

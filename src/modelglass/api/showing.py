@@ -42,17 +42,23 @@ def _renderer(noun: str, format: str) -> Callable[..., str]:
         elif format not in _PAGES:
             text = _function(f"flow.{format}" if format in DRAWINGS else format, "render")(*nouns, **options)
         else:
+            if noun in ("inspect", "memory"):
+                nouns = (_with_blocks(*nouns),)
             look = {name: options.pop(name) for name in ("width", "color") if name in options}
-            if noun == "inspect":
-                from modelglass.analyses.equal_blocks import with_blocks  # older reports have none
-
-                nouns = (with_blocks(*nouns),)
-                options |= {"width": look.get("width", 100)} if format == "text" else {}
+            if (noun, format) == ("inspect", "text"):
+                options["width"] = look.get("width", 100)
             make = getattr(import_module(f"modelglass.page.{_PAGES[format]}"), noun)
             text = _function(f"pages.{format}", "render")(make(*nouns, **options), **look)
         return unspoken(text)
 
     return render
+
+
+def _with_blocks(report: Report) -> Report:
+    """The report with its equal blocks, which older ones do not name."""
+    from modelglass.analyses.equal_blocks import with_blocks
+
+    return with_blocks(report)
 
 
 def _function(module: str, name: str) -> Callable[..., Any]:
@@ -76,6 +82,7 @@ def render(report: Report | Flow | Scan | Fit | Comparison, format: str = "text"
     How data flows through a model that ran is drawn as "mermaid", "dot" or "svg"; `depth` says how deep.
 
     >>> import torch
+    >>> from modelglass.api import inspect
     >>> print(render(inspect(torch.nn.Linear(3, 8)), "text", width=60).splitlines()[2])
     (root)  Linear      32  100.0 %
     """

@@ -9,9 +9,12 @@ from io import StringIO
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from modelglass import __version__
 from modelglass.cli._exit import exit_code, tell
+
+COMPLETING = "_MODELGLASS_COMPLETE"  # set while a shell asks for completions
 
 EPILOG = """\b
 Examples:
@@ -48,6 +51,13 @@ class _Commands(click.Group):
             return None
         command: click.Command = getattr(import_module(f"modelglass.cli.{name}"), name)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands, or a target, which needs no command."""
+        from modelglass.cli._types import TargetName
+
+        commands = super().shell_complete(ctx, incomplete)
+        return commands or TargetName().shell_complete(ctx, ctx.command.params[0], incomplete)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and self._is_target(args[0]):
@@ -90,6 +100,8 @@ def main(arguments: list[str] | None = None) -> None:
 def run(command: click.Command, name: str, arguments: list[str] | None = None) -> None:
     """Run a command under that name and exit with its code."""
     args = sys.argv[1:] if arguments is None else arguments
+    if COMPLETING in os.environ:
+        import_module("modelglass.cli.completion")  # shells as they are completed here
     debug = "--debug" in args
     rest = [arg for arg in args if arg != "--debug"]  # welcome anywhere on the line
     sys.exit(exit_code(lambda: _answer(command, name, rest), debug=debug))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from typing import NoReturn
 
 COMPLETING = "_MODELGLASS_COMPLETE"  # set while a shell asks for completions
 
@@ -55,16 +54,16 @@ def _is_file(arg: str) -> bool:
     return named and not arg.endswith((".yaml", ".yml", ".json")) and os.path.isfile(arg)
 
 
-def _list(path: str) -> NoReturn:
+def _list(path: str) -> None:
     """What `modelglass inspect` prints of a file when it is given no option."""
     from modelglass import api
     from modelglass.cli._output import wants_color, width_of
     from modelglass.cli._progress import Progress
 
-    gc.disable()  # nothing is thrown away here that a collection would find
+    gc.disable()  # nothing is thrown away here that a collection would find,
     with Progress() as progress:
         report = api.inspect(path, progress=progress)
     text = api.render(report, "text", width=width_of(None, None), color=wants_color("auto", None))
     sys.stdout.write(text)
     sys.stdout.flush()
-    os._exit(0)  # taking a million objects apart would only take time
+    gc.freeze()  # nor at the end, when Python looks through all objects again

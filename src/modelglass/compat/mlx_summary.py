@@ -12,7 +12,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from modelglass.api._models import require_extra
-from modelglass.compat.outputs import outputs_by_module, outputs_with_batch
+from modelglass.compat.sizes import outputs_by_module, outputs_with_batch
 from modelglass.compat.summary import ModelSummary as _Text, batch_of, short_summary, summarised
 from modelglass.compat.summary_table import is_layer, render_layers
 from modelglass.errors import UsageError

@@ -7,8 +7,7 @@ from numbers import Integral
 from typing import Any, Self
 
 from modelglass.api import inspect
-from modelglass.compat.outputs import layer_outputs_nbytes
-from modelglass.compat.parameter_size import parameters_nbytes
+from modelglass.compat.sizes import layer_outputs_nbytes, parameters_nbytes
 from modelglass.compat.summary_table import render, render_short
 from modelglass.errors import UsageError
 from modelglass.frameworks.request import is_shape

@@ -49,6 +49,11 @@ class Axis:
         down = range(max(self._ran) - self.step, self._least - 1, -self.step)
         return islice((size for size in down if size not in self._tried), count)
 
+    def with_another_rest(self, below: int) -> int | None:
+        """A size that may run, and no size with the same rest when divided by `below` ran."""
+        ran = {size % below for size in self._ran}
+        return next((size for size in self.sizes(below) if size % below not in ran), None)
+
     def fresh(self) -> int | None:
         """A size that may run and was not tried, far from the last such one."""
         least = self._least + (self.usual - self._least) % self.step

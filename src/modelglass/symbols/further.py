@@ -4,6 +4,7 @@
 - One run is with all sizes far beyond the usual ones: what is cut or filled up to a limit shows there.
 - Of rounded quotients, each run halves the shifts that fit. Sizes are changed together where that runs, so
   that one run tells of all of them.
+- Where a size may have been multiplied between two roundings, one size with each rest runs.
 - The last runs are with fresh sizes. A formula stands only if it is found without them as with them.
 """
 
@@ -20,6 +21,7 @@ RUNS = 40
 OPERATORS = 40_000  # in all further runs: of large models, fewer runs are made
 FEWEST = 12
 CHECKS = 3
+FEW_RESTS = 8
 
 Sizes = tuple[int, ...]
 Vector = tuple[Point, ...]
@@ -82,7 +84,9 @@ class Further:
 
     def _telling(self, fits: Sequence[Fit], axis: Axis) -> int | None:
         size = fits[0].distinguishing(axis.sizes)
-        return differing(fits, axis.far(2 * fits[0].below)) if size is None else size
+        if size is None:
+            size = differing(fits, axis.far(2 * fits[0].below))
+        return axis.with_another_rest(_rests(fits[0])) if size is None else size
 
     def _run_all(self, sizes: Mapping[int, int | None], alone: Mapping[int, int] | None = None) -> None:
         """One run with all sizes; where it fails, each for itself."""
@@ -102,6 +106,15 @@ class Further:
             for at, size in changed.items():
                 self.axes[at].note(size, ran=ran)
         return ran
+
+
+def _rests(fit: Fit) -> int:
+    """By what sizes are divided of which each rest must have run.
+
+    Between two roundings a size may have been multiplied, and then the two are not one, though they look so
+    at most sizes: ⌊3·⌊n/4⌋/4⌋ is less than ⌊3·n/16⌋ now and then.
+    """
+    return fit.below if fit.over > 1 else min(fit.below, FEW_RESTS) if fit.times > 1 else 1
 
 
 def _of_one_size(vectors: Iterable[Vector]) -> Iterator[Vector]:

@@ -59,6 +59,7 @@ def test_merged_parts_equal_the_whole(dtype: str, cuts: list[int]) -> None:
     assert merged.l2 == pytest.approx(whole.l2, rel=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "uint8"])
 def test_the_number_of_threads_does_not_matter(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "SPAN", 1000)
@@ -111,6 +112,7 @@ def test_an_error_while_reading_ends_the_work() -> None:
     assert threading.active_count() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernels", [plain, compiled], ids=["plain", "compiled"])
 @pytest.mark.parametrize("shape", [(3000, 3000), (2, 4_100_000)], ids=str)
 @pytest.mark.parametrize("dtype", [*(name for name in DTYPES if name != "bool"), "float4_e2m1fn_x2"])
@@ -159,6 +161,7 @@ def test_without_numba_the_plain_loops_serve(monkeypatch: pytest.MonkeyPatch) ->
     assert engine.kernels_for(1 << 30) is plain
 
 
+@pytest.mark.slow
 def test_a_numba_that_must_not_compile_is_not_used() -> None:
     code = "from modelglass.analyses.stats import engine; print(engine.kernels_for(1 << 30).__name__)"
     done = subprocess.run(

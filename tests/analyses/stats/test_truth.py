@@ -222,6 +222,7 @@ def test_small_wide_tensors_are_described_exactly() -> None:
     assert stats_of(np.concatenate([near_one, near_one])).resolution == RESOLUTION
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     st.sampled_from(["float32", "float64", "float16"]).flatmap(
@@ -238,6 +239,7 @@ def test_any_floats(array: Any) -> None:
     check(stats_of(array), array)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(st.data(), st.sampled_from([32, 64]), st.integers(40, 400))
 def test_plain_and_compiled_loops_agree_to_the_bit(data: Any, width: int, more: int) -> None:

@@ -34,11 +34,11 @@ def flow(
     what is repeated, and what is large, as long as people can read it.
     """
     trace = traced(model, run, dataflow)
-    picture = Picture(trace, relevance(trace), sameness(trace))
+    picture = Picture(trace, relevance(trace), sameness(trace, model))
     blocks = repeated_blocks(trace, picture.same)
     loose = depth is None and is_crowded(picture)
     if loose:
-        picture = Picture(trace, picture.relevance, sameness(trace, sizes=False))
+        picture = Picture(trace, picture.relevance, sameness(trace, model, sizes=False))
     if depth is None:
         open_readably(picture, blocks, len(dataflow.inputs) + len(run.outputs))
     else:

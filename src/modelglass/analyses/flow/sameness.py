@@ -1,18 +1,13 @@
-"""Which calls did the same: the same operators on the same shapes, with the same windows, wired alike.
-
-Names of classes and modules do not count, only whether two classes are one.
-"""
+"""Which calls did the same: of equal modules, the same operators on the same shapes, wired alike."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
+from modelglass.analyses.equal_blocks import Numbers, Structures, work
 from modelglass.analyses.flow.trace import Trace
-
-# How far a window reaches shows in no shape where padding makes up for it. Other settings may differ between
-# layers that are the same to people: a rate of dropout, an index into a table.
-_WINDOW = ("kernel_size", "stride", "padding", "dilation", "groups")
+from modelglass.report import Model
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +19,9 @@ class Sameness:
     op_kind: list[int]
 
 
-def sameness(trace: Trace, *, sizes: bool = True) -> Sameness:
+def sameness(trace: Trace, model: Model, *, sizes: bool = True) -> Sameness:
     """Compare all calls, from the innermost out, each operator once; without sizes, shapes may differ."""
+    structures = Structures(model, Numbers()) if sizes else None
     known: dict[Hashable, int] = {}
     found = Sameness(
         kind={}, reads={}, op_kind=[_op_kind(trace, known, at, sizes) for at in range(len(trace.ops))]
@@ -40,7 +36,8 @@ def sameness(trace: Trace, *, sizes: bool = True) -> Sameness:
         first = min(trace.writes[trace.span[call][0]])
         steps = [(kind, reads) for _, kind, reads in sorted(parts)]
         shape, found.reads[call] = related(steps, range(first, _after(trace, call)))
-        found.kind[call] = _number(known, ("call", trace.type[call], shape))
+        kind = trace.type[call] if structures is None else structures.of(trace.module[call])
+        found.kind[call] = _number(known, ("call", kind, shape))
     return found
 
 
@@ -65,10 +62,7 @@ def _op_kind(trace: Trace, known: dict[Hashable, int], at: int, sizes: bool) -> 
     op = trace.ops[at]
     if not sizes:
         return _number(known, (op.name, len(trace.writes[at])))
-    given = tuple(value.shape for value in op.inputs)
-    made = tuple(value.shape for value in op.outputs)
-    window = tuple(str(op.attributes.get(name)) for name in _WINDOW)
-    return _number(known, (op.name, given, made, window, len(trace.writes[at])))
+    return _number(known, (op.name, work(op), len(trace.writes[at])))
 
 
 def _number(known: dict[Hashable, int], key: Hashable) -> int:

@@ -5,7 +5,7 @@ The model is built once, without weights where that can be; what the checkpoint 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,12 @@ from typing import Any
 from modelglass import api
 from modelglass.api._inputs import REAL_NBYTES
 from modelglass.api._models import BuiltModel, with_model
-from modelglass.compat.model_inspector import describing
-from modelglass.compat.model_inspector.inspection import Inspection
+from modelglass.compat.model_inspector import lookup
+from modelglass.compat.model_inspector.by_type import by_type, nbytes_by_dtype
+from modelglass.compat.model_inspector.estimate import estimate, largest_at_peak
+from modelglass.compat.model_inspector.inspection import Inspection, TypeCount
+from modelglass.compat.model_inspector.normalisation import settings
+from modelglass.compat.model_inspector.weight_figures import weight_figures
 from modelglass.errors import ForwardError, InputsError, MissingPackageError, TargetError, UsageError
 from modelglass.options import BuildOptions, RunOptions
 from modelglass.page.units import shape_text
@@ -114,12 +118,20 @@ def _of_checkpoint(question: Question) -> Inspection:
         name=_named_by(report),
         checkpoint=report,
         config=_settings_of(path, report),
-        normalisation=describing.normalisation_in(path, report),
-        by_type=describing.by_type(report),
-        nbytes_by_dtype=describing.nbytes_by_dtype(report),
-        weights=describing.weight_figures(report),
+        normalisation=lookup.normalisation_in(path, report),
+        by_type=_by_type(report),
+        nbytes_by_dtype=_nbytes_by_dtype(report),
+        weights=weight_figures(report),
         unknown=unknown,
     )
+
+
+def _by_type(report: Report) -> tuple[TypeCount, ...]:
+    return () if report.counts is None else by_type(report.model, report.counts)
+
+
+def _nbytes_by_dtype(report: Report) -> Mapping[str, int]:
+    return {} if report.counts is None else nbytes_by_dtype(report.model, report.counts)
 
 
 def _named_by(report: Report) -> str | None:
@@ -143,7 +155,7 @@ def _settings_of(path: Path, report: Report) -> dict[str, Json]:
         for key, value in checkpoint.metadata.items()
         if key != "format" and not key.startswith(VOCABULARY)
     }
-    return {**(found or describing.settings_beside(path)), **metadata}
+    return {**(found or lookup.settings_beside(path)), **metadata}
 
 
 def _of_model(question: Question, found: Inspection, built: BuiltModel) -> Inspection:
@@ -154,19 +166,19 @@ def _of_model(question: Question, found: Inspection, built: BuiltModel) -> Inspe
     )
     built.check(report)
     report = replace(report, notes=(*built.notes, *report.notes))
-    config = found.config if question.config is None else describing.settings_of(question.config)
+    config = found.config if question.config is None else lookup.settings_of(question.config)
     found = replace(
         found,
         name=report.model.name,
         report=report,
         config=config,
         normalisation={
-            **describing.scaling_in(config),
+            **settings(config),
             **_normalisation(question, native, report),
             **found.normalisation,  # what was trained with, not what it begins with
         },
-        by_type=describing.by_type(report),
-        nbytes_by_dtype=describing.nbytes_by_dtype(report),
+        by_type=_by_type(report),
+        nbytes_by_dtype=_nbytes_by_dtype(report),
     )
     found = _matched(found, native, report)
     if given is None:
@@ -179,13 +191,13 @@ def _of_model(question: Question, found: Inspection, built: BuiltModel) -> Inspe
 
 def _normalisation(question: Question, native: Any, report: Report) -> dict[str, Json]:
     """How the model's data are scaled, in the values that it is built with where that is no great effort."""
-    found = describing.normalisation_of(native, report)
+    found = lookup.normalisation_of(native, report)
     small = report.counts is not None and report.counts.nbytes <= REAL_NBYTES
     if None not in found.values() or not small:
         return found
     try:
         with _built_from(question).open(weightless=False) as built:
-            return describing.normalisation_of(built.native, report)
+            return lookup.normalisation_of(built.native, report)
     except TargetError:  # it can be built without weights alone, as it was
         return found
 
@@ -194,7 +206,7 @@ def _matched(found: Inspection, native: Any, report: Report) -> Inspection:
     """The tensors of the checkpoint, if there is one, against those of the model."""
     if found.checkpoint is None:
         return found
-    matching, notes = describing.match(native, report, found.checkpoint)
+    matching, notes = lookup.match(native, report, found.checkpoint)
     failures = found.failures
     if matching.reshaped:
         first = matching.reshaped[0]
@@ -230,7 +242,7 @@ def _with_memory(question: Question, found: Inspection, built: BuiltModel) -> In
 
     def step(change: WhatIf) -> Report:
         options = {"optimizer": question.optimizer, "what_if": change, "progress": question.progress}
-        with describing.in_training(built.native):
+        with lookup.in_training(built.native):
             report = api.inspect(built.native, built.inputs, train=True, on_failure="report", **options)
         if question.batch_size is not None or change.batch_size is None:  # else the batch may be to blame
             built.check(report)
@@ -247,8 +259,8 @@ def _with_memory(question: Question, found: Inspection, built: BuiltModel) -> In
     found = replace(
         found,
         trained=trained,
-        estimate=describing.estimate(trained),
-        largest=describing.largest_at_peak(trained),
+        estimate=estimate(trained),
+        largest=() if trained.memory is None else largest_at_peak(trained.memory),
         mixed_dtype=AUTOCAST[0],
     )
     try:
@@ -257,7 +269,7 @@ def _with_memory(question: Question, found: Inspection, built: BuiltModel) -> In
         mixed, problem = None, error.problem
     if mixed is None:
         return _without(found, problem.partition("\n")[0], "mixed")
-    return replace(found, mixed=describing.estimate(mixed))
+    return replace(found, mixed=estimate(mixed))
 
 
 def _tried(run: Callable[[], Report]) -> tuple[Report | None, str]:

@@ -12,6 +12,7 @@ from mlx import nn
 from mlx.utils import tree_unflatten
 
 from modelglass.frameworks.borrow import borrow
+from modelglass.frameworks.foreign import foreign_errors
 from modelglass.frameworks.mlx.describe import dtype_name
 from modelglass.frameworks.mlx.lifetimes import Role
 from modelglass.frameworks.mlx.loan import arrays_of, loan
@@ -52,7 +53,7 @@ def measured(
     given = list(arrays_of(*roots))
     asked = dict(list(factories.items())[:1])  # not what others would take
     notes: tuple[Note, ...] = ()
-    try:
+    with foreign_errors() as found:  # whatever the user's call raises is an answer
         mx.eval(given)
         mx.synchronize()
         before = mx.get_peak_memory()
@@ -61,8 +62,8 @@ def measured(
             mx.reset_peak_memory()
             taken = _run(roots, request, asked)
             notes = (_reset_note(before),)
-    except (Exception, SystemExit) as error:  # whatever the user's call raises is an answer
-        return Measured(None, error=error)
+    if found.error is not None:
+        return Measured(None, error=found.error)
     base = [_given(array, roles[id(array)]) for array in given]
     return Measured(_lifetimes(base, taken, next(iter(asked), "")), notes)
 

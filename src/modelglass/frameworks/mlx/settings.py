@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -99,19 +100,17 @@ def _bare(module: nn.Module) -> nn.Module:
 
 
 def _asked(bare: nn.Module, key: str) -> dict[str, Json]:
-    try:
+    value: Any = ...
+    with suppress(Exception):  # a property of anybody's making may raise anything, most of all on a stand-in
         value = getattr(bare, key)
-    except Exception:  # a property of anybody's making may raise anything, most of all on a stand-in
-        return {}
     return {key: describing.json_safe(value, _told)} if describing.is_plain(value, _PLAIN) else {}
 
 
 def _described(bare: nn.Module, wanted: tuple[str, ...]) -> Iterator[tuple[str, Json]]:
     """What the module says of itself when printed; what has no name there is named by the constructor."""
-    try:
+    text = ""
+    with suppress(Exception):  # as above
         text = str(bare._extra_repr())
-    except Exception:  # as above
-        return
     for place, (key, value) in enumerate(_arguments(text)):
         if key is not None:
             yield key, value

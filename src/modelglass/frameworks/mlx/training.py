@@ -15,6 +15,7 @@ from mlx.utils import tree_flatten, tree_unflatten
 
 from modelglass.errors import UsageError
 from modelglass.frameworks.describing import instances_in
+from modelglass.frameworks.foreign import foreign_errors
 from modelglass.frameworks.mlx.optimizers import Factory, fresh
 from modelglass.frameworks.request import Request
 
@@ -178,19 +179,18 @@ def _can_train(array: mx.array) -> bool:
 
 def _take(step: Trained, name: str, make: Factory, parameters: Named) -> None:
     """The step of one optimizer, from the same point as every other's."""
-    try:
+    with foreign_errors() as found:  # an optimizer of the user's own may raise anything
         optimizer = make()
         fresh(optimizer)
         given = tree_unflatten(list(parameters.items()))
         optimizer.init(given)
         made = optimizer.apply_gradients(tree_unflatten(list(step.gradients.items())), given)
         state = list(_state(optimizer.state, parameters))
-    except UsageError:
-        raise
-    except (Exception, SystemExit) as error:  # an optimizer of the user's own may raise anything
-        step.problems.append(f"{name} cannot take a step: {type(error).__name__}: {error}")
-        return
-    step.taken[name] = Taken(dict(named_arrays(made)), state)
+        step.taken[name] = Taken(dict(named_arrays(made)), state)
+    if isinstance(found.error, UsageError):
+        raise found.error
+    if found.error is not None:
+        step.problems.append(f"{name} cannot take a step: {found.text}")
 
 
 def _state(state: Any, parameters: Named) -> Iterator[tuple[str, mx.array]]:

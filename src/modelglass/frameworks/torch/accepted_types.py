@@ -94,7 +94,9 @@ def check_composite(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any])
     first = args[0] if args else None
     if not isinstance(first, torch.Tensor) or first.dtype in _FLOATING or not _is_composite(func):
         return
-    if not torch.is_autocast_enabled(first.device.type):  # which chooses other types below the operator
+    if first.device.type == "cpu" and not torch.is_autocast_enabled(
+        "cpu"
+    ):  # which chooses other types below the operator
         check_types(func, args, kwargs)
 
 

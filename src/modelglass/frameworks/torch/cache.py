@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -48,11 +49,10 @@ def observed_cache(outputs: Any) -> KvCache | None:
 
 def config_of(native: nn.Module) -> Mapping[str, Any] | None:
     """The model's configuration as a plain mapping, or None when it has none that can be written out."""
-    try:
+    written: Any = None
+    with suppress(Exception):  # a model's own code may raise anything
         config: Any = native.config
         written = config if isinstance(config, Mapping) else config.to_dict()
-    except Exception:  # a model's own code may raise anything
-        return None
     return written if isinstance(written, Mapping) else None
 
 

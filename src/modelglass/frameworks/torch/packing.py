@@ -135,7 +135,7 @@ def _expanded(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:
     if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_contiguous():
         return None
     region = Region.of(tensor)
-    nbytes = min(region.length, prod(count for _, count in region.steps))
+    nbytes = region.nbytes
     if nbytes >= tensor.numel() * tensor.itemsize:
         return None
     return Packing(scheme=EXPANDED, logical_shape=tuple(tensor.shape), nbytes=nbytes)

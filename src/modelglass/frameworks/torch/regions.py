@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import NamedTuple
 
 import torch
@@ -31,6 +32,11 @@ class Region(NamedTuple):
         length = 0 if tensor.numel() == 0 else 1 + sum(stride * (count - 1) for stride, count in steps)
         steps = sorted((step for step in steps if step[0] > 0 and step[1] > 1), reverse=True)
         return cls(int(tensor.storage_offset()) * itemsize, length, tuple(steps))
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes it has: elements that lie in the same place have theirs once."""
+        return min(self.length, prod(count for _, count in self.steps))
 
     @property
     def is_solid(self) -> bool:

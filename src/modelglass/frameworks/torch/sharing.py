@@ -43,14 +43,29 @@ def elements_of(tensor: torch.Tensor) -> object:
 def owners(tensors: Sequence[torch.Tensor]) -> list[int]:
     """For each tensor the position of the one that counts its memory.
 
-    Of those that share it that is the largest; of equals the first parameter, else the first.
+    Of those that share it that is the one with most bytes; of equals the first parameter, else the first.
     """
     owners = list(range(len(tensors)))
     for group in _groups(tensors):
-        owner = max(group, key=lambda at: (tensors[at].numel(), isinstance(tensors[at], nn.Parameter), -at))
+        owner = max(group, key=lambda at: _weight(tensors[at], at))
         for at in group:
             owners[at] = owner
     return owners
+
+
+def _weight(tensor: torch.Tensor, at: int) -> tuple[int, bool, int]:
+    return Region.of(tensor).nbytes, isinstance(tensor, nn.Parameter), -at
+
+
+def lies_within(tensor: torch.Tensor, owner: torch.Tensor) -> bool:
+    """Whether the owner counts all bytes of a tensor that shares some with it."""
+    here, there = _region(tensor), _region(owner)
+    return there.covers(here)
+
+
+def _region(tensor: torch.Tensor) -> Region:
+    place = memory_and_start(tensor)
+    return Region.of(tensor)._replace(start=0 if place is None else place[1])
 
 
 def _groups(tensors: Sequence[torch.Tensor]) -> Iterator[list[int]]:
@@ -73,8 +88,7 @@ def _joined(cluster: Sequence[int], tensors: Sequence[torch.Tensor]) -> Iterator
         return
     groups: list[list[tuple[int, Region]]] = []
     for at in cluster:
-        place = memory_and_start(tensors[at])
-        region = Region.of(tensors[at])._replace(start=0 if place is None else place[1])
+        region = _region(tensors[at])
         met = [group for group in groups if any(region.meets(other) for _, other in group)]
         groups = [group for group in groups if group not in met]
         groups.append([(at, region), *(each for group in met for each in group)])

@@ -15,7 +15,7 @@ from modelglass.frameworks.describing import constructor_names, joined, settings
 from modelglass.frameworks.torch.describe import dtype_name, json_safe, shape_of, told
 from modelglass.frameworks.torch.packing import EXPANDED, hidden_weights, packing_of
 from modelglass.frameworks.torch.privates import DisableTorchFunctionSubclass
-from modelglass.frameworks.torch.sharing import owners
+from modelglass.frameworks.torch.sharing import lies_within, owners
 from modelglass.report import Json, Model, Module, Note, Tensor, TensorKind
 from modelglass.undo import undoing
 
@@ -97,6 +97,7 @@ class _Tree:
     tensors: list[Tensor] = field(default_factory=list)
     aliases: dict[str, list[str]] = field(default_factory=dict)
     shared_memory: list[str] = field(default_factory=list)
+    overlapping: list[str] = field(default_factory=list)  # only in part
     hidden: list[str] = field(default_factory=list)
     unregistered: list[str] = field(default_factory=list)
     originals: list[torch.Tensor] = field(default_factory=list)  # of the tensors, in the same order
@@ -170,7 +171,9 @@ class _Tree:
             if owner == at:
                 yield tensor
                 continue
-            if (
+            if not lies_within(original, self.originals[owner]):
+                self.overlapping.append(tensor.name)
+            elif (
                 tensor.kind == "parameter"
                 and isinstance(original, nn.Parameter)
                 and original is not self.originals[owner]
@@ -192,6 +195,14 @@ class _Tree:
                 text="these parameters are separate objects in the memory of another one; "
                 "they are counted once here and twice by parameters()",
                 where=tuple(self.shared_memory),
+            )
+        if self.overlapping:
+            yield Note(
+                code="overlapping-memory",
+                severity="warning",
+                text="these tensors share only a part of another one's memory, or it cannot be seen how "
+                "much; they are not counted, so that counts are lower bounds",
+                where=tuple(self.overlapping),
             )
         if self.unregistered:
             yield Note(

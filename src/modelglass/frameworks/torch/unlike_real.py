@@ -30,6 +30,8 @@ _OTHER_GRADIENTS = frozenset(
         "aten.sgn",
         "aten.masked_fill.Tensor",
         "aten._ctc_loss.Tensor",
+        "aten.linalg_householder_product",
+        "aten.ormqr",
     }
 )
 _EIG, _EIGVALS = torch.ops.aten.linalg_eig.default, torch.ops.aten.linalg_eigvals.default

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from modelglass.frameworks.foreign import foreign_errors
 from modelglass.frameworks.torch.describe import dtype_name, unobserved
 from modelglass.frameworks.torch.packing import wrapped_parts
 from modelglass.frameworks.torch.privates import (
@@ -38,13 +39,12 @@ def _values(tensor: torch.Tensor) -> Values | str:
         return "not initialised"
     if isinstance(tensor, FakeTensor) or tensor.is_meta:
         return "on the meta device, or fake"
-    try:
+    with foreign_errors() as found:  # a tensor of somebody's own making may raise anything
         stored = _stored(tensor)
         return (
             stored if isinstance(stored, str) else replace(_readable(*stored), elements=elements_of(tensor))
         )
-    except Exception as error:  # a tensor of somebody's own making may raise anything
-        return f"unreadable ({type(error).__name__})"
+    return f"unreadable ({type(found.error).__name__})"
 
 
 def _stored(tensor: torch.Tensor) -> tuple[torch.Tensor, bool] | str:

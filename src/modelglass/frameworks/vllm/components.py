@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from math import isfinite
@@ -127,10 +128,9 @@ def _tokenizer_settings(tokenizer: Any) -> Iterator[tuple[str, Json]]:
         ("name_or_path", lambda: tokenizer.name_or_path),
     )
     for name, read in reads:
-        try:
+        value = _OTHER
+        with suppress(Exception):  # a tokenizer of somebody's own making may lack it, or raise anything
             value = plain(read())
-        except Exception:  # a tokenizer of somebody's own making may lack it, or raise anything
-            continue
         if value is not _OTHER:
             yield name, value
 

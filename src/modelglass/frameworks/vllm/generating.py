@@ -14,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 from modelglass.errors import InspectError, TargetError, UsageError
+from modelglass.frameworks.foreign import foreign_errors
 from modelglass.frameworks.request import Inputs, Request
 from modelglass.frameworks.vllm.components import has_workers_here, tokenizer_of
 from modelglass.frameworks.vllm.rpc import first_line, in_time
@@ -43,12 +44,12 @@ def generated(native: Any, engine: Any, request: Request) -> tuple[Run, tuple[No
             "the engine has requests under way, whose outputs would get lost",
             hint="wait until they are finished, or inspect it without a prompt",
         )
-    try:
+    with foreign_errors() as found:
         outputs = _outputs(engine, asked)
-    except InspectError:
-        raise
-    except Exception as error:
-        return _failed(native, asked, error)
+    if isinstance(found.error, InspectError):
+        raise found.error
+    if found.error is not None:
+        return _failed(native, asked, found.error)
     texts = tuple(_texts(outputs, are_read=tokenizer_of(engine) is not None))
     run = Run(mode="real", inputs=tuple(_inputs(outputs)), outputs=texts)
     return run, tuple(_notes(engine))
@@ -161,7 +162,7 @@ def _texts(outputs: Sequence[Any], *, are_read: bool) -> Iterator[Value]:
             yield Value(name=name, text=text, shape=(len(sample.token_ids),))
 
 
-def _failed(native: Any, asked: _Asked, error: Exception) -> tuple[Run, tuple[Note, ...]]:
+def _failed(native: Any, asked: _Asked, error: Exception | SystemExit) -> tuple[Run, tuple[Note, ...]]:
     said = first_line(error)
     given = tuple(
         Value(name="prompt" if len(asked.prompts) == 1 else f"prompt.{number}", text=_text_of(prompt))

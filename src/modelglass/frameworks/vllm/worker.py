@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from modelglass.frameworks.foreign import foreign_errors
 from modelglass.frameworks.vllm.cache import live_cache
 from modelglass.frameworks.vllm.components import version
 from modelglass.frameworks.vllm.reading import read
@@ -32,9 +33,8 @@ def _native(worker: Any) -> nn.Module:
 
 def _cache(worker: Any) -> tuple[PagedCache | None, tuple[Note, ...]]:
     """The cache as vLLM made it; a version that describes it otherwise leaves the modules to be read."""
-    try:
+    with foreign_errors() as found:
         made = getattr(worker.model_runner, "kv_cache_config", None)
         return live_cache(worker.vllm_config, made), ()
-    except Exception as problem:
-        text = f"the cache of this vLLM cannot be read: {type(problem).__name__}: {problem}"
-        return None, (Note(code="cache-unknown", severity="warning", text=text),)
+    text = f"the cache of this vLLM cannot be read: {found.text}"
+    return None, (Note(code="cache-unknown", severity="warning", text=text),)

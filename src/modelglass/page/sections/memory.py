@@ -10,6 +10,7 @@ from modelglass.errors import InspectError, UsageError
 from modelglass.page import UNBROKEN, Block, Cell, Column, Facts, Table, Timeline
 from modelglass.page.units import exactly, shape_text, share, size
 from modelglass.page.what_if import coverage_text, sure_text, what_if_text
+from modelglass.report.blocks import representatives
 from modelglass.report.memory import CATEGORIES, UNKNOWN_MEMORY
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def blocks(report: Report, contexts: Sequence[int], top: int | None) -> Iterator
     if memory.saved_by_module:
         yield _saved(report, memory.saved_by_module, memory.saved_nbytes or 0, top or SHOWN_MODULES)
     if memory.largest:
-        yield _largest(memory.largest, top or SHOWN_TENSORS)
+        yield _largest(report, memory.largest, top or SHOWN_TENSORS)
 
 
 def timeline(report: Report) -> Table:
@@ -210,9 +211,10 @@ def _counted(times: int) -> Cell:
 def _saved(report: Report, saved: Mapping[str, int], whole: int, most: int) -> Table:
     """What modules saved; those that differ only in numbers of their paths are one row."""
     types = {module.path: module.type for module in report.model.modules}
+    stands_for = representatives(report.model.modules, report.blocks or ())
     alike: dict[tuple[object, ...], list[str]] = defaultdict(list)
     for path, nbytes in saved.items():
-        alike[_pattern(path), types.get(path), nbytes].append(path)
+        alike[stands_for.get(path, path), nbytes].append(path)
     groups = sorted(alike.values(), key=lambda paths: -len(paths) * saved[paths[0]])[:most]
     rows = [_saved_row(paths, types.get(paths[0], ""), saved[paths[0]], whole) for paths in groups]
     title = "saved for backward, by the module that needs it"
@@ -229,9 +231,10 @@ def _saved_row(paths: Sequence[str], type: str, nbytes: int, whole: int) -> tupl
     return _together(paths), type, _counted(times), each, _sized(total), _shared(total, whole)
 
 
-def _pattern(path: str) -> tuple[str, ...]:
-    """The path without its numbers."""
-    return tuple("#" if part.isdecimal() else part for part in path.split("."))
+def _stand_in(place: str, stands_for: Mapping[str, str]) -> str:
+    """A module or a tensor as it is called in the first of equal blocks."""
+    holder, _, own = place.rpartition(".")
+    return stands_for.get(place) or f"{stands_for.get(holder, holder)}.{own}"
 
 
 def _together(paths: Sequence[str]) -> str:
@@ -247,13 +250,14 @@ def _together(paths: Sequence[str]) -> str:
     return ".".join(parts) or "(root)"
 
 
-def _largest(tensors: Sequence[LiveTensor], most: int) -> Table:
+def _largest(report: Report, tensors: Sequence[LiveTensor], most: int) -> Table:
     """What is largest; neighbours that differ only in numbers of their names are one row."""
+    stands_for = representatives(report.model.modules, report.blocks or ())
     usual = Counter(tensor.dtype for tensor in tensors).most_common(1)[0][0]
     alike: dict[tuple[object, ...], list[LiveTensor]] = defaultdict(list)
     for tensor in tensors:
         made = tensor.nbytes, tensor.category, tensor.shape, tensor.dtype, tensor.op, tensor.phase
-        alike[*made, _pattern(_place(tensor))].append(tensor)
+        alike[*made, _stand_in(_place(tensor), stands_for)].append(tensor)
     groups = list(alike.values())[:most]
     rows = [_largest_row(group, usual) for group in groups]
     shown = sum(map(len, groups))

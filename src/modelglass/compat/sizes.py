@@ -1,11 +1,11 @@
-"""How much the layers hand on: an estimate of what flows through a run."""
+"""What parameters and outputs of layers take in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
 
-from modelglass.report import Model, Shape
+from modelglass.report import Model, Report, Shape
 
 _ASSUMED_NBYTES = 4  # of an element, where only a shape is known
 
@@ -38,3 +38,9 @@ def outputs_with_batch(shapes: Sequence[Shape], nbytes: int | None, *, observed:
     taken = _ASSUMED_NBYTES * sum(map(prod, shapes)) if nbytes is None else nbytes
     first = next((shape[0] for shape in shapes if shape), 0)
     return taken * wanted // first if first and first == observed else taken
+
+
+def parameters_nbytes(report: Report) -> int:
+    """Bytes of the parameters, tied ones once, with the scales and zero points of packed ones."""
+    sides = sum(tensor.packing.side_nbytes for tensor in report.parameters if tensor.packing is not None)
+    return sides + (0 if report.counts is None else report.counts.param_nbytes)

@@ -1,13 +1,14 @@
-"""What one inspection is put together from: counts by type, memory, how data are scaled, what fits what."""
+"""What is beside a model: its configuration, how its data are scaled, a checkpoint that fits it or not."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelglass.api._models import adapter_of, require_extra
+from modelglass.compat.model_inspector.normalisation import constants, said_by, settings
 from modelglass.errors import FileError
 from modelglass.targets.kind import report_nothing
 from modelglass.targets.paths import config_in
@@ -15,67 +16,13 @@ from modelglass.targets.paths import config_in
 if TYPE_CHECKING:
     from modelglass.formats.reading import Reading
     from modelglass.report import (
-        AlikeTensors,
-        Estimate,
         Json,
         Matching,
         Model,
         Note,
         Report,
-        Shape,
-        TypeCount,
         Values,
-        WeightFigures,
     )
-
-
-def by_type(report: Report) -> tuple[TypeCount, ...]:
-    """The parameters by the type of the module that owns them; they add up to the total."""
-    from modelglass.compat.model_inspector.by_type import by_type
-
-    return () if report.counts is None else by_type(report.model, report.counts)
-
-
-def nbytes_by_dtype(report: Report) -> Mapping[str, int]:
-    """The bytes that parameters take, by element type."""
-    from modelglass.compat.model_inspector.by_type import nbytes_by_dtype
-
-    return {} if report.counts is None else nbytes_by_dtype(report.model, report.counts)
-
-
-def estimate(report: Report) -> Estimate | None:
-    """What a training step keeps in memory, added up; None: it did not run to its end."""
-    from modelglass.compat.model_inspector.estimate import estimate
-
-    return estimate(report)
-
-
-def outputs_by_module(report: Report) -> Mapping[str, int | None]:
-    """Bytes that each module's calls returned, as far as no module inside them did; None: not known."""
-    from modelglass.compat.outputs import outputs_by_module
-
-    return outputs_by_module(report.model)
-
-
-def outputs_with_batch(shapes: Sequence[Shape], nbytes: int | None, *, observed: int, wanted: int) -> int:
-    """Bytes of a layer's outputs for another batch than the one they were observed with."""
-    from modelglass.compat.outputs import outputs_with_batch
-
-    return outputs_with_batch(shapes, nbytes, observed=observed, wanted=wanted)
-
-
-def weight_figures(report: Report) -> WeightFigures | None:
-    """The values of a checkpoint's weights in a few figures; None: they were not read."""
-    from modelglass.compat.model_inspector.weight_figures import weight_figures
-
-    return weight_figures(report)
-
-
-def largest_at_peak(report: Report) -> tuple[AlikeTensors, ...]:
-    """The tensors that take most at the peak of a run."""
-    from modelglass.compat.model_inspector.estimate import largest_at_peak
-
-    return () if report.memory is None else largest_at_peak(report.memory)
 
 
 def match(native: Any, report: Report, checkpoint: Report) -> tuple[Matching, tuple[Note, ...]]:
@@ -107,8 +54,6 @@ def in_training(native: Any) -> AbstractContextManager[None]:
 
 def normalisation_of(native: Any, report: Report) -> dict[str, Json]:
     """How the model's data are scaled: by the settings and the small buffers that it holds."""
-    from modelglass.compat.model_inspector.normalisation import settings
-
     said = settings(report.model.modules[0].config) if report.model.modules else {}
     values = adapter_of(native).values(native)
     return {**said, **_constants(report.model, values)}
@@ -117,7 +62,6 @@ def normalisation_of(native: Any, report: Report) -> dict[str, Json]:
 def normalisation_in(path: Path, report: Report) -> dict[str, Json]:
     """How the data of a checkpoint's model are scaled: by what is beside the model, and by its buffers."""
     from modelglass.checkpoints import inspect_file
-    from modelglass.compat.model_inspector.normalisation import constants, said_by
 
     said = {} if report.checkpoint is None else said_by(report.checkpoint.parts)
     if not constants(report.model):
@@ -150,17 +94,8 @@ def settings_beside(path: Path) -> dict[str, Json]:
         return {}  # the report of the checkpoint has a note on it
 
 
-def scaling_in(config: Json) -> dict[str, Json]:
-    """What a configuration says about how data are scaled."""
-    from modelglass.compat.model_inspector.normalisation import settings
-
-    return settings(config)
-
-
 def _constants(model: Model, values: Mapping[str, Values | str]) -> dict[str, Json]:
     """The numbers of constants; None for those that have no values, or too many."""
-    from modelglass.compat.model_inspector.normalisation import constants
-
     names = constants(model)
     if not names:
         return {}
