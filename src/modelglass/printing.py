@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 
 class Printed:
     """A noun that prints as text, and has a short `repr` or that of its fields."""
@@ -9,6 +11,5 @@ class Printed:
     __slots__ = ()
 
     def __str__(self) -> str:
-        from modelglass.api import render
-
-        return render(self).rstrip("\n")  # type: ignore[arg-type]
+        api = import_module("modelglass.api")  # when somebody prints; nouns need nothing else of it
+        return str(api.render(self)).rstrip("\n")
