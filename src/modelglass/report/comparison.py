@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from modelglass.printing import Printed
 from modelglass.report.model import Shape
 from modelglass.report.report import Note
 
@@ -98,7 +99,7 @@ class ParameterTerm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Printed):
     """Two models, part by part, in the order of the first one.
 
     `first` is the index of the pair that differs first in the order in which modules were called; None: they
