@@ -24,11 +24,11 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "report": ({"printing", "_lazy", "_version", "errors", "report"}, set()),
     "quantized": ({"report", "quantized"}, {"numpy"}),
     "formats": ({"errors", "report", "quantized", "formats"}, {"numpy", "jinja2", "yaml"}),
-    "collector": ({"undo"}, set()),
+    "_gc": ({"undo"}, set()),
     "undo": (set(), set()),
     "interrupts": ({"undo"}, set()),
     "frameworks": (
-        {"collector", "errors", "interrupts", "options", "report", "quantized", "frameworks", "undo"},
+        {"_gc", "errors", "interrupts", "options", "report", "quantized", "frameworks", "undo"},
         {"torch", "mlx", "vllm", "numpy"},
     ),
     "analyses": ({"errors", "report", "analyses"}, {"numpy", "numba"}),
@@ -41,7 +41,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
         {
             "analyses",
             "checkpoints",
-            "collector",
+            "_gc",
             "configs",
             "errors",
             "files",
@@ -58,13 +58,13 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
         {"errors", "files", "formats", "configs", "user_code"},
         {"yaml", "omegaconf", "transformers", "torch"},
     ),
-    "checkpoints": ({"collector", "errors", "report", "formats", "analyses", "user_code"}, set()),
+    "checkpoints": ({"_gc", "errors", "report", "formats", "analyses", "user_code"}, set()),
     "planning": ({"errors", "report", "analyses"}, set()),
     "symbols": ({"errors", "report", "analyses", "symbols"}, set()),
     "api": (
         {
             "_lazy",
-            "collector",
+            "_gc",
             "errors",
             "report",
             "formats",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from modelglass._gc import paused_gc
 from modelglass.api._inspect import inspect_run, require_complete
-from modelglass.collector import without_gc
 from modelglass.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _ABOUT_NUMBERS = frozenset(
 )
 
 
-@without_gc()
+@paused_gc()
 def flow(target: Any, inputs: Any = None, *, depth: int | None = None, **options: Any) -> Flow:
     """The dataflow between modules, and operators where no module did the work, found in a run.
 

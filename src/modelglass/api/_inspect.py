@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from modelglass._gc import paused_gc
 from modelglass.api._inputs import NEEDS_VALUES
 from modelglass.api._models import BuiltModel, require_extra, with_model
-from modelglass.collector import without_gc
 from modelglass.errors import ForwardError, UsageError
 from modelglass.options import (
     AUTOMATIC,
@@ -151,7 +151,7 @@ def report_on_model(
             request = replace(request, axes=axes_for(built, request, run.what_if))
         found = built.adapter.observe(built.native, request)
         built.check(found)
-        with without_gc():
+        with paused_gc():
             report = analyse(found, run.what_if, request.axes)
         report = replace(report, notes=(*built.notes, *report.notes))
         if run.symbols:
@@ -293,22 +293,22 @@ def scan(
     return scan_files(files, limits=limits, progress=progress or report_nothing, isolate=isolate)
 
 
-def seeded() -> AbstractContextManager[None]:
+def fixed_seed() -> AbstractContextManager[None]:
     """The same random numbers each time inside; outside, random states are as if nothing had happened."""
     from modelglass import frameworks
 
     return frameworks.seeded()
 
 
-def held(report: Report) -> Mapping[str, tuple[Tensor, ...]]:
+def tensors_by_module(report: Report) -> Mapping[str, tuple[Tensor, ...]]:
     """By module, the tensors of it and of all it contains, as the framework itself would list them."""
-    from modelglass.analyses.tree import held
+    from modelglass.analyses.tree import tensors_by_module
 
-    return held(report.model)
+    return tensors_by_module(report.model)
 
 
-def contained(report: Report) -> Mapping[str, Sequence[tuple[str, str]]]:
+def children_by_module(report: Report) -> Mapping[str, Sequence[tuple[str, str]]]:
     """By module, the names of what hangs below it, each with the path that it is known by."""
-    from modelglass.analyses.tree import contents
+    from modelglass.analyses.tree import children_by_module
 
-    return contents(report.model)
+    return children_by_module(report.model)

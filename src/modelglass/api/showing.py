@@ -11,9 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from modelglass._gc import paused_gc
 from modelglass.api._flow import flow
 from modelglass.api._models import require_extra
-from modelglass.collector import without_gc
 from modelglass.errors import UsageError
 from modelglass.files import write_whole
 from modelglass.renderers._escape import unspoken
@@ -35,7 +35,7 @@ DRAWINGS = _OTHERS["flow"]  # of a report, what its flow can be drawn as
 def _renderer(noun: str, format: str) -> Callable[..., str]:
     """A renderer that is imported when it is first called: a listing of a file must start at once."""
 
-    @without_gc()
+    @paused_gc()
     def render(*nouns: Any, **options: Any) -> str:
         if format == "json":
             text = _function("records" if noun == "unique" else "json", "render")(*nouns, **options)
@@ -90,14 +90,14 @@ def render(report: Report | Flow | Scan | Fit | Comparison, format: str = "text"
     if isinstance(report, Report) and report.memory is not None:
         renderers["memory"] = RENDERERS["memory"]["text"]
     if isinstance(report, Report):
-        renderers |= {name: partial(_drawn, RENDERERS["flow"][name]) for name in DRAWINGS}
+        renderers |= {name: partial(_draw, RENDERERS["flow"][name]) for name in DRAWINGS}
     renderer = renderers.get(format)
     if renderer is None:
         raise UsageError(f"there is no format {format!r}", hint="formats are " + ", ".join(renderers))
     return renderer(report, **options)
 
 
-def _drawn(renderer: Callable[..., str], report: Report, *, depth: int | None = None, **options: Any) -> str:
+def _draw(renderer: Callable[..., str], report: Report, *, depth: int | None = None, **options: Any) -> str:
     return renderer(flow(report, depth=depth), **options)
 
 

@@ -171,7 +171,7 @@ def totals_of(report: Report) -> Totals:
     if counts is None:
         raise ValueError("the report counts nothing")
     known = not counts.uninitialised  # a sum with a hole in it is not the sum
-    priced = cost if cost is not None and cost.complete and report.run.mode != "none" else None
+    counted = cost if cost is not None and cost.complete and report.run.mode != "none" else None
     return {
         "parameters": counts.params if known else None,
         "trainable_parameters": counts.trainable if known else None,
@@ -179,8 +179,8 @@ def totals_of(report: Report) -> Totals:
         "own_parameters": _own_parameters(report, report.model.modules[0]),
         "logical_parameters": counts.logical_params if known else None,
         "buffers": counts.buffers if known else None,
-        "macs": None if priced is None else priced.macs,
-        "flops": None if priced is None else priced.flops,
+        "macs": None if counted is None else counted.macs,
+        "flops": None if counted is None else counted.flops,
     }
 
 
@@ -208,7 +208,7 @@ class Layers:
     def __init__(self, report: Report) -> None:
         self._report = report
         self._seen = saw_calls(report)
-        self._held, self._contents = api.held(report), api.contained(report)
+        self._held, self._contents = api.tensors_by_module(report), api.children_by_module(report)
         self._calls: dict[str, list[Call]] = defaultdict(list)
         for call in report.model.calls:
             self._calls[call.module].append(call)

@@ -12,7 +12,7 @@ from typing import Any
 
 from mlx import nn
 
-from modelglass.collector import pause_gc, without_gc
+from modelglass._gc import pause_gc, paused_gc
 from modelglass.frameworks.mlx import structure
 from modelglass.frameworks.mlx.graph import traced
 from modelglass.frameworks.mlx.inputs import make
@@ -45,7 +45,7 @@ def accepts(native: object) -> bool:
 
 def observe(native: nn.Module, request: Request) -> Observation:
     """Read the structure; run the model once when there are inputs and the request wants a run."""
-    with without_gc():
+    with paused_gc():
         return _observe(native, request)
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from modelglass.collector import pause_gc, without_gc
+from modelglass._gc import pause_gc, paused_gc
 from modelglass.errors import InputsError
 from modelglass.frameworks.borrow import borrow
 from modelglass.frameworks.describing import joined
@@ -83,7 +83,7 @@ def _values_possible() -> Iterator[None]:
 
 def observe(native: Any, request: Request) -> Observation:
     """Read the structure; run the model once when there are inputs and the request wants a run."""
-    with _values_possible(), without_gc():
+    with _values_possible(), paused_gc():
         return _observe(_module(native), request)
 
 

@@ -135,7 +135,7 @@ def _stepped(engine: Any, asked: _Asked, until: float) -> list[Any]:
                     f"the engine has not finished within {GENERATING:g} seconds, and was told to leave it",
                     hint="ask for fewer tokens: sampling_params with a lower max_tokens",
                 )
-            done.update((output.request_id, output) for output in engine.step() if output.finished)
+            done.update((output.request_id, output) for output in engine.step() if output.finish)
     finally:
         left = [each for each in added if each not in done]
         if left:

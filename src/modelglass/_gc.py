@@ -1,4 +1,4 @@
-"""Python's garbage collector, out of the way."""
+"""Python's garbage collector, paused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from modelglass.undo import UndoLog, undoing
 
 
 @contextmanager
-def without_gc() -> Iterator[None]:
+def paused_gc() -> Iterator[None]:
     """For work that makes many small objects and hardly any cycles: searching for those takes time."""
     with undoing() as log:
         pause_gc(log)
