@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from modelglass.frameworks.borrow import Terms
+from modelglass.frameworks.substitution import Substitution
 
 # What `fully_shard` keeps of a model, which the hooks of its modules refer to.
 _SHARDING = frozenset(
@@ -18,9 +18,9 @@ _SHARDING = frozenset(
 )
 
 
-def loan(substitute: Callable[[torch.Tensor], torch.Tensor]) -> Terms:
+def loan(substitute: Callable[[torch.Tensor], torch.Tensor]) -> Substitution:
     """Every tensor is exchanged, and what TorchScript made, whose tensors live outside Python."""
-    return Terms(
+    return Substitution(
         package="torch",
         module=nn.Module,
         substitutes={torch.Tensor: substitute, torch.jit.ScriptModule: _script_copy},

@@ -10,7 +10,7 @@ from modelglass.undo import UndoLog, undoing
 
 
 @contextmanager
-def without_gc() -> Iterator[None]:
+def paused_gc() -> Iterator[None]:
     """For work that makes many small objects and hardly any cycles: searching for those takes time."""
     with undoing() as log:
         pause_gc(log)
