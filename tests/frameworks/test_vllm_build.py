@@ -347,5 +347,5 @@ def test_a_process_whose_parent_is_gone_removes_what_both_wrote(tmp_path: Path) 
 )
 def test_build_errors_are_one_sentence(kind: str, text: str, problem: str, hint: str) -> None:
     explanation = BuildError(kind, text, "A", "9").explanation
-    assert told[0] == problem
-    assert hint in told[1]
+    assert explanation[0] == problem
+    assert hint in explanation[1]
