@@ -53,12 +53,14 @@ def test_every_call_gives_something(folder: Path, name: str) -> None:
         assert prepare(str(folder / name))() is not None
 
 
+@pytest.mark.slow
 def test_calls_are_measured_in_processes_of_their_own(folder: Path) -> None:
     costs = bench.calls_take_turns({"ours": bench.inspecting}, str(folder / "many.gguf"), 1)
     assert costs["ours"].seconds > 0
     assert costs["ours"].peak_mib > 0
 
 
+@pytest.mark.slow
 def test_commands_are_measured_as_processes(folder: Path) -> None:
     commands = {
         "list": bench.modelglass(str(folder / "layers.pt")),

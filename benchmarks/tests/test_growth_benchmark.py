@@ -73,6 +73,7 @@ def test_everything_that_is_measured_can_be_done(name: str, tmp_path: Path) -> N
         call()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*MODELS, "tensors"])
 def test_the_work_is_linear(name: str, tmp_path: Path) -> None:
     """Calls of functions, which are the same each time, and which seconds on a busy machine are not."""

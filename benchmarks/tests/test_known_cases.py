@@ -24,6 +24,7 @@ ASKED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "question"), ASKED)
 def test_the_documented_call_gives_the_known_answer(case: Case, question: str, tmp_path: Path) -> None:
     row = asking.answer("modelglass", case.id, question, tmp_path)

@@ -56,6 +56,7 @@ def _found_by_contestants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.path.dirname(__file__))
 
 
+@pytest.mark.slow
 def test_each_gives_its_seconds_memory_and_answer() -> None:
     found = turns.race({"seven": (HERE, "answering", 7), "memory": (HERE, "taking_memory")}, 2, 60)
     assert found["seven"]["answer"] == 7
@@ -64,6 +65,7 @@ def test_each_gives_its_seconds_memory_and_answer() -> None:
     assert 150 < found["memory"]["added_mib"] < 400
 
 
+@pytest.mark.slow
 def test_who_fails_fails_alone() -> None:
     prepares = {
         "raises": (HERE, "raising", 1),
@@ -85,6 +87,7 @@ def test_who_fails_fails_alone() -> None:
     }
 
 
+@pytest.mark.slow
 def test_one_call_can_be_tried() -> None:
     assert turns.failure((HERE, "answering", 1), 60) is None
     assert turns.failure((HERE, "unprepared"), 60) == "crashes: ImportError: no such package"

@@ -20,6 +20,7 @@ def made() -> dict[str, seeds.Seeds]:
     return seeds.seeds(FEW)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FEW)
 def test_seeds_and_some_mutations_of_them_break_no_rule(name: str, made: dict[str, seeds.Seeds]) -> None:
     target = targets.TARGETS[name]
@@ -32,6 +33,7 @@ def test_seeds_and_some_mutations_of_them_break_no_rule(name: str, made: dict[st
             assert targets.attempt(target, data, folder=folder, number=number) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FEW)
 def test_good_seeds_are_accepted(name: str, made: dict[str, seeds.Seeds]) -> None:
     target = targets.TARGETS[name]

@@ -317,6 +317,7 @@ def test_it_shares_its_report() -> None:
     assert info.report.counts.params == info.total_params
 
 
+@pytest.mark.slow
 def test_the_demo_runs_through_its_four_examples(tmp_path: Path) -> None:
     demo = Path(__file__).parents[2] / "examples" / "demo_model_info.py"
     environment = {**os.environ, "TMPDIR": str(tmp_path)}

@@ -68,6 +68,7 @@ def training(tmp_path_factory: pytest.TempPathFactory) -> Question:
     return Question(checkpoint=folder / "best.pt", builder=f"{folder / 'net.py'}::build")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_configuration(language: str, diffusion: Inspection, golden: Golden) -> None:
     golden(f"inspector/diffusion.{language}.txt", render(diffusion, language=language))

@@ -95,6 +95,7 @@ def by_type(found: Inspection) -> dict[str | None, int]:
     return {each.type: each.params for each in found.by_type}
 
 
+@pytest.mark.slow
 def test_the_documents_model_has_its_exact_figures(diffusion: Inspection) -> None:
     assert diffusion.name == "SensorDiT"
     counts = diffusion.described.counts
@@ -135,6 +136,7 @@ def test_attention_that_is_materialised_is_counted(diffusion: Inspection) -> Non
     assert diffusion.trained.memory.largest[0].nbytes == scores
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("folder")
 def test_mixed_precision_is_a_run_of_its_own() -> None:
     found = asked(config="config.yaml", inputs="net.py::batch", batch_size=64)
@@ -279,6 +281,7 @@ def test_a_checkpoint_alone_says_what_it_can(folder: Path) -> None:
     assert (kinds["epoch"], kinds["global_step"], kinds["best_loss"]) == ("progress", "progress", "loss")
 
 
+@pytest.mark.slow
 def test_the_documents_checkpoint_keeps_buffers_apart(tmp_path: Path) -> None:
     """A state dict has 98,670 elements, of which 22 are no parameters."""
     sys.path.insert(0, str(ROOT / "examples"))
@@ -349,6 +352,7 @@ def test_safetensors_and_gguf(folder: Path) -> None:
     assert alone.name == "llama"
 
 
+@pytest.mark.slow
 def test_hugging_face_folders(tmp_path: Path) -> None:
     from transformers import BertConfig, BertForMaskedLM
 
@@ -374,6 +378,7 @@ def test_hugging_face_folders(tmp_path: Path) -> None:
     assert found.estimate is not None
 
 
+@pytest.mark.slow
 def test_weights_that_a_library_stores_in_another_form(tmp_path: Path) -> None:
     """transformers holds the experts of a layer as one tensor, and stores them one by one."""
     from transformers import MixtralConfig, MixtralForCausalLM
@@ -453,6 +458,7 @@ def test_nothing_is_left_behind(folder: Path) -> None:
     assert "net" not in set(sys.modules) - modules
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_inspected_without_torch(folder: Path) -> None:
     torch.save({"model": net().state_dict()}, folder / "best.pt")
     code = (
@@ -496,6 +502,7 @@ def test_a_configuration_may_be_called_anything(folder: Path) -> None:
     assert asked(config="model.conf").name == "Net"
 
 
+@pytest.mark.slow
 def test_a_form_of_storage_that_cannot_be_found_out_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,6 +63,7 @@ def run(*args: str, capsys: Capture) -> tuple[int, str, str]:
 HEADINGS = ("Model Summary", "Model Flow", "Memory Estimate")
 
 
+@pytest.mark.slow
 def test_sections_come_in_the_documented_order(capsys: Capture) -> None:
     code, out, _ = run("--trust", "--config", "config.yaml", "--inputs", "net.py::batch", capsys=capsys)
     assert code == 0
@@ -164,6 +165,7 @@ def test_the_language_can_be_chosen(capsys: Capture) -> None:
         assert word in out
 
 
+@pytest.mark.slow
 def test_verbose_shows_every_module(capsys: Capture) -> None:
     _, short, _ = run("--trust", "--config", "config.yaml", "--input", "3x4", capsys=capsys)
     _, long, _ = run("--trust", "--config", "config.yaml", "--input", "3x4", "--verbose", capsys=capsys)
@@ -175,6 +177,7 @@ def test_verbose_shows_every_module(capsys: Capture) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_optimizer_is_a_choice(capsys: Capture) -> None:
     state = {}
     for name in ("adamw", "sgd", "none"):
@@ -191,6 +194,7 @@ def test_output_to_a_file(folder: Path, capsys: Capture) -> None:
     assert "모델 요약" in (folder / "model.txt").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("locale", ["C", "POSIX", "en_US.ISO-8859-1"])
 def test_redirected_output_is_utf8_whatever_the_locale(locale: str) -> None:
     command = "from modelglass.cli.model_inspector import main; main()"
@@ -207,6 +211,7 @@ def test_redirected_output_is_utf8_whatever_the_locale(locale: str) -> None:
     assert "\x1b" not in text
 
 
+@pytest.mark.slow
 def test_a_stream_that_cannot_encode_still_gets_its_figures() -> None:
     command = "from modelglass.cli.model_inspector import main; main()"
     done = subprocess.run(

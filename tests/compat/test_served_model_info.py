@@ -78,6 +78,7 @@ def test_every_module_follows_the_engine_and_adds_up() -> None:
     assert found["ranks"][0]["padding"] == layers[1]["partitions"][0]["padding"] * 2 == 15_616
 
 
+@pytest.mark.slow
 def test_a_rank_of_several_has_its_own_layers_and_the_parameters_of_all() -> None:
     found = document(build_engine.observation(LLAMA_70B, ranks=8, rank=3))
     assert found["parameters"] == found["layers"][0]["parameters"] == 70_553_706_496

@@ -168,6 +168,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, tuple[int, ...]]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
 def test_a_model_can_be_called_with(case: tuple[str, dict[str, Any], dict[str, tuple[int, ...]]]) -> None:
     type, config, shapes = case

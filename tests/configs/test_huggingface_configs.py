@@ -166,6 +166,7 @@ def written(folder: Path, content: dict[str, Any]) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
 def test_families(family: tuple[str, dict[str, Any], dict[str, tuple[int, ...]]], tmp_path: Path) -> None:
     import transformers
@@ -209,6 +210,7 @@ def test_the_type_of_the_weights_is_the_configurations(tmp_path: Path) -> None:
     assert report.run.failure is None
 
 
+@pytest.mark.slow
 def test_nothing_is_allocated(tmp_path: Path) -> None:
     """670 billion parameters."""
     written(tmp_path, {"model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"]})
@@ -217,6 +219,7 @@ def test_nothing_is_allocated(tmp_path: Path) -> None:
     assert report.counts.params == 671_026_404_352
 
 
+@pytest.mark.slow
 def test_a_file_a_folder_and_a_folder_with_weights(tmp_path: Path) -> None:
     content = {"architectures": ["LlamaForCausalLM"], **LLAMA}
     path = written(tmp_path, content)
@@ -238,6 +241,7 @@ def test_a_file_a_folder_and_a_folder_with_weights(tmp_path: Path) -> None:
     assert mg.inspect(tmp_path, stats=True).stats is not None
 
 
+@pytest.mark.slow
 def test_commands_on_a_folder_with_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from safetensors.torch import save_file
 
@@ -326,6 +330,7 @@ def test_errors(
     assert not (tmp_path / "made").exists()
 
 
+@pytest.mark.slow
 def test_a_broken_torchvision_does_not_matter(tmp_path: Path) -> None:
     """In a process of its own, in which torchvision is there and raises."""
     broken = tmp_path / "packages" / "torchvision"

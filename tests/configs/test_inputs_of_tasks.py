@@ -139,6 +139,7 @@ def test_a_mark_that_the_vocabulary_does_not_have_is_left_out() -> None:
     assert called(model)["input_ids"].max() < 50
 
 
+@pytest.mark.slow
 def test_a_model_that_reads_text_is_given_a_line() -> None:
     with torch.device("meta"):
         model = built_as("PPOCRV6TinyRecForTextRecognition", {})

@@ -123,6 +123,7 @@ def test_a_class_of_a_library_is_built_from_where_it_is_installed(folder: Path) 
 SHADOWS = ("transformers", "sympy", "regex", "PIL", "torch", "numpy", "yaml", "tokenizers", "safetensors")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [("memory",), ("flow",), ("unique",), ("inspect",), ("scan",)])
 def test_no_file_of_a_downloaded_folder_runs(command: tuple[str, ...], folder: Path) -> None:
     """In a process of its own, where nothing is imported yet: under its own name, and as a module."""
@@ -137,6 +138,7 @@ def test_no_file_of_a_downloaded_folder_runs(command: tuple[str, ...], folder: P
     assert sorted(os.listdir(folder)) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("entry", "arguments"),
     [("main", ["config.yaml"]), ("model_inspector", ["--config", "config.yaml"])],
@@ -156,6 +158,7 @@ def test_the_current_folder_on_the_import_path_stands_in_for_nothing_installed(
     assert not (folder / MARK).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "call", ["inspect('config.json')", "scan('.')", "inspect('w.safetensors', stats=True)"]
 )
@@ -246,6 +249,7 @@ GROWING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("references", GROWING.values(), ids=list(GROWING))
 def test_references_are_followed_within_bounds(references: str, folder: Path) -> None:
     pytest.importorskip("omegaconf")

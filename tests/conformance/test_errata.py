@@ -142,6 +142,7 @@ def test_parameters_of_modules_with_children_are_not_lost() -> None:
     assert counts.params == 98_648
 
 
+@pytest.mark.slow
 def test_memory_of_a_training_step_is_that_of_its_tensors() -> None:
     """Parameters, gradients and two moments; inputs by their shapes; activations as observed."""
     batch, length = 512, 5160

@@ -411,6 +411,7 @@ def test_the_same_network_gives_the_same_facts(name: str) -> None:
     assert different == {key: (ours, theirs) for case, key, ours, theirs, _ in DIFFERENCES if case == name}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["perceptron", "convolutional", "transformer", "recurrent", "transposed", "grouped", "tied", "shared"],

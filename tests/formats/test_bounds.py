@@ -90,6 +90,7 @@ def test_sparse_tensors_inside_sparse_tensors_are_refused(tmp_path: Path) -> Non
     assert "torch.tensor" in codes(scan)
 
 
+@pytest.mark.slow
 def test_one_list_under_many_keys_is_listed_once(tmp_path: Path) -> None:
     shared = [torch.zeros(1) for _ in range(500)]
     content = {"state_dict": {"w": torch.zeros(2)}, **{f"key_{i}": shared for i in range(500)}}
@@ -107,6 +108,7 @@ def test_long_keys_in_deep_dicts_take_no_memory(tmp_path: Path) -> None:
     assert "torch.deep" in {note.code for note in report.notes}
 
 
+@pytest.mark.slow
 def test_many_streams_and_many_findings_stay_linear(tmp_path: Path) -> None:
     (tmp_path / "a.pkl").write_bytes(EVIL * 5000)
     scan = quickly_scanned(tmp_path / "a.pkl")
@@ -115,6 +117,7 @@ def test_many_streams_and_many_findings_stay_linear(tmp_path: Path) -> None:
     assert "4,000 more" in found[-1].text
 
 
+@pytest.mark.slow
 def test_a_deep_version_in_an_old_file_is_no_bug_of_ours(tmp_path: Path) -> None:
     torch.save({}, tmp_path / "a.pt", _use_new_zipfile_serialization=False)
     data = (tmp_path / "a.pt").read_bytes()

@@ -141,6 +141,7 @@ def test_the_observed_cache_is_as_large_as_the_real_one(name: str) -> None:
     assert cache.nbytes(9, SEQUENCES) == real_nbytes(outputs_of(native, 9))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.filterwarnings("ignore")
 def test_fake_tensors_and_the_configuration_tell_the_same(name: str) -> None:

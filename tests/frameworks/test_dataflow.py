@@ -123,6 +123,7 @@ def masks_as_in_any_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(masks, "is_torchdynamo_exporting", lambda: False)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("masks_as_in_any_run")
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_edges_between_modules_are_those_of_export(name: str) -> None:

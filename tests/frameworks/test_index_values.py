@@ -176,6 +176,7 @@ def failure_of(model: nn.Module, **inputs: Any) -> tuple[str, str] | None:
     return None if failure is None else (failure.module, failure.error)
 
 
+@pytest.mark.slow
 def test_transformers_look_up_no_more_than_their_tables_hold() -> None:
     gpt = transformers_model(
         "GPT2", "LMHeadModel", n_embd=32, n_layer=1, n_head=4, vocab_size=50, n_positions=8

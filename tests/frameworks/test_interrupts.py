@@ -59,12 +59,14 @@ def _try(files: Collection[str], function: Callable[[], Any], look: Callable[[],
     function()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_an_interruption_does_no_damage(way: str) -> None:
     model, x = Small(), torch.randn(5, 3)
     _try(GIVING_BACK, lambda: mg.inspect(model, x, **WAYS[way]), lambda: (fingerprint(model, x), _around()))
 
 
+@pytest.mark.slow
 def test_an_interruption_of_mlx_does_no_damage() -> None:
     mlx, of_mlx = pytest.importorskip("mlx.core"), pytest.importorskip("mlx.nn")
     from fingerprint_mlx import fingerprint as fingerprint_mlx
@@ -73,6 +75,7 @@ def test_an_interruption_of_mlx_does_no_damage() -> None:
     _try((), lambda: mg.inspect(model, x), lambda: fingerprint_mlx(model, x))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer that sends signals")
 @pytest.mark.parametrize("way", ["fake", "train"])
 def test_interruptions_at_random_moments_do_no_damage(way: str) -> None:

@@ -179,6 +179,7 @@ def _model(way: str) -> nn.Module:
     return Masked()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", ENTRIES)
 @pytest.mark.parametrize("way", WAYS)
 def test_the_next_real_call_has_real_tensors(way: str, entry: str) -> None:
@@ -188,6 +189,7 @@ def test_the_next_real_call_has_real_tensors(way: str, entry: str) -> None:
     assert type(model(x)) is torch.Tensor
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["torch", "a class of torch"])
 def test_a_place_that_nobody_names_is_told(way: str) -> None:
     report = mg.inspect(_model(way), torch.randn(2, 4))

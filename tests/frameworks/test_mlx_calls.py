@@ -355,6 +355,7 @@ def test_arrays_whose_names_read_alike_are_two() -> None:
     assert [tensor.name for tensor in report.model.tensors] == ["a.b.c", "a.b.c'"]
 
 
+@pytest.mark.slow
 def test_functions_that_mlx_compiles_are_seen_through_in_a_process_that_compiles() -> None:
     code = (
         "import mlx.core as mx, modelglass as mg; from mlx import nn;"

@@ -142,6 +142,7 @@ def little_memory() -> Iterator[None]:
         mx.set_memory_limit(limit)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "step"),
     [(name, step) for name in MODELS for step in ("forward", "training") if (name, step) != UNTOLD],

@@ -125,6 +125,7 @@ def test_packed_weights_are_read_as_what_they_stand_for(build: Callable[[], nn.M
     assert found["scales"].shape == tuple(native.scales.shape)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("waits", [True, False], ids=["waiting", "computed"])
 def test_packed_weights_are_read_in_bounded_memory(waits: bool) -> None:
     native = nn.QuantizedEmbedding(4096, 1024)

@@ -30,6 +30,7 @@ ENTRY_POINTS: dict[str, Callable[[nn.Module, Any], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", ENTRY_POINTS)
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_inspection_leaves_no_trace(sample: str, entry: str) -> None:
@@ -49,6 +50,7 @@ def test_inspection_leaves_no_trace(sample: str, entry: str) -> None:
         assert (report.run.failure is not None) == (sample == "failing" and report.run.mode != "none")
 
 
+@pytest.mark.slow
 def test_a_search_leaves_no_trace() -> None:
     """Nor do the changes it tries: other types, blocks that run again, other optimizers."""
     model, inputs = gpt2(), {"input_ids": ids()}
@@ -118,6 +120,7 @@ def test_the_users_own_modes_see_nothing_of_it() -> None:
         assert mg.inspect(inside, inputs=torch.zeros(4, 8)).cost.macs == 256
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outside", [torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu")])
 def test_what_surrounds_the_call_does_not_stop_training(outside: Callable[[], Any]) -> None:
     with outside():

@@ -195,6 +195,7 @@ TWO: dict[str, tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TWO)
 def test_operators_of_two_tensors_refuse_types_as_torch_does(name: str) -> None:
     function, first, second = TWO[name]

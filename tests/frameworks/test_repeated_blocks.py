@@ -157,6 +157,7 @@ def both(model: nn.Module, asked: Request) -> tuple[Lifetimes | None, Lifetimes]
 PASSED = ["gpt2", "bert", "t5", "vit", "mixtral", "qwen3", "transformer", "timm convnext"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PASSED)
 def test_few_blocks_tell_what_a_pass_of_all_of_them_takes(name: str) -> None:
     model, inputs = ALIKE[name]()
@@ -168,6 +169,7 @@ def test_few_blocks_tell_what_a_pass_of_all_of_them_takes(name: str) -> None:
 TRAINED = ["mlp", "llama", "timm vit", "last trains"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*TRAINED, "lora", "checkpointed", "checkpointed with reentry"])
 def test_few_blocks_tell_what_a_step_of_all_of_them_takes(name: str) -> None:
     model, inputs = ALIKE[name]()
@@ -192,6 +194,7 @@ def residual(self: Any, x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGES)
 def test_few_blocks_tell_what_a_change_does(name: str) -> None:
     model = Apply(residual, stem=nn.Linear(8, 8), layers=nn.ModuleList(mlp() for _ in range(COUNT)))
@@ -247,6 +250,7 @@ def test_a_change_of_some_blocks_is_not_folded() -> None:
     assert adapter.run_shortened(model, some, placed) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [COUNT, MANY])
 def test_neighbours_of_a_stem_and_a_head_are_not_taken_for_the_others(count: int) -> None:
     blocks = (nn.Linear(4, 8), *(mlp() for _ in range(count - 2)), nn.Linear(8, 2))
@@ -260,6 +264,7 @@ def bare(self: Any, x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [COUNT, MANY])
 def test_a_first_block_whose_input_needs_no_gradient_is_not_taken_for_the_others(count: int) -> None:
     model = Apply(bare, layers=nn.ModuleList(mlp() for _ in range(count)))

@@ -20,6 +20,7 @@ def found() -> dict[str, Any]:
     return read
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize("run", ["fake", "real"])
 def test_a_sharded_model_takes_what_torch_measures(found: dict[str, Any], run: str, train: bool) -> None:

@@ -232,6 +232,7 @@ def tangled(nodes: int, readings: int) -> Flow:
     return sketch.flow()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "readings"), [(500, 2), (200, 40)])
 def test_columns_are_pushed_a_limited_number_of_times(
     nodes: int, readings: int, monkeypatch: pytest.MonkeyPatch

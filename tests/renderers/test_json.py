@@ -17,6 +17,7 @@ DOCUMENTS = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(DOCUMENTS)
 def test_it_reads_back_the_same(document: Any) -> None:
     assert json.loads(pretty(document)) == document

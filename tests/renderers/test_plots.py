@@ -41,6 +41,7 @@ def test_every_tensor_has_its_panel() -> None:
     assert "<!-- 4 tensors; orange" in picture
 
 
+@pytest.mark.slow
 def test_of_many_tensors_the_most_telling_are_shown() -> None:
     picture = svg(layers(100))
     assert len(names_in(picture)) == plots.PANELS
@@ -61,6 +62,7 @@ def test_nothing_is_drawn_outside_the_sheet() -> None:
     assert max(float(y) for _, y in corners) <= height + 1
 
 
+@pytest.mark.slow
 def test_a_pdf_has_pages_for_all() -> None:
     content = plots.render(layers(100), format="pdf")
     assert len(re.findall(rb"/Type /Page\b", content)) == 3
@@ -82,6 +84,7 @@ def test_settings_of_the_user_do_not_stop_it() -> None:
         assert plots.render(layers(2)) == usual
 
 
+@pytest.mark.slow
 def test_small_tensors_do_not_crowd_out_large_ones() -> None:
     """Of a few values the outermost is far away by chance."""
     torch.manual_seed(0)
@@ -120,6 +123,7 @@ def test_nothing_to_draw_is_an_error() -> None:
         plots.render(mg.inspect(nn.Linear(2, 2)))
 
 
+@pytest.mark.slow
 def test_nothing_global_is_touched(tmp_path: Path) -> None:
     code = """
 import sys, matplotlib, torch, modelglass as mg

@@ -297,6 +297,7 @@ def hostile(*texts: str) -> Scan:
 HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("redact", [False, True])
 @pytest.mark.parametrize("format_", SCAN)
 def test_hostile_texts_are_shown_and_not_obeyed(format_: str, redact: bool) -> None:

@@ -23,6 +23,7 @@ from models import SAMPLES
 SCHEMA = schemas()["report-1.json"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_reports_read_back_equal_and_fit_the_schema(sample: str, tmp_path: Path) -> None:
     model, inputs = SAMPLES[sample]()
@@ -48,6 +49,7 @@ values = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(values, max_size=4), st.lists(names, unique=True, max_size=4))
 def test_any_text_and_any_size_survive(inputs: list[Value], tensor_names: list[str]) -> None:
     tensors = [build.tensor(name) for name in tensor_names]

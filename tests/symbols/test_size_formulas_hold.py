@@ -267,6 +267,7 @@ def wrong(model: nn.Module, shape: Shape) -> tuple[tuple[str, ...], list[str], i
     return dims, found, tried
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXACT)
 def test_a_formula_is_right_with_every_size_that_runs(name: str) -> None:
     model, shape, expected = EXACT[name]

@@ -260,6 +260,7 @@ def shapes_by_formula(report: mg.Report, sizes: dict[str, int]) -> tuple[dict[st
     return seen, [shape(numbers[0], value.shape) for numbers, value in returned if numbers]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_formulas_give_the_shapes_of_real_runs_with_other_sizes(name: str) -> None:
     case = CASES[name]
@@ -282,11 +283,13 @@ def test_formulas_give_the_shapes_of_real_runs_with_other_sizes(name: str) -> No
         assert [one for one, _ in pairs] == [two for _, two in pairs]
 
 
+@pytest.mark.slow
 def test_what_was_tried_is_said_and_a_table_is_a_limit() -> None:
     _, symbols = symbols_of(dit(), dit_inputs(1, 64))
     assert [symbol.tried for symbol in symbols.symbols] == [(2, 3), (32, 16, 33)]
 
 
+@pytest.mark.slow
 def test_few_runs_are_made_and_told_of() -> None:
     told: list[str] = []
     mg.inspect(dit(), dit_inputs(1, 64), symbols=True, progress=told.append)
@@ -295,6 +298,7 @@ def test_few_runs_are_made_and_told_of() -> None:
     assert len(runs) <= RUNS + FURTHER
 
 
+@pytest.mark.slow
 def test_sizes_that_change_only_together_are_one() -> None:
     layer = nn.MultiheadAttention(16, 2, batch_first=True).eval()
     x, mask = torch.zeros(16, 16, 16), torch.zeros(16, 16)  # as many in the batch, steps and features
@@ -403,6 +407,7 @@ def test_control_flow_that_follows_a_size_is_said() -> None:
     assert "operators-follow-sizes" in codes(report)
 
 
+@pytest.mark.slow
 def test_a_loop_over_steps_has_a_length() -> None:
     report, symbols = symbols_of(CellLoop(), torch.zeros(5, 2, 10))
     assert found(symbols) == {"B": (5, ("x.0",)), "L": (2, ("x.1",))}
@@ -426,6 +431,7 @@ def test_a_model_that_fails_has_none() -> None:
     assert mg.inspect(model, inputs, symbols=True, on_failure="report").symbols is None
 
 
+@pytest.mark.slow
 def test_the_pass_of_a_training_step_has_them_too() -> None:
     report, symbols = symbols_of(gpt2().train(), {"input_ids": ids()}, train=True)
     assert symbols.shapes[report.dataflow.outputs[0][0]] == ("B", "L", "1000")

@@ -19,7 +19,7 @@ from modelglass.frameworks.mlx.loan import arrays_of, loan
 from modelglass.frameworks.mlx.optimizers import Factory
 from modelglass.frameworks.mlx.training import named_arrays, trainable, trained
 from modelglass.frameworks.request import Inputs, Request
-from modelglass.report import Lifetimes, Note, Step, Storage, Tail
+from modelglass.report import Lifetimes, Note, OptimizerStep, Step, Storage
 from modelglass.report.lifetimes import Category, MemoryPhase
 from modelglass.undo import UndoLog, run_and_undo
 
@@ -177,7 +177,7 @@ def _lifetimes(base: list[Storage], taken: _Taken, optimizer: str) -> Lifetimes:
         step = Step(op=_OP, module="", phase=phase)
         forward = 1 if taken.gradients is None else 0
         return _as_measured((step,), (*base, *made), forward)
-    tail = Tail(steps=(Step(op=_OP, module="", phase="optimizer"),), storages=tuple(made))
+    tail = OptimizerStep(steps=(Step(op=_OP, module="", phase="optimizer"),), storages=tuple(made))
     return _as_measured((), tuple(base), 0, {optimizer: tail})
 
 
@@ -185,7 +185,7 @@ def _as_measured(
     steps: tuple[Step, ...],
     storages: tuple[Storage, ...],
     forward: int,
-    tails: Mapping[str, Tail] | None = None,
+    tails: Mapping[str, OptimizerStep] | None = None,
 ) -> Lifetimes:
     return Lifetimes(
         steps=steps,

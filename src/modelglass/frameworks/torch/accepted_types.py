@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 
 from modelglass.frameworks.torch.describe import unobserved
-from modelglass.frameworks.torch.privates import OpOverload
+from modelglass.frameworks.torch.privates import OpOverload, can_decompose
 
 REMEMBERED = 20_000  # answers, beyond which they are forgotten
 SMALL = 4096  # elements of a call that is asked about in its own sizes
@@ -102,7 +102,7 @@ def check_composite(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any])
 
 @cache
 def _is_composite(func: Any) -> bool:
-    return isinstance(func, OpOverload) and func.namespace == "aten" and func._can_decompose()
+    return isinstance(func, OpOverload) and func.namespace == "aten" and can_decompose(func)
 
 
 _REFUSED = "The CPU's kernel was asked, and does not accept these element types."

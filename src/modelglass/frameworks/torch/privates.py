@@ -50,7 +50,7 @@ ATTRIBUTES = {
 }
 
 missing: dict[str, str] = {}  # by the name that this torch lacks: what that costs
-everything: set[str] = set()  # that is looked up by name
+everything: set[str] = set()  # that was found
 
 
 def _found(name: str, instead: Any, cost: str) -> Any:
@@ -65,7 +65,6 @@ def _found_all(
 
     Those of a torch older than `since` lack them as docs/versions.md says, which is not worth a note.
     """
-    everything.update(names)
     found = []
     for name in names:
         try:
@@ -74,6 +73,7 @@ def _found_all(
             if since <= VERSION:
                 missing[name] = cost
             return instead
+    everything.update(names)
     return found
 
 
@@ -163,7 +163,10 @@ has_kernel: Callable[[str, str], bool] = _found(
 
 def can_decompose(func: Any) -> bool:
     """Whether an operator is made of others."""
-    return bool(getattr(func, "_can_decompose", lambda: False)())
+    try:
+        return bool(getattr(func, "_can_decompose", lambda: False)())
+    except RuntimeError:  # torch 2.6 asks for operators that only TorchScript has
+        return False
 
 
 # What is seen at the operator level is what a mode on the PreDispatch key sees, which torch takes only from a
@@ -384,6 +387,16 @@ def default_device() -> tuple[Any, Any]:
     return context, getattr(_device_module, "CURRENT_DEVICE", None)
 
 
+def is_meta_by_default() -> bool:
+    """Whether tensors of no named device are made on meta.
+
+    torch's own function does not know of `with torch.device("meta")` before 2.8.
+    """
+    kind = getattr(_device_module, "DeviceContext", ())
+    inner = [mode.device for mode in function_modes() if isinstance(mode, kind)]
+    return torch.device((inner or [torch.get_default_device()])[-1]).type == "meta"
+
+
 def set_default_device(context: Any, device: Any) -> None:
     """Have them be these again."""
     if _context_of_device is None:
@@ -406,13 +419,20 @@ def stance_of_compiler() -> tuple[Callable[[Any], Any], Any] | None:
 
 def functions_with_device() -> frozenset[Any]:
     """The functions that make tensors on a device."""
-    from torch.utils._device import _device_constructors
-
+    try:
+        from torch.utils._device import _device_constructors
+    except ImportError:
+        return frozenset(
+            {torch.empty, torch.full, torch.ones, torch.rand, torch.randn, torch.tensor, torch.zeros}
+        )
     return frozenset(_device_constructors())
 
 
 def fake_store() -> Any:
-    """A store for torch's own group of processes without the other processes, which is known from then on."""
+    """A store for torch's own group of processes without the other processes, which is known from then on.
+
+    Without it, which is an error, vLLM's models are not built.
+    """
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     return FakeStore()

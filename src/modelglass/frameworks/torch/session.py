@@ -40,7 +40,13 @@ from modelglass.frameworks.torch.levels import refuses_operator_level, watching,
 from modelglass.frameworks.torch.loan import loan
 from modelglass.frameworks.torch.optimizers import factory
 from modelglass.frameworks.torch.passes import Pass, checkpoint_modules, show_random_states, show_resizing
-from modelglass.frameworks.torch.privates import FakeTensor, FakeTensorMode, has_fake_tensors, version_notes
+from modelglass.frameworks.torch.privates import (
+    FakeTensor,
+    FakeTensorMode,
+    has_fake_tensors,
+    is_meta_by_default,
+    version_notes,
+)
 from modelglass.frameworks.torch.process import (
     keep_process,
     one_at_a_time,
@@ -71,8 +77,7 @@ def accepts(native: object) -> bool:
 @contextmanager
 def _values_possible() -> Iterator[None]:
     """What is made inside without a word about its device has values, also where the user's would not."""
-    meta = torch.get_default_device().type == "meta"
-    with torch.device("cpu") if meta else nullcontext():
+    with torch.device("cpu") if is_meta_by_default() else nullcontext():
         yield
 
 
