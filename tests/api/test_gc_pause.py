@@ -13,11 +13,11 @@ from torch import nn
 import modelglass as mg
 
 CALLS: dict[str, tuple[str, Callable[[mg.Report], Any]]] = {
-    "render": ("modelglass.renderers.text.render", lambda report: mg.render(report, "text")),
+    "render": ("modelglass.renderers.pages.text.render", lambda report: mg.render(report, "text")),
     "flow": ("modelglass.analyses.flow.flow", mg.flow),
     "unique": ("modelglass.analyses.unique.unique", mg.unique),
     "compare": (
-        "modelglass.analyses.comparison.compare",
+        "modelglass.analyses.compare.compare",
         lambda report: mg.compare_structure(report, report),
     ),
 }

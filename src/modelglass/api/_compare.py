@@ -52,7 +52,7 @@ def compare(
     >>> found.same, [(pair.a, pair.deviations[0].code) for pair in found.differing]
     (False, [('2', 'bias')])
     """
-    from modelglass.analyses import comparison
+    from modelglass.analyses.compare import compare as compare_models
 
     again = b is None
     if again and framework_a == framework_b:
@@ -83,7 +83,7 @@ def compare(
             side.target.check_installed()
     (one, unsaved_a), (other, unsaved_b) = (_read_or_run(side, progress) for side in sides)
     with paused_gc():
-        return comparison.compare(
+        return compare_models(
             one.model,
             other.model,
             unsaved_a=unsaved_a,

@@ -39,14 +39,14 @@ def _renderer(noun: str, format: str) -> Callable[..., str]:
     def render(*nouns: Any, **options: Any) -> str:
         if format == "json":
             text = _function("records" if noun == "unique" else "json", "render")(*nouns, **options)
-        elif noun == "inspect":
-            text = _function(format, "render")(_with_blocks(*nouns), **options)
         elif format not in _PAGES:
             text = _function(f"flow.{format}" if format in DRAWINGS else format, "render")(*nouns, **options)
         else:
-            if noun == "memory":
+            if noun in ("inspect", "memory"):
                 nouns = (_with_blocks(*nouns),)
             look = {name: options.pop(name) for name in ("width", "color") if name in options}
+            if (noun, format) == ("inspect", "text"):
+                options["width"] = look.get("width", 100)
             make = getattr(import_module(f"modelglass.page.{_PAGES[format]}"), noun)
             text = _function(f"pages.{format}", "render")(make(*nouns, **options), **look)
         return unspoken(text)
@@ -71,7 +71,6 @@ RENDERERS = {
     noun: {
         format: _renderer(noun, format)
         for format in ("text", "json", "markdown", "csv", *_OTHERS.get(noun, ()))
-        if (noun, format) != ("inspect", "csv")
     }
     for noun in NOUNS
 }

@@ -15,6 +15,8 @@ from modelglass.cli._options import (
     inputs_options,
     output_option,
     parse_inputs,
+    sort_option,
+    top_option,
     trust_option,
     width_option,
 )
@@ -57,6 +59,8 @@ Exit codes:
 @trust_option
 @rank_options
 @option("--all", "all_", is_flag=True, help="Show everything side by side, not only differences.")
+@sort_option(("times", "a", "b"))
+@top_option
 @width_option
 @format_option(api.RENDERERS["compare"])
 @color_option
@@ -74,6 +78,8 @@ def compare(
     framework_b: str | None,
     trust: bool,
     all_: bool,
+    sort: str | None,
+    top: int | None,
     width: int | None,
     format_: str,
     color: str,
@@ -103,7 +109,7 @@ def compare(
             trust=trust,
             progress=progress,
         )
-    look: dict[str, object] = {} if format_ == "json" else {"all": all_}
+    look: dict[str, object] = {} if format_ == "json" else {"all": all_, "sort": sort, "top": top}
     if format_ == "text":
         look |= {"width": width_of(width, output), "color": wants_color(color, output)}
     emit(api.RENDERERS["compare"][format_](found, **look), output)

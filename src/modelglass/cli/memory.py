@@ -21,7 +21,9 @@ from modelglass.cli._options import (
     parse_inputs,
     parse_optimizer,
     plot_option,
+    sort_option,
     target_argument,
+    top_option,
     train_option,
     width_option,
 )
@@ -59,6 +61,8 @@ Examples:
     multiple=True,
     help="Show the KV cache at this many tokens. Repeatable.",
 )
+@sort_option(("nbytes",))
+@top_option
 @plot_option
 @width_option
 @format_option(api.RENDERERS["memory"])
@@ -75,6 +79,8 @@ def memory(
     optimizer: str | None,
     calibrate: bool,
     contexts: tuple[int, ...],
+    sort: str | None,
+    top: int | None,
     plot: Path | None,
     width: int | None,
     format_: str,
@@ -110,7 +116,9 @@ def memory(
         if draw is not None and report.memory is not None:
             progress("drawing")
             draw(report)
-    options: dict[str, object] = {} if format_ in ("json", "csv") else {"contexts": contexts}
+    options: dict[str, object] = {} if format_ == "json" else {"sort": sort, "top": top}
+    if format_ in ("text", "markdown"):
+        options |= {"contexts": contexts}
     if format_ == "text":
         options |= {"width": width_of(width, output), "color": wants_color(color, output)}
     if report.run.failure is None or format_ != "csv":  # a table of what never happened would be empty

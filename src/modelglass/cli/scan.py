@@ -15,6 +15,7 @@ from modelglass.cli._options import (
     limit_option,
     output_option,
     parse_limits,
+    top_option,
     width_option,
 )
 from modelglass.cli._output import aside, emit, wants_color, width_of
@@ -49,6 +50,7 @@ For several files it is the first of 3, 4, 1 and 0 that applies to any of them.
     help="Read files in a process of their own, each within the limits seconds and memory_nbytes.",
 )
 @option("--redact", is_flag=True, help="Hide tokens, passwords and the names of home folders.")
+@top_option
 @width_option
 @format_option(api.RENDERERS["scan"])
 @color_option
@@ -59,6 +61,7 @@ def scan(
     limits: tuple[str, ...],
     isolate: bool,
     redact: bool,
+    top: int | None,
     width: int | None,
     format_: str,
     color: str,
@@ -74,6 +77,8 @@ def scan(
     with Progress() as progress, aside():
         found = api.scan(paths, limits=chosen, isolate=isolate, progress=progress)
     look: dict[str, object] = {"redact": redact}
+    if format_ in ("text", "markdown"):
+        look |= {"top": top}
     if format_ == "text":
         look |= {"width": width_of(width, output), "color": wants_color(color, output)}
     emit(api.RENDERERS["scan"][format_](found, **look), output)

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from modelglass.frameworks.mlx.buffers import Allocation, Buffers, missing_shapes
 from modelglass.frameworks.mlx.graph import Graph
 from modelglass.frameworks.mlx.order import evaluation_order
-from modelglass.report import Lifetimes, Step, Storage, Tail
+from modelglass.report import Lifetimes, OptimizerStep, Step, Storage
 from modelglass.report.lifetimes import Category, MemoryPhase
 
 Owner: TypeAlias = Callable[[int], tuple[str, str, MemoryPhase]]
@@ -180,14 +180,14 @@ class _LifetimesBuilder:
         made = (p.born for p in self._buffers.pieces if p.born is not None and self._saved_by(p) is not None)
         return min(max(made, default=-1) + 1, max(len(self._buffers.steps) - 1, 0))
 
-    def tail(self, order: Sequence[int], update: Update) -> Tail:
+    def tail(self, order: Sequence[int], update: Update) -> OptimizerStep:
         """The step of one optimizer, from where the run ended."""
         buffers = self._buffers.copy()
         steps, pieces = len(buffers.steps), len(buffers.pieces)
         buffers.evaluate(order, _without_held(update.made, self._run.wanted), released=update.replaced)
         after = _LifetimesBuilder(self._graph, self._run, self._owner, buffers)
         before = self._buffers.pieces
-        return Tail(
+        return OptimizerStep(
             steps=after.steps(steps, optimizer=True),
             storages=tuple(after.storages(pieces, update.made)),
             freed={

@@ -19,7 +19,7 @@ from modelglass.frameworks.mlx.substitution import find_arrays, make_substitutio
 from modelglass.frameworks.mlx.training import find_trainable, name_arrays, take_step
 from modelglass.frameworks.request import Inputs, Request
 from modelglass.frameworks.substitution import substitute_tensors
-from modelglass.report import Lifetimes, Note, Step, Storage, Tail
+from modelglass.report import Lifetimes, Note, OptimizerStep, Step, Storage
 from modelglass.report.lifetimes import Category, MemoryPhase
 from modelglass.undo import UndoLog, run_and_undo
 
@@ -177,7 +177,7 @@ def _lifetimes(base: list[Storage], taken: _PeakMemory, optimizer: str) -> Lifet
         step = Step(op=_OP, module="", phase=phase)
         forward = 1 if taken.gradients is None else 0
         return _mark_measured((step,), (*base, *made), forward)
-    tail = Tail(steps=(Step(op=_OP, module="", phase="optimizer"),), storages=tuple(made))
+    tail = OptimizerStep(steps=(Step(op=_OP, module="", phase="optimizer"),), storages=tuple(made))
     return _mark_measured((), tuple(base), 0, {optimizer: tail})
 
 
@@ -185,7 +185,7 @@ def _mark_measured(
     steps: tuple[Step, ...],
     storages: tuple[Storage, ...],
     forward: int,
-    tails: Mapping[str, Tail] | None = None,
+    tails: Mapping[str, OptimizerStep] | None = None,
 ) -> Lifetimes:
     return Lifetimes(
         steps=steps,

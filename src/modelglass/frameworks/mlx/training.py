@@ -23,7 +23,7 @@ Named = dict[str, mx.array]
 
 
 @dataclass(frozen=True)
-class OptimizerStep:
+class StepResult:
     """What one optimizer's step made, by name: parameters, and state by the parameter it is of."""
 
     parameters: Named
@@ -38,7 +38,7 @@ class TrainingStep:
     loss: mx.array | None = None
     gradients: Named = field(default_factory=dict)
     statistics: Named = field(default_factory=dict)  # arrays that the model itself replaced as it ran
-    taken: dict[str, OptimizerStep] = field(default_factory=dict)  # by the optimizer's name
+    taken: dict[str, StepResult] = field(default_factory=dict)  # by the optimizer's name
     problems: list[str] = field(default_factory=list)
 
     def arrays(self) -> Iterator[mx.array]:
@@ -186,7 +186,7 @@ def _step_optimizer(step: TrainingStep, name: str, make: Factory, parameters: Na
         optimizer.init(given)
         made = optimizer.apply_gradients(tree_unflatten(list(step.gradients.items())), given)
         state = list(_state(optimizer.state, parameters))
-        step.taken[name] = OptimizerStep(dict(name_arrays(made)), state)
+        step.taken[name] = StepResult(dict(name_arrays(made)), state)
     if isinstance(found.error, UsageError):
         raise found.error
     if found.error is not None:

@@ -29,7 +29,7 @@ from modelglass.frameworks.torch.process import during
 from modelglass.frameworks.torch.recorder import Place
 from modelglass.frameworks.torch.saved import Saved
 from modelglass.interrupts import uninterrupted
-from modelglass.report import VALUES_DECIDE, Category, Lifetimes, MemoryPhase, Step, Storage, Tail
+from modelglass.report import VALUES_DECIDE, Category, Lifetimes, MemoryPhase, OptimizerStep, Step, Storage
 
 Owner: TypeAlias = Callable[[], Place]  # of the kernel that is about to run
 Run: TypeAlias = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
@@ -336,7 +336,7 @@ class Ledger:
             forward_steps=len(one.run.steps) if forward is None else forward,
             tells_saved=self._saving,
             tails={
-                name: Tail(
+                name: OptimizerStep(
                     steps=_steps(part, answers),
                     storages=part.storages,
                     freed=part.freed,

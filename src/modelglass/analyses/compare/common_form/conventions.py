@@ -182,7 +182,7 @@ _SYNONYMS = {word: meaning for meaning, words in _SAME.items() for word in words
 _WORDS = re.compile(r"[A-Z]?[a-z]+|\d+|[A-Z]+(?![a-z])")
 
 
-def sense(token: str) -> tuple[str, ...]:
+def canonical_name(token: str) -> tuple[str, ...]:
     """What a name says, without the words that people choose as they like."""
     whole = _SYNONYMS.get(token.lower())
     if whole is not None:

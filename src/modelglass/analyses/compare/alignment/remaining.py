@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 
-from modelglass.analyses.comparison.likeness import how, own_sort
-from modelglass.analyses.comparison.parts import Match, Part, covered
-from modelglass.analyses.comparison.sequences import lined_up, unpaired
+from modelglass.analyses.compare.alignment.sequences import align_sequences, leave_unpaired
+from modelglass.analyses.compare.alignment.similarity import match_kind, own_sort
+from modelglass.analyses.compare.common_form.parts import Match, Part, matched_names
 
 _ELSEWHERE = 0.9  # how alike weights of one shape are that are not below the same counterparts
 
@@ -31,41 +31,41 @@ class Remainder:
         self._matches = list(matches)
         self._apart = [
             [part for part in root.below() if part.slots and _is_apart(part, met)]
-            for root, met in zip(self._roots, covered(matches), strict=True)
+            for root, met in zip(self._roots, matched_names(matches), strict=True)
         ]
         self._likeness = likeness
         self._of_one_sort = of_one_sort
 
-    def found(self, *, served: bool) -> list[Match]:
+    def match(self, *, served: bool) -> list[Match]:
         """The counterparts of what has found nobody so far."""
         if not all(self._apart):
             return []
-        self._matrices()
-        self._vectors()
-        self._namesakes()
-        self._shared()
+        self._match_matrices()
+        self._match_vectors()
+        self._match_namesakes()
+        self._match_shared()
         if served:
-            self._kept()
+            self._match_buffers()
         return self._matches[self._before :]
 
     @cached_property
     def _homes(self) -> _Homes:
         return _Homes(*self._roots, self._matches[: self._before])
 
-    def _matrices(self) -> None:
-        left, right = (_matrices(parts) for parts in self._lone())
-        pairs = lined_up(left, right, key=own_sort, likeness=self._alike_at_home)
-        self._add(Match(left[i], right[j], how(left[i], right[j])) for i, j in pairs)
-        rest, others = unpaired(left, right, pairs)
-        rows, columns = self._homes.grouped(rest), self._homes.grouped(others)
+    def _match_matrices(self) -> None:
+        left, right = (_matrices(parts) for parts in self._unmatched())
+        pairs = align_sequences(left, right, key=own_sort, likeness=self._alike_at_home)
+        self._add(Match(left[i], right[j], match_kind(left[i], right[j])) for i, j in pairs)
+        rest, others = leave_unpaired(left, right, pairs)
+        rows, columns = self._homes.group(rest), self._homes.group(others)
         found = [match for home in rows for match in self._equal_ones(rows[home], columns.get(home, ()))]
         self._add(found)
         met = {id(part) for match in found for part in (match.a, match.b)}
         rest, others = ([part for part in parts if id(part) not in met] for parts in (rest, others))
         self._add(self._equal_ones(rest, others))
 
-    def _vectors(self) -> None:
-        rows, columns = (self._homes.by_block(parts) for parts in self._free_vectors())
+    def _match_vectors(self) -> None:
+        rows, columns = (self._homes.group_by_block(parts) for parts in self._free_vectors())
         known: dict[int, list[Match]] = defaultdict(list)
         for match in self._matches:
             block = self._homes.block(match.a)
@@ -73,19 +73,21 @@ class Remainder:
                 known[block].append(match)
         for block in [block for block in rows if block in columns]:
             left, right = rows[block], columns[block]
-            pairs = self._in_order(left, right, known[block])
-            self._add(Match(a, b, how(a, b)) for a, b in pairs)
+            pairs = self._match_in_order(left, right, known[block])
+            self._add(Match(a, b, match_kind(a, b)) for a, b in pairs)
             met = {id(part) for pair in pairs for part in pair}
             rest, others = ([part for part in parts if id(part) not in met] for parts in (left, right))
             self._add(self._equal_ones(rest, others))
 
     def _free_vectors(self) -> Iterator[list[Part]]:
         """Vectors that have found nobody, on each side; those of a block that is missing stay with it."""
-        for root, met, parts in zip(self._roots, covered(self._matches), self._lone(), strict=True):
-            bound = _bound(root, met) if parts else ()
+        for root, met, parts in zip(
+            self._roots, matched_names(self._matches), self._unmatched(), strict=True
+        ):
+            bound = _find_free(root, met) if parts else ()
             yield [part for part in parts if id(part) not in bound]
 
-    def _in_order(
+    def _match_in_order(
         self, left: Sequence[Part], right: Sequence[Part], known: Sequence[Match]
     ) -> list[tuple[Part, Part]]:
         """Vectors of a block by their order among all its weights, most of which have met."""
@@ -101,16 +103,16 @@ class Remainder:
                 return 0.0
             return _ELSEWHERE if own_sort(one) == own_sort(other) else self._alike_at_home(one, other)
 
-        pairs = lined_up(rows, columns, key=key, likeness=alike)
+        pairs = align_sequences(rows, columns, key=key, likeness=alike)
         return [(rows[i], columns[j]) for i, j in pairs if id(rows[i]) not in places]
 
-    def _shared(self) -> None:
+    def _match_shared(self) -> None:
         """Weights that share their memory with others in one model, and have their own in the other."""
         for lone_side in (0, 1):
             lone = defaultdict(list)
-            for part in self._lone()[lone_side]:
+            for part in self._unmatched()[lone_side]:
                 lone[own_sort(part)].append(part)
-            met = covered(self._matches)[1 - lone_side]
+            met = matched_names(self._matches)[1 - lone_side]
             for part in self._apart[1 - lone_side]:
                 slots = part.slots.values()
                 tied = bool(slots) and all(slot.tied is not None and not slot.constant for slot in slots)
@@ -118,11 +120,11 @@ class Remainder:
                     other = lone[own_sort(part)].pop(0)
                     self._add([Match(part, other, "shape") if lone_side else Match(other, part, "shape")])
 
-    def _kept(self) -> None:
+    def _match_buffers(self) -> None:
         """Buffers that an engine keeps among its parameters: the only ones of their shape in a block."""
-        met_a, met_b = covered(self._matches)
-        rows = self._homes.by_block(part for part in self._apart[0] if _is_apart(part, met_a))
-        columns = self._homes.by_block(part for part in self._apart[1] if _is_apart(part, met_b))
+        met_a, met_b = matched_names(self._matches)
+        rows = self._homes.group_by_block(part for part in self._apart[0] if _is_apart(part, met_a))
+        columns = self._homes.group_by_block(part for part in self._apart[1] if _is_apart(part, met_b))
         for block in [block for block in rows if block in columns]:
             left, right = (_by_shape(parts[block]) for parts in (rows, columns))
             for shape in [shape for shape in left if len(left[shape]) == len(right.get(shape, ())) == 1]:
@@ -130,15 +132,15 @@ class Remainder:
                 if _is_constant(a) != _is_constant(b):
                     self._add([Match(a, b, "shape")])
 
-    def _namesakes(self) -> None:
-        met_a, met_b = covered(self._matches)
+    def _match_namesakes(self) -> None:
+        met_a, met_b = matched_names(self._matches)
         named = {_signature(part): part for part in self._apart[1] if _is_apart(part, met_b)}
         for part in self._apart[0]:
             if _is_apart(part, met_a) and _signature(part) in named:
                 self._add([Match(part, named.pop(_signature(part)), "name")])
 
-    def _lone(self) -> tuple[list[Part], list[Part]]:
-        met_a, met_b = covered(self._matches)
+    def _unmatched(self) -> tuple[list[Part], list[Part]]:
+        met_a, met_b = matched_names(self._matches)
         left, right = self._apart
         return [p for p in left if _is_lone(p, met_a)], [p for p in right if _is_lone(p, met_b)]
 
@@ -172,14 +174,14 @@ class _Homes:
     def block(self, part: Part) -> int:
         return self._home.get(id(part), (-1, -1))[1]
 
-    def grouped(self, parts: Iterable[Part]) -> dict[int, list[Part]]:
-        return _grouped(parts, self.of)
+    def group(self, parts: Iterable[Part]) -> dict[int, list[Part]]:
+        return _group(parts, self.of)
 
-    def by_block(self, parts: Iterable[Part]) -> dict[int, list[Part]]:
-        return _grouped(parts, self.block)
+    def group_by_block(self, parts: Iterable[Part]) -> dict[int, list[Part]]:
+        return _group(parts, self.block)
 
 
-def _grouped(parts: Iterable[Part], key: Callable[[Part], int]) -> dict[int, list[Part]]:
+def _group(parts: Iterable[Part], key: Callable[[Part], int]) -> dict[int, list[Part]]:
     found: dict[int, list[Part]] = defaultdict(list)
     for part in parts:
         found[key(part)].append(part)
@@ -198,7 +200,7 @@ def _are_vectors(part: Part) -> bool:
     return all(len(slot.shape or ()) < 2 for slot in part.slots.values())
 
 
-def _bound(root: Part, met: set[str]) -> set[int]:
+def _find_free(root: Part, met: set[str]) -> set[int]:
     """Parts below the largest ones that have found nobody, and that hold more than vectors."""
     parts = list(root.below())
     some: dict[int, bool] = {}  # whether anything in or below a part has found somebody

@@ -9,10 +9,10 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from modelglass.report import Note
-from modelglass.report.comparison import Term
+from modelglass.report.comparison import ParameterTerm
 
 if TYPE_CHECKING:
-    from modelglass.analyses.comparison.sides import Side
+    from modelglass.analyses.compare.sides import Side
     from modelglass.report import Model, Tensor
     from modelglass.report.comparison import Pair, Standing, TensorPair
 
@@ -55,7 +55,7 @@ class Counted:
         return (self.tensors[name].logical_numel or 0) if shard is None else prod(shard.whole)
 
 
-def reconciled(a: Counted, b: Counted, pairs: Sequence[Pair]) -> tuple[Term, ...]:
+def explain_difference(a: Counted, b: Counted, pairs: Sequence[Pair]) -> tuple[ParameterTerm, ...]:
     """The terms between two numbers of parameters; none where one is unknown, or nothing is to be said."""
     if a.params is None or b.params is None:
         return ()
@@ -67,13 +67,13 @@ def reconciled(a: Counted, b: Counted, pairs: Sequence[Pair]) -> tuple[Term, ...
     if not terms and not (a.side.served or b.side.served):
         return ()
     return (
-        Term(code="total", text=f"parameters of a{a.side.rank}", params=a.params),
+        ParameterTerm(code="total", text=f"parameters of a{a.side.rank}", params=a.params),
         *terms,
-        Term(code="total", text=f"parameters of b{b.side.rank}", params=b.params),
+        ParameterTerm(code="total", text=f"parameters of b{b.side.rank}", params=b.params),
     )
 
 
-def uncounted(name: str, counted: Counted) -> Iterator[Note]:
+def note_unknown_sizes(name: str, counted: Counted) -> Iterator[Note]:
     """What an engine holds of which nobody knows how much it is, so that nothing adds up."""
     unknown = [each.name for each in counted.owners.values() if each.logical_numel is None]
     if unknown and counted.side.served:
@@ -104,15 +104,15 @@ class _Amounts:
                 known.update(dict.fromkeys(names))
         return params
 
-    def terms(self) -> tuple[Term, ...]:
+    def terms(self) -> tuple[ParameterTerm, ...]:
         found = (self._term(code) for code in _TEXTS if code in self._params)
         return tuple(term for term in found if term.params or term.standing == "different")
 
-    def _term(self, code: str) -> Term:
+    def _term(self, code: str) -> ParameterTerm:
         standing: Standing = "framework" if code in _EXPLAINED else "different"
         of_a, of_b = map(tuple, self._tensors[code])
         params = self._params[code]
-        return Term(
+        return ParameterTerm(
             code=code, text=_TEXTS[code], params=params, standing=standing, tensors_a=of_a, tensors_b=of_b
         )
 
@@ -191,7 +191,7 @@ class _Group:
 
 def _groups(a: Counted, b: Counted, pairs: Sequence[Pair]) -> Iterator[_Group]:
     """Everything that either has, in groups of what belongs together."""
-    links = _Links()
+    links = _UnionFind()
     told = [(each, pair) for pair in pairs for each in pair.tensors]
     for each, _ in told:
         nodes = [("a", a.tensors[name].storage) for name in each.a]
@@ -210,7 +210,7 @@ def _groups(a: Counted, b: Counted, pairs: Sequence[Pair]) -> Iterator[_Group]:
     yield from groups.values()
 
 
-class _Links:
+class _UnionFind:
     """What belongs together."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from itertools import combinations
 from math import prod
 from typing import TYPE_CHECKING
 
-from modelglass.analyses.comparison.parts import Match, Part, Slot, Sorts, describe, squeezed
+from modelglass.analyses.compare.common_form.parts import Interner, Match, Part, Slot, describe, squeeze
 
 if TYPE_CHECKING:
     from modelglass.report import Shape
@@ -38,7 +38,7 @@ def equal_members(part: Part) -> list[Part]:
     return members if all(child.sort == members[0].sort for child in members) else []
 
 
-def unstacked(left: Sequence[Part], right: Sequence[Part]) -> tuple[Part, list[Part]] | None:
+def find_stacked(left: Sequence[Part], right: Sequence[Part]) -> tuple[Part, list[Part]] | None:
     """A list of equal parts, and the tensors beside each other in which all their weights are stacked."""
     for part in left:
         members = equal_members(part)
@@ -53,23 +53,23 @@ def _shapes(part: Part) -> list[Shape]:
     return [slot.shape or () for each in part.below() for slot in each.slots.values()]
 
 
-def stack(part: Part, sorts: Sorts) -> Part:
+def stack(part: Part, sorts: Interner) -> Part:
     """A list of equal parts as one part with stacked weights."""
     members = [child for child in part.children.values() if child.weighs]
-    stacked = _stacked(members, part.token, members[0].path.rpartition(".")[0])
+    stacked = _stack_members(members, part.token, members[0].path.rpartition(".")[0])
     for each in reversed(list(stacked.below())):
         describe(each, sorts)
     return stacked
 
 
-def _stacked(members: Sequence[Part], token: str, path: str) -> Part:
+def _stack_members(members: Sequence[Part], token: str, path: str) -> Part:
     first = members[0]
     made = Part(token=token, path=path, order=first.order, type=first.type)
     for role, slot in first.slots.items():
         made.slots[role] = _over([each.slots[role] for each in members if role in each.slots], slot)
     for name in first.children:
         below = [each.children[name] for each in members if name in each.children]
-        made.children[name] = _stacked(below, name, _below(path, name))
+        made.children[name] = _stack_members(below, name, _below(path, name))
     return made
 
 
@@ -84,7 +84,9 @@ def _over(slots: Sequence[Slot], first: Slot) -> Slot:
     return Slot(names=names, shape=shape, own_shape=shape, tensor=first.tensor)
 
 
-def told(left: Sequence[Part], right: Sequence[Part], sorts: Sorts) -> Iterator[tuple[Match, Sequence[Part]]]:
+def match_declared(
+    left: Sequence[Part], right: Sequence[Part], sorts: Interner
+) -> Iterator[tuple[Match, Sequence[Part]]]:
     """Each part that says of which it is made up, with those of the other side that are called so."""
     for ones, others, turned in ((left, right, False), (right, left, True)):
         named = {part.token: part for part in others if part.weighs and part.is_leaf and part.slots}
@@ -94,7 +96,7 @@ def told(left: Sequence[Part], right: Sequence[Part], sorts: Sorts) -> Iterator[
             if len(set(names)) < 2 or one.token in named or not named.keys() >= set(names):
                 continue
             members = [named.pop(name) for name in dict.fromkeys(names)]
-            whole = _filled(_joined(members, one), members, one)
+            whole = _with_zero_biases(_join(members, one), members, one)
             describe(whole, sorts)
             yield (Match(whole, one, "joined") if turned else Match(one, whole, "joined")), [one, *members]
 
@@ -109,8 +111,8 @@ def is_made_up(one: Part, others: Iterable[Part]) -> bool:
     return (len(pieces) > 1 and named >= pieces) or _members(one, several) is not None
 
 
-def joined(
-    left: Sequence[Part], right: Sequence[Part], sorts: Sorts
+def match_joined(
+    left: Sequence[Part], right: Sequence[Part], sorts: Interner
 ) -> Iterator[tuple[Match, Sequence[Part]]]:
     """Each part that several of the other side together make up, with all parts that are settled by that."""
     for ones, others, turned in ((left, right, False), (right, left, True)):
@@ -119,7 +121,7 @@ def joined(
             members = _members(one, free)
             if members is None:
                 continue
-            whole = _joined(members, one)
+            whole = _join(members, one)
             describe(whole, sorts)
             free = [part for part in free if part not in members]
             yield (Match(whole, one, "joined") if turned else Match(one, whole, "joined")), [one, *members]
@@ -137,7 +139,7 @@ def _shape(part: Part) -> Shape:
 def _members(one: Part, free: Sequence[Part]) -> Sequence[Part] | None:
     """The parts that together make up one: those whose names say so first, then neighbours, then any."""
     smaller = [part for part in free if prod(_shape(part)) < prod(_shape(one))]
-    named = [part for part in smaller if _is_named(part.token, one.token)]
+    named = [part for part in smaller if _is_named_in(part.token, one.token)]
     for candidates in (named, smaller):
         for count in range(2, min(len(candidates), MOST_JOINED) + 1):
             runs = [candidates[at : at + count] for at in range(len(candidates) - count + 1)]
@@ -148,7 +150,7 @@ def _members(one: Part, free: Sequence[Part]) -> Sequence[Part] | None:
     return None
 
 
-def _is_named(token: str, whole: str) -> bool:
+def _is_named_in(token: str, whole: str) -> bool:
     """Whether a name is told in that of the whole: q_proj in qkv_proj, gate_proj in gate_up_proj."""
     word = token.removesuffix("_proj").removesuffix("_lin")
     return word in whole or (whole.startswith("qkv") and word[:1] in "qkv")
@@ -190,20 +192,20 @@ def _one_below_the_other(shapes: Sequence[Shape], whole: Shape) -> bool:
     return all(shape[1] == width and not shape[0] % experts for shape in shapes)
 
 
-def _joined(members: Sequence[Part], one: Part) -> Part:
+def _join(members: Sequence[Part], one: Part) -> Part:
     first = members[0]
     path = first.path.rpartition(".")[0]
     made = Part(token=one.token, path=path, order=first.order, type=first.type, kind=first.kind)
     for role in dict.fromkeys(role for part in members for role in part.slots):
         slots = [part.slots[role] for part in members if role in part.slots]
         fits = role == "weight" and _make_up([_shape(part) for part in members], _shape(one))
-        shape = _shape(one) if fits else _in_a_row([slot.shape for slot in slots], matrix=role == "weight")
+        shape = _shape(one) if fits else _join_shapes([slot.shape for slot in slots], matrix=role == "weight")
         names = tuple(name for slot in slots for name in slot.names)
         made.slots[role] = Slot(names=names, shape=shape, own_shape=shape, tensor=slots[0].tensor)
     return made
 
 
-def _filled(whole: Part, members: Sequence[Part], one: Part) -> Part:
+def _with_zero_biases(whole: Part, members: Sequence[Part], one: Part) -> Part:
     """The joined part, as long as the other's bias where that has zeros for members without a bias."""
     bias, own = whole.slots.get("bias"), one.slots.get("bias")
     without = tuple(part.token for part in members if "bias" not in part.slots)
@@ -213,7 +215,7 @@ def _filled(whole: Part, members: Sequence[Part], one: Part) -> Part:
     return whole
 
 
-def _in_a_row(shapes: Sequence[Shape | None], *, matrix: bool) -> Shape | None:
+def _join_shapes(shapes: Sequence[Shape | None], *, matrix: bool) -> Shape | None:
     """The shape of biases one after the other, or of matrices one below the other."""
     known = [shape for shape in shapes if shape]
     if not known:
@@ -222,12 +224,12 @@ def _in_a_row(shapes: Sequence[Shape | None], *, matrix: bool) -> Shape | None:
     return (*known[0][:at], sum(shape[at] for shape in known), *known[0][at + 1 :])
 
 
-def conform(match: Match) -> None:
+def drop_zero_biases(match: Match) -> None:
     """Give weights that differ only in dimensions of 1 one shape: a convolution of 1x1 is a linear layer."""
     a, b = match.a, match.b
     for role in a.slots.keys() & b.slots.keys():
         one, other = a.slots[role].shape, b.slots[role].shape
-        if one is None or other is None or len(one) == len(other) or squeezed(one) != squeezed(other):
+        if one is None or other is None or len(one) == len(other) or squeeze(one) != squeeze(other):
             continue
         longer, shorter = (a, b) if len(one) > len(other) else (b, a)
         shorter.slots[role] = replace(shorter.slots[role], shape=longer.slots[role].shape)

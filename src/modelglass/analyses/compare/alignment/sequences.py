@@ -11,7 +11,7 @@ MOST = 250_000  # comparisons of one member with another; beyond, only equal one
 Item = TypeVar("Item")
 
 
-def lined_up(
+def align_sequences(
     left: Sequence[Item],
     right: Sequence[Item],
     *,
@@ -39,7 +39,7 @@ def lined_up(
     return [*((i, i) for i in range(begin)), *middle, *tail]
 
 
-def unpaired(
+def leave_unpaired(
     left: Sequence[Item], right: Sequence[Item], pairs: Sequence[tuple[int, int]]
 ) -> tuple[list[Item], list[Item]]:
     """Those that are in no pair."""

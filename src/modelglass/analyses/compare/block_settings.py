@@ -6,16 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from modelglass.analyses.comparison import settings
-from modelglass.analyses.comparison.judging import of_setting
+from modelglass.analyses.compare.common_form import settings
+from modelglass.analyses.compare.differences import of_setting
 
 if TYPE_CHECKING:
-    from modelglass.analyses.comparison.parts import Match, Part
-    from modelglass.analyses.comparison.sides import Sides
+    from modelglass.analyses.compare.common_form.parts import Match, Part
+    from modelglass.analyses.compare.sides import Sides
     from modelglass.report.comparison import Deviation, Pair
 
 
-class Told:
+class BlockSettings:
     """What was told of parts, and of all that is in them."""
 
     def __init__(self, pairs: Sequence[Pair], alone: Sequence[Pair], sides: Sides) -> None:

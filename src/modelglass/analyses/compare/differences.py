@@ -6,14 +6,15 @@ from collections.abc import Collection, Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from modelglass.analyses.comparison import conventions, layouts, settings
-from modelglass.analyses.comparison.conventions import IDLE, STATISTICS
-from modelglass.analyses.comparison.sides import Sides as Sides
+from modelglass.analyses.compare import layouts
+from modelglass.analyses.compare.common_form import conventions, settings
+from modelglass.analyses.compare.common_form.conventions import IDLE, STATISTICS
+from modelglass.analyses.compare.sides import Sides as Sides
 from modelglass.report.comparison import Deviation, TensorPair
 
 if TYPE_CHECKING:
-    from modelglass.analyses.comparison.parts import Match, Part, Slot
-    from modelglass.analyses.comparison.settings import Setting
+    from modelglass.analyses.compare.common_form.parts import Match, Part, Slot
+    from modelglass.analyses.compare.common_form.settings import Setting
     from modelglass.report import Shape, Shard
     from modelglass.report.comparison import Standing
 
@@ -25,7 +26,7 @@ _SUM = "one keeps the parts (two biases), the other their sum"
 _FOLDED = "one keeps the parts of the weights, the other what they make"
 
 
-def judged(
+def find_differences(
     match: Match, sides: Sides, met: Met = (frozenset(), frozenset())
 ) -> tuple[tuple[TensorPair, ...], tuple[Deviation, ...]]:
     """The tensors of two counterparts in pairs, and everything in which they differ."""
@@ -83,7 +84,7 @@ def _of_slots(match: Match, one: Slot, other: Slot, sides: Sides, met: Met) -> I
 def _of_shapes(match: Match, one: Slot, other: Slot, sides: Sides) -> Iterator[Deviation]:
     if one.shape is None or other.shape is None:
         return  # what waits for its first input takes any shape
-    verdict = layouts.verdict(match, one, other, sides)
+    verdict = layouts.compare_layouts(match, one, other, sides)
     if verdict == "turned":
         yield _deviation("layout", "framework", "the same weights in another layout", one, other)
     elif verdict == "left":
@@ -192,7 +193,7 @@ def _lone(one: Slot | None, other: Slot | None) -> Deviation:
 def _of_parts(match: Match, sides: Sides) -> Iterator[Deviation]:
     a, b = match.a, match.b
     if match.how == "joined":
-        yield Deviation(code="joined", standing="framework", text=_joined(a, b))
+        yield Deviation(code="joined", standing="framework", text=_describe_joined(a, b))
     elif match.how == "stacked" and (a.slots or b.slots):
         text = "weights that are apart in one are stacked in the other"
         yield Deviation(code="stacked", standing="framework", text=text)
@@ -212,14 +213,14 @@ def _of_parts(match: Match, sides: Sides) -> Iterator[Deviation]:
         )
 
 
-def _joined(a: Part, b: Part) -> str:
+def _describe_joined(a: Part, b: Part) -> str:
     """Which weights are apart in one and lie side by side in the other."""
-    left, right = _called(a), _called(b)
+    left, right = _class_names(a), _class_names(b)
     apart, whole, where, there = (left, right, "a", "b") if len(left) > 1 else (right, left, "b", "a")
     return f"{', '.join(apart)} of {where} are joined in {', '.join(whole)} of {there}"
 
 
-def _called(part: Part) -> list[str]:
+def _class_names(part: Part) -> list[str]:
     """What the layers are called whose weights a part has, each name once."""
     names = [name.split(".") for slot in part.slots.values() for name in slot.names]
     return list(
@@ -239,8 +240,8 @@ def _are_idle(a: Part, b: Part) -> bool:
 
 
 def _of_settings(a: Part, b: Part, sides: Sides) -> Iterator[Deviation]:
-    one, other = settings.known(a, sides.a.source), settings.known(b, sides.b.source)
-    for each in settings.unequal(one, other, akin=sides.a.source == sides.b.source):
+    one, other = settings.common_settings(a, sides.a.source), settings.common_settings(b, sides.b.source)
+    for each in settings.unequal_settings(one, other, akin=sides.a.source == sides.b.source):
         if each.name == "padding" and _is_causal(a, one, {each.a, each.b}):
             text = "one pads in the layer, the other before it"
             yield of_setting(each, standing="framework", text=text)

@@ -6,55 +6,62 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 
-from modelglass.analyses.comparison.joining import conform, joined, stack, stacks, told, unstacked
-from modelglass.analyses.comparison.likeness import (
+from modelglass.analyses.compare.alignment.joined_weights import (
+    drop_zero_biases,
+    find_stacked,
+    match_declared,
+    match_joined,
+    stack,
+    stacks,
+)
+from modelglass.analyses.compare.alignment.remaining import Remainder
+from modelglass.analyses.compare.alignment.sequences import align_sequences, leave_unpaired
+from modelglass.analyses.compare.alignment.similarity import (
     NEAR,
     are_leaves_alike,
     have_one_shape,
-    likeness,
+    mean_the_same,
     own_sort,
-    say_the_same,
+    similarity,
     whole_sort,
 )
-from modelglass.analyses.comparison.parts import Match, Part, Sorts, covered
-from modelglass.analyses.comparison.remainder import Remainder
-from modelglass.analyses.comparison.sequences import lined_up, unpaired
-from modelglass.analyses.comparison.spreading import opened, spread
+from modelglass.analyses.compare.alignment.wrappers import open_nested, open_wrappers
+from modelglass.analyses.compare.common_form.parts import Interner, Match, Part, matched_names
 
-__all__ = ["aligned", "covered"]
+__all__ = ["align_parts", "matched_names"]
 
 
-def aligned(a: Part, b: Part, sorts: Sorts, *, served: bool = False) -> list[Match]:
+def align_parts(a: Part, b: Part, sorts: Interner, *, served: bool = False) -> list[Match]:
     """Every part with its counterpart, where there is one; `served`: one of them is an engine's."""
     found = _Alignment(sorts)
     found.align(Match(a, b, "name"))
     found.align_rest(a, b, served)
     for match in found.matches:
         match.a.met = match.b.met = True
-        conform(match)
+        drop_zero_biases(match)
     return found.matches
 
 
 class _Alignment:
     """What has found each other so far."""
 
-    def __init__(self, sorts: Sorts) -> None:
+    def __init__(self, sorts: Interner) -> None:
         self.matches: list[Match] = []
         self._sorts = sorts
-        self._alike = cache(likeness)
+        self._alike = cache(similarity)
 
     def align(self, match: Match) -> None:
         waiting = [match]
         while waiting:
             a, b, how, moved = waiting.pop()
-            a, b = opened(a, b)
+            a, b = open_wrappers(a, b)
             a.met = b.met = True
             if stacks(a, b):
                 a, how = stack(a, self._sorts), "stacked"
             elif stacks(b, a):
                 b, how = stack(b, self._sorts), "stacked"
             self.matches.append(Match(a, b, how, moved))
-            found = self._children(list(a.children.values()), list(b.children.values()))
+            found = self._match_children(list(a.children.values()), list(b.children.values()))
             if how == "stacked":
                 found = [match._replace(how="stacked") for match in found]
             waiting.extend(reversed(found))
@@ -62,9 +69,9 @@ class _Alignment:
     def align_rest(self, a: Part, b: Part, served: bool) -> None:
         """Weights that have found nobody below their parents, wherever they are."""
         rest = Remainder(a, b, self.matches, self._alike, self._of_one_sort)
-        self.matches += rest.found(served=served)
+        self.matches += rest.match(served=served)
 
-    def _children(self, left: list[Part], right: list[Part]) -> list[Match]:
+    def _match_children(self, left: list[Part], right: list[Part]) -> list[Match]:
         """The children of two counterparts that are each other's counterparts."""
         found: list[Match] = []
         if not (left and right):
@@ -83,41 +90,43 @@ class _Alignment:
                     (left if member in left else right).remove(member)
 
         while True:
-            settle_joined(list(told(left, right, self._sorts)))
-            settle(_by_name(left, right))
-            settle(self._by_place(left, right))
+            settle_joined(list(match_declared(left, right, self._sorts)))
+            settle(_match_by_name(left, right))
+            settle(self._match_by_place(left, right))
             settle(self._of_one_sort([part for part in left if len(part.sorts) > 1], right, found))
-            if not spread(left, right):
+            if not open_nested(left, right):
                 break
         settle(self._of_one_sort(left, right, found))
-        settle_joined(joined(left, right, self._sorts))
-        found += self._stacked(left, right, turned=False) + self._stacked(right, left, turned=True)
-        settle(self._by_likeness(left, right))
+        settle_joined(match_joined(left, right, self._sorts))
+        found += self._match_stacks(left, right, turned=False) + self._match_stacks(right, left, turned=True)
+        settle(self._match_similar(left, right))
         return found
 
-    def _stacked(self, left: list[Part], right: list[Part], *, turned: bool) -> list[Match]:
+    def _match_stacks(self, left: list[Part], right: list[Part], *, turned: bool) -> list[Match]:
         """The weights of lists of equal parts, with the tensors in which the other model stacks them."""
         found: list[Match] = []
-        while (pair := unstacked(left, right)) is not None:
+        while (pair := find_stacked(left, right)) is not None:
             part, tensors = pair
             left.remove(part)
             part.met = True
             for tensor in tensors:
                 right.remove(tensor)
             members = list(stack(part, self._sorts).children.values())
-            matches = self._children(tensors, members) if turned else self._children(members, tensors)
+            matches = (
+                self._match_children(tensors, members) if turned else self._match_children(members, tensors)
+            )
             found += [each if each.how == "joined" else each._replace(how="stacked") for each in matches]
         return found
 
-    def _by_place(self, left: Sequence[Part], right: Sequence[Part]) -> list[Match]:
+    def _match_by_place(self, left: Sequence[Part], right: Sequence[Part]) -> list[Match]:
         """Members of lists: by their order, so that one that is missing does not shift all others."""
-        rows, columns = _numbered(left), _numbered(right)
+        rows, columns = _list_members(left), _list_members(right)
         named = self._of_one_number(rows, columns)
         if named is not None:
             return named
-        pairs = lined_up(rows, columns, key=whole_sort, likeness=self._alike)
+        pairs = align_sequences(rows, columns, key=whole_sort, likeness=self._alike)
         found = [Match(rows[i], columns[j], "order") for i, j in pairs]
-        rest, others = unpaired(rows, columns, pairs)
+        rest, others = leave_unpaired(rows, columns, pairs)
         moved = self._of_one_sort(rest, others)
         found += [match._replace(how="order", moved=True) for match in moved]
         if len(rows) == len(columns):
@@ -148,17 +157,19 @@ class _Alignment:
         """
         rows, columns = _by_sort(left), _by_sort(right)
         sorts = [sort for sort in rows if sort in columns]
-        found = [Match(*pair, "shape") for n in sorts for pair in _assigned(rows[n], columns[n], _SAYING)]
+        found = [Match(*pair, "shape") for n in sorts for pair in _assign(rows[n], columns[n], _SAYING)]
         if any(len(rows[sort]) != len(columns[sort]) for sort in sorts if rows[sort] and columns[sort]):
-            found += self._in_order(left, right, [*met, *found])
+            found += self._match_in_order(left, right, [*met, *found])
             settled = {id(part) for match in found for part in (match.a, match.b)}
             for parts in (*rows.values(), *columns.values()):
                 parts[:] = [part for part in parts if id(part) not in settled]
         for sort in sorts:
-            found += [Match(a, b, "shape") for a, b in _assigned(rows[sort], columns[sort], _SHAPED)]
+            found += [Match(a, b, "shape") for a, b in _assign(rows[sort], columns[sort], _SHAPED)]
         return found
 
-    def _in_order(self, left: Sequence[Part], right: Sequence[Part], met: Sequence[Match]) -> list[Match]:
+    def _match_in_order(
+        self, left: Sequence[Part], right: Sequence[Part], met: Sequence[Match]
+    ) -> list[Match]:
         """Parts that are equal, or nearly, by their order among all that have already met."""
         places = {id(part): -n for n, match in enumerate(met, 1) for part in (match.a, match.b)}
         rows, columns = (
@@ -175,29 +186,29 @@ class _Alignment:
         def key(part: Part) -> object:
             return places.get(id(part), (part.sort, own_sort(part)))
 
-        pairs = lined_up(rows, columns, key=key, likeness=alike)
+        pairs = align_sequences(rows, columns, key=key, likeness=alike)
         found = [(rows[i], columns[j]) for i, j in pairs if id(rows[i]) not in places]
         return [Match(a, b, "shape" if a.sort == b.sort else "likeness") for a, b in found]
 
-    def _by_likeness(self, left: Sequence[Part], right: Sequence[Part]) -> list[Match]:
+    def _match_similar(self, left: Sequence[Part], right: Sequence[Part]) -> list[Match]:
         rows = [part for part in left if part.weighs]
         columns = [part for part in right if part.weighs]
-        pairs = lined_up(rows, columns, key=id, likeness=self._alike)
+        pairs = align_sequences(rows, columns, key=id, likeness=self._alike)
         return [Match(rows[i], columns[j], "likeness") for i, j in pairs]
 
 
 _Agree = Callable[[Part, Part], bool]
 
 
-def _say_the_same(a: Part, b: Part) -> bool:
-    return say_the_same(a, b) and have_one_shape(a, b)
+def _mean_the_same(a: Part, b: Part) -> bool:
+    return mean_the_same(a, b) and have_one_shape(a, b)
 
 
-_SAYING: tuple[_Agree, ...] = (_say_the_same,)
+_SAYING: tuple[_Agree, ...] = (_mean_the_same,)
 _SHAPED: tuple[_Agree, ...] = (have_one_shape, are_leaves_alike)
 
 
-def _by_name(left: Sequence[Part], right: Sequence[Part]) -> list[Match]:
+def _match_by_name(left: Sequence[Part], right: Sequence[Part]) -> list[Match]:
     """Namesakes; where wrappers were opened there may be several, of which equal ones belong together."""
     named: dict[str, list[Part]] = defaultdict(list)
     for part in right:
@@ -215,7 +226,7 @@ def _by_name(left: Sequence[Part], right: Sequence[Part]) -> list[Match]:
     return found
 
 
-def _numbered(parts: Sequence[Part]) -> list[Part]:
+def _list_members(parts: Sequence[Part]) -> list[Part]:
     return [part for part in parts if part.token.isdecimal()]
 
 
@@ -227,7 +238,7 @@ def _by_sort(parts: Iterable[Part]) -> dict[int, list[Part]]:
     return found
 
 
-def _assigned(left: list[Part], right: list[Part], rules: Iterable[_Agree]) -> Iterator[tuple[Part, Part]]:
+def _assign(left: list[Part], right: list[Part], rules: Iterable[_Agree]) -> Iterator[tuple[Part, Part]]:
     """Pairs of parts of one sort, each at most once; they are taken out of the lists."""
     for agree in rules:
         for a in list(left):

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from modelglass.analyses.comparison.conventions import LIVE, MEMBERS
-from modelglass.analyses.comparison.parts import logical_shape
+from modelglass.analyses.compare.common_form.conventions import LIVE, MEMBERS
+from modelglass.analyses.compare.common_form.parts import logical_shape
 
 if TYPE_CHECKING:
     from modelglass.report import Checkpoint, Engine, Model, Shape, Shard
@@ -54,7 +54,7 @@ class Sides(NamedTuple):
         return any(side.served for side in self)
 
 
-def side(
+def describe_side(
     model: Model,
     unsaved: Collection[str] | None,
     checkpoint: Checkpoint | None,
@@ -65,7 +65,7 @@ def side(
         return Side(source=STORED, stored=True, layout=_layout(checkpoint))
     shards = {} if engine is None else engine.shards
     return Side(
-        source=written_in(model.source),
+        source=module_framework(model.source),
         unsaved=None if unsaved is None else frozenset(unsaved),
         types=_types(model),
         aliases={alias: module.path for module in model.modules for alias in module.aliases},
@@ -82,7 +82,7 @@ def _rank(engine: Engine | None) -> str:
     return f", rank {engine.rank} of {engine.tensor_parallel}"
 
 
-def written_in(source: str) -> str:
+def module_framework(source: str) -> str:
     """The framework whose layers and layouts a model has: an engine's modules are those of another one."""
     return _WRITTEN_IN.get(source, source)
 

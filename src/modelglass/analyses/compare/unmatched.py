@@ -9,9 +9,9 @@ from modelglass.report import Note
 from modelglass.report.comparison import Deviation, Pair
 
 if TYPE_CHECKING:
-    from modelglass.analyses.comparison.judging import Sides
-    from modelglass.analyses.comparison.parts import Match, Part, Slot
-    from modelglass.analyses.comparison.sides import Side
+    from modelglass.analyses.compare.common_form.parts import Match, Part, Slot
+    from modelglass.analyses.compare.differences import Sides
+    from modelglass.analyses.compare.sides import Side
     from modelglass.report import Engine
 
 # Layers that do nothing to what an inspected model computes.
@@ -19,7 +19,7 @@ _IDLE = ("Dropout", "Identity", "DropPath")
 _FEW = 0.1  # of its weights: what may have found a counterpart of a member of a list that is missing
 
 
-def lone(root: Part, met: Set[str], *, of_a: bool, side: Side) -> Iterator[tuple[Part, Pair]]:
+def unmatched_pairs(root: Part, met: Set[str], *, of_a: bool, side: Side) -> Iterator[tuple[Part, Pair]]:
     """The largest parts nothing of which has a counterpart: a missing block is one, not all its layers."""
     state = _states(root, met)
     waiting = [root]
@@ -128,7 +128,7 @@ def _full_path(part: Part) -> str:
     return part.path if part.type or not name or part.children else name.removesuffix(".weight")
 
 
-def exchanged(matches: Sequence[Match]) -> Mapping[int, tuple[Deviation, ...]]:
+def find_exchanged(matches: Sequence[Match]) -> Mapping[int, tuple[Deviation, ...]]:
     """By the index of a match: namesakes that fit each other's counterparts rather than their own."""
     named = [
         (place, match)
@@ -153,7 +153,7 @@ def _parent(part: Part) -> str:
     return part.path.rpartition(".")[0]
 
 
-def weightless(root_a: Part, root_b: Part, matches: Sequence[Match], sides: Sides) -> Iterator[Note]:
+def note_weightless(root_a: Part, root_b: Part, matches: Sequence[Match], sides: Sides) -> Iterator[Note]:
     """Layers without weights that only one has as modules; the other may use functions."""
     if not sides.live:
         return
@@ -169,7 +169,7 @@ def weightless(root_a: Part, root_b: Part, matches: Sequence[Match], sides: Side
             )
 
 
-def in_stages(name: str, engine: Engine | None) -> Iterator[Note]:
+def note_stages(name: str, engine: Engine | None) -> Iterator[Note]:
     """That a rank holds some layers of a model, and other ranks the others."""
     if engine is not None and engine.pipeline_parallel > 1:
         yield Note(

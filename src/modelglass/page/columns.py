@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from modelglass.renderers._rows import saw_calls
+from modelglass.page.sections.layer_cells import saw_calls
 
 if TYPE_CHECKING:
     from modelglass.report import Report

@@ -15,8 +15,8 @@ from torch import nn
 import build
 import modelglass as mg
 from differences import found
-from modelglass.analyses.comparison import compare
-from modelglass.analyses.comparison.sequences import lined_up
+from modelglass.analyses.compare import compare
+from modelglass.analyses.compare.alignment.sequences import align_sequences
 
 
 class Cnn(nn.Module):
@@ -372,4 +372,4 @@ def test_lists_line_up(left: str, right: str, pairs: list[tuple[int, int]]) -> N
     def likeness(one: str, other: str) -> float:
         return 0.4 * (one.lower() == other.lower())
 
-    assert lined_up(left, right, key=str, likeness=likeness) == pairs
+    assert align_sequences(left, right, key=str, likeness=likeness) == pairs

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from modelglass.analyses.comparison.conventions import sense
-from modelglass.analyses.comparison.joining import stacks
-from modelglass.analyses.comparison.layouts import are_one_below_the_other
-from modelglass.analyses.comparison.parts import Part
+from modelglass.analyses.compare.alignment.joined_weights import stacks
+from modelglass.analyses.compare.common_form.conventions import canonical_name
+from modelglass.analyses.compare.common_form.parts import Part
+from modelglass.analyses.compare.layouts import are_one_below_the_other
 
 if TYPE_CHECKING:
     from modelglass.report.comparison import Matched
@@ -21,7 +21,7 @@ _FAR = 8  # times as many weights: such layers are no counterparts
 _WEIGHTLESS = 0.01  # what a layer without weights counts beside those with weights
 
 
-def likeness(a: Part, b: Part) -> float:
+def similarity(a: Part, b: Part) -> float:
     """How alike two parts are: from 0, for not at all, to less than 1."""
     if not (a.weighs and b.weighs):
         if a.weighs or b.weighs:
@@ -51,7 +51,7 @@ def whole_sort(part: Part) -> object:
     return part.sort or ("no weights", part.kind or part.type)
 
 
-def how(a: Part, b: Part) -> Matched:
+def match_kind(a: Part, b: Part) -> Matched:
     return "shape" if own_sort(a) == own_sort(b) else "likeness"
 
 
@@ -61,8 +61,8 @@ def is_list(part: Part) -> bool:
     return bool(members) and not part.slots and all(child.token.isdecimal() for child in members)
 
 
-def say_the_same(a: Part, b: Part) -> bool:
-    return sense(a.token) == sense(b.token)
+def mean_the_same(a: Part, b: Part) -> bool:
+    return canonical_name(a.token) == canonical_name(b.token)
 
 
 def have_one_shape(a: Part, b: Part) -> bool:
@@ -79,7 +79,7 @@ def _likeness_of_names(a: Part, b: Part) -> float:
     """By what two parts call what is in them. Numbers say nothing: of lists, their first members do."""
     if is_list(a) and is_list(b):
         first, other = (next(c for c in part.children.values() if c.weighs) for part in (a, b))
-        return min(_FUZZY, likeness(first, other))
+        return min(_FUZZY, similarity(first, other))
     left, right = ({token for token in part.children if not token.isdecimal()} for part in (a, b))
     return _FUZZY * len(left & right) / max(1, len(left | right))
 
@@ -92,8 +92,8 @@ def _likeness_of_leaves(a: Part, b: Part) -> float:
     if one is None or other is None or one.shape is None or other.shape is None:
         return LEAST if a.slots.keys() & b.slots.keys() else 0.0
     if are_one_below_the_other(one.shape, other.shape):
-        return LEAST + (0.05 if say_the_same(a, b) else 0.0)
+        return LEAST + (0.05 if mean_the_same(a, b) else 0.0)
     if len(one.shape) != len(other.shape) or not 1 / _FAR <= (one.numel + 1) / (other.numel + 1) <= _FAR:
         return 0.0
     equal = sum(x == y for x, y in zip(one.shape, other.shape, strict=True)) / max(1, len(one.shape))
-    return LEAST + 0.1 * equal + (0.05 if say_the_same(a, b) else 0.0)
+    return LEAST + 0.1 * equal + (0.05 if mean_the_same(a, b) else 0.0)

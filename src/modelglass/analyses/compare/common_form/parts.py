@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from modelglass.analyses.comparison import conventions
-from modelglass.analyses.comparison.conventions import (
+from modelglass.analyses.compare.common_form import conventions
+from modelglass.analyses.compare.common_form.conventions import (
     COUNTER,
     FOLDED,
     LIVE,
@@ -98,7 +98,7 @@ class Match(NamedTuple):
     moved: bool = False
 
 
-class Sorts:
+class Interner:
     """Numbers for things, equal for equal things, over both models."""
 
     def __init__(self) -> None:
@@ -108,9 +108,9 @@ class Sorts:
         return self._numbers.setdefault(thing, len(self._numbers) + 1)
 
 
-def parts(
+def build_tree(
     model: Model,
-    sorts: Sorts,
+    sorts: Interner,
     pieces: Mapping[str, tuple[str, ...]] | None = None,
     homes: Mapping[str, str] | None = None,
 ) -> Part:
@@ -128,7 +128,7 @@ def parts(
     return tree.root
 
 
-def describe(part: Part, sorts: Sorts) -> None:
+def describe(part: Part, sorts: Interner) -> None:
     """Say what a part is like, once everything below it is described."""
     weights = {role: slot for role, slot in part.slots.items() if role not in STATISTICS}
     fresh = [slot for slot in weights.values() if slot.tied is None and not slot.constant]
@@ -142,14 +142,14 @@ def describe(part: Part, sorts: Sorts) -> None:
     part.numel = sum(slot.numel for slot in matter) + sum(c.numel for c in part.children.values())
 
 
-def squeezed(shape: Shape) -> Shape:
+def squeeze(shape: Shape) -> Shape:
     """A shape without dimensions of 1, where two are left without them."""
     return tuple(size for size in shape if size != 1) if len(shape) - shape.count(1) == 2 else shape
 
 
 def _rough(shape: Shape | None) -> Shape:
     """A shape in which neither the order of a convolution's dimensions matters, nor a kernel of 1."""
-    least = squeezed(shape or ())
+    least = squeeze(shape or ())
     return least if len(least) < 3 else tuple(sorted(least))
 
 
@@ -178,13 +178,13 @@ class _Tree:
         """Add a module with the tensors of its own."""
         place, steps = module.path, module.path.split(".") if module.path else []
         if len(steps) >= 2 and steps[-2] == "parametrizations":
-            self._parametrized(module, steps)
+            self._add_parametrized(module, steps)
             return
         if (steps and steps[-1] == "parametrizations") or _home(module) != place:
             return
         if "parametrizations" in steps and all(name.endswith(("._u", "._v")) for name in self._held[place]):
             return
-        part = self._part(self._moved(steps) if self._homes else steps)
+        part = self._part(self._move(steps) if self._homes else steps)
         part.path, part.type, part.config = place, module.type, module.config
         part.kind, part.sure = conventions.kind_of(module, self.source)
         own = {name: self._tensors[name] for name in self._held[place]}
@@ -197,12 +197,12 @@ class _Tree:
         if part.slots.keys() & {"in_proj_weight", "in_proj_bias"}:
             self._split_attention(part)
 
-    def _moved(self, steps: list[str]) -> list[str]:
+    def _move(self, steps: list[str]) -> list[str]:
         """The steps to where a module is put, with all that it is in."""
         for count in range(len(steps), 0, -1):
             home = self._homes.get(".".join(steps[:count]))
             if home is not None:
-                return self._moved([*home.split("."), *steps[count:]])
+                return self._move([*home.split("."), *steps[count:]])
         return steps
 
     def sort_lists(self) -> None:
@@ -278,7 +278,7 @@ class _Tree:
             slot = replace(slot, shape=slot.shape[::-1])
         child.slots[role] = slot
 
-    def _parametrized(self, module: Module, steps: list[str]) -> None:
+    def _add_parametrized(self, module: Module, steps: list[str]) -> None:
         """A weight that is computed from others stands for itself: the last of them has its shape."""
         part = self._part(steps[:-2])
         names = [name for name in module.tensors if self._tensors[name].kind == "parameter"]
@@ -316,7 +316,7 @@ class _Tree:
                 )
 
 
-def covered(matches: Iterable[Match]) -> tuple[set[str], set[str]]:
+def matched_names(matches: Iterable[Match]) -> tuple[set[str], set[str]]:
     """The names of tensors, on each side, whose parts have counterparts with weights."""
     names: tuple[set[str], set[str]] = (set(), set())
     for match in matches:

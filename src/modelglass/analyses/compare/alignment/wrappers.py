@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from modelglass.analyses.comparison.joining import is_made_up
-from modelglass.analyses.comparison.likeness import LEAST, is_list, likeness
-from modelglass.analyses.comparison.parts import Part
+from modelglass.analyses.compare.alignment.joined_weights import is_made_up
+from modelglass.analyses.compare.alignment.similarity import LEAST, is_list, similarity
+from modelglass.analyses.compare.common_form.parts import Part
 
 _MOST = 0.5  # of the members of lists, that must be in the one list that has them all
 
 
-def opened(a: Part, b: Part) -> tuple[Part, Part]:
+def open_wrappers(a: Part, b: Part) -> tuple[Part, Part]:
     """What is inside of parts that only wrap one other part, where their counterpart has no such wrapper."""
     while True:
         inner_a, inner_b = _only_child(a, b), _only_child(b, a)
@@ -26,7 +26,7 @@ def opened(a: Part, b: Part) -> tuple[Part, Part]:
             return a, b
 
 
-def spread(left: list[Part], right: list[Part]) -> bool:
+def open_nested(left: list[Part], right: list[Part]) -> bool:
     """Replace what only one of two models wraps by what is in it; False where there is nothing like that."""
     return (
         _spread_wrapper(left, right)
@@ -77,7 +77,7 @@ def _share(part: Part, names: Mapping[str, Part], pieces: Collection[str], sorts
 
 def _has_namesake(part: Part, names: Mapping[str, Part]) -> bool:
     namesake = names.get(part.token)
-    return namesake is not None and (namesake.sort == part.sort or likeness(namesake, part) > 0)
+    return namesake is not None and (namesake.sort == part.sort or similarity(namesake, part) > 0)
 
 
 def _spread_lists(parts: list[Part], others: list[Part]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from modelglass.analyses.comparison.conventions import channels_first, channels_last
+from modelglass.analyses.compare.common_form.conventions import channels_first, channels_last
 from modelglass.report import Note
 from modelglass.report.comparison import Deviation
 
@@ -29,7 +29,7 @@ def forward_macs(model: Model) -> Macs:
     return Macs(sum(known) if found else None, len(known) == len(found))
 
 
-class Runs:
+class RunDiff:
     """The first forward call of each module of two models that both ran."""
 
     def __init__(self, a: Model, b: Model) -> None:
@@ -58,7 +58,7 @@ class Runs:
                 a=shapes[0],
                 b=shapes[1],
             )
-        elif _mixed(one.shape, other.shape):
+        elif _differ_in_layout(one.shape, other.shape):
             yield Deviation(
                 code="layout",
                 standing="framework",
@@ -91,9 +91,9 @@ class Runs:
             text = f"a takes {one.known:,} multiply-accumulates, b {other.known:,}"
             yield Note(code="macs-differ", text=text)
         if self._comparable:
-            yield from self._flattened(pairs)
+            yield from self._note_flattening(pairs)
 
-    def _flattened(self, pairs: Sequence[Pair]) -> Iterator[Note]:
+    def _note_flattening(self, pairs: Sequence[Pair]) -> Iterator[Note]:
         """Layers that take all positions and channels at once, whose order is not the same in both."""
         of_module = {pair.a: pair for pair in pairs if pair.a}
         mixed, found = 0, []
@@ -105,14 +105,14 @@ class Runs:
             if mixed and shape is not None and shape[1:] == (mixed,):
                 found.append(call.module)
             one, first, other = (_shape(each) for each in (call, self._a[call.module], self._b[pair.b]))
-            mixed = prod(one[1:]) if _mixed(first, other) else 0
+            mixed = prod(one[1:]) if _differ_in_layout(first, other) else 0
         if found:
             text = "what these take comes with channels first in one and last in the other: unless the port "
             text += "moves them before it flattens, the columns of the weights stand in another order"
             yield Note(code="flattened", text=text, severity="warning", where=tuple(dict.fromkeys(found)))
 
 
-def _mixed(one: Shape, other: Shape) -> bool:
+def _differ_in_layout(one: Shape, other: Shape) -> bool:
     """Whether channels come first in one and last in the other."""
     if len(one) < 3 or len(one) != len(other) or one == other:
         return False

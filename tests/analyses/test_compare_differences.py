@@ -17,7 +17,7 @@ from torch import nn
 import build
 import modelglass as mg
 from differences import found
-from modelglass.analyses.comparison import compare
+from modelglass.analyses.compare import compare
 from modelglass.errors import ForwardError, UnknownTargetError, UsageError
 
 Codes = list[tuple[str | None, str | None, str]]
@@ -335,9 +335,9 @@ def test_what_is_not_run_takes_no_inputs(tmp_path: Path) -> None:
             mg.compare_structure(target, layer, inputs=torch.zeros(1, 4))
 
 
-def test_a_comparison_is_no_model(tmp_path: Path) -> None:
+def test_a_comparison_is_not_a_model(tmp_path: Path) -> None:
     mg.save(mg.compare_structure(nn.Linear(2, 2), nn.Linear(2, 2)), tmp_path / "compared.json")
-    with pytest.raises(UnknownTargetError, match="is a comparison of two models"):
+    with pytest.raises(UnknownTargetError, match="holds a Comparison, not a model"):
         mg.compare_structure(tmp_path / "compared.json", nn.Linear(2, 2))
 
 

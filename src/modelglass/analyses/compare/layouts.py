@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from modelglass.analyses.comparison import conventions
-from modelglass.analyses.comparison.conventions import channels_first, channels_last
+from modelglass.analyses.compare.common_form import conventions
+from modelglass.analyses.compare.common_form.conventions import channels_first, channels_last
 
 if TYPE_CHECKING:
-    from modelglass.analyses.comparison.parts import Match, Part, Slot
-    from modelglass.analyses.comparison.sides import Side, Sides
+    from modelglass.analyses.compare.common_form.parts import Match, Part, Slot
+    from modelglass.analyses.compare.sides import Side, Sides
     from modelglass.report import Shape
 
 # "turned": another order, which frameworks or libraries explain. "left": that of the wrong framework.
@@ -19,7 +19,7 @@ Verdict: TypeAlias = Literal["same", "turned", "left", "other"]
 _TRANSPOSED = ("c_attn", "c_fc", "c_proj", "q_attn")
 
 
-def verdict(match: Match, one: Slot, other: Slot, sides: Sides) -> Verdict:
+def compare_layouts(match: Match, one: Slot, other: Slot, sides: Sides) -> Verdict:
     """How the shapes of two weights agree, both of which are known."""
     if match.how in ("joined", "stacked") and one.shape == other.shape:
         return "same"

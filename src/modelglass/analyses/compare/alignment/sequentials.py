@@ -6,18 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from modelglass.analyses.comparison.conventions import IDLE, SEQUENTIAL
-from modelglass.analyses.comparison.parts import Match, Part
-from modelglass.analyses.comparison.sequences import lined_up
+from modelglass.analyses.compare.alignment.sequences import align_sequences
+from modelglass.analyses.compare.common_form.conventions import IDLE, SEQUENTIAL
+from modelglass.analyses.compare.common_form.parts import Match, Part
 from modelglass.report.comparison import Deviation, Pair
 
 if TYPE_CHECKING:
-    from modelglass.analyses.comparison.sides import Side, Sides
+    from modelglass.analyses.compare.sides import Side, Sides
 
 _UNLIKE = 0.01  # layers of other kinds at the same place are still each other's counterparts
 
 
-class Settled(NamedTuple):
+class SequentialMatches(NamedTuple):
     """Counterparts, those in Sequentials settled anew, and what only one of two Sequentials runs."""
 
     matches: list[Match]
@@ -25,21 +25,23 @@ class Settled(NamedTuple):
     lone_b: list[Part]
 
 
-def settled(root_a: Part, root_b: Part, matches: Sequence[Match], sides: Sides) -> Settled:
+def align_sequentials(
+    root_a: Part, root_b: Part, matches: Sequence[Match], sides: Sides
+) -> SequentialMatches:
     """Line up the layers without weights of every two Sequentials that are each other's counterparts."""
-    rows = _Rows(root_a, sides.a, {id(match.a) for match in matches})
-    columns = _Rows(root_b, sides.b, {id(match.b) for match in matches})
+    rows = _Sequentials(root_a, sides.a, {id(match.a) for match in matches})
+    columns = _Sequentials(root_b, sides.b, {id(match.b) for match in matches})
     found, lone_a, lone_b = _Found(matches), list[Part](), list[Part]()
     for match in matches:
         if not (rows.is_one(match.a) and columns.is_one(match.b)) or (_is_bare(match.a) and match.a.token):
             continue
         left, right = list(rows.steps(match.a)), list(columns.steps(match.b))
-        made, one, other, seen = _lined_up(left, right, found.partners)
+        made, one, other, seen = _align_members(left, right, found.partners)
         found.forget(seen)
         found.add(made)
         lone_a += one
         lone_b += other
-    return Settled(found.matches(), lone_a, lone_b)
+    return SequentialMatches(found.matches(), lone_a, lone_b)
 
 
 def lone_pair(part: Part, *, of_a: bool) -> Pair:
@@ -95,7 +97,7 @@ class _Found:
                 self.partners.pop(id(match.a), None)
 
 
-class _Rows:
+class _Sequentials:
     """The Sequentials of one model, and what they run."""
 
     def __init__(self, root: Part, side: Side, matched: set[int]) -> None:
@@ -111,12 +113,12 @@ class _Rows:
         """Whether a part is a Sequential, and everything that it runs is known in its order."""
         if not part.type or self._types.get(part.path) not in SEQUENTIAL:
             return False
-        return all(name.isdecimal() for name in self._repeated(part))
+        return all(name.isdecimal() for name in self._shared_members(part))
 
     def steps(self, part: Part) -> Iterator[Part]:
         """What a Sequential runs, in order; what is in others that have found no counterpart, with it."""
         members = dict(self._parts.get(part.path, part).children)
-        for name, path in self._repeated(part).items():
+        for name, path in self._shared_members(part).items():
             if path in self._parts:
                 known = self._parts[path]
                 path = f"{part.path}.{name}".lstrip(".")
@@ -129,12 +131,12 @@ class _Rows:
             else:
                 yield member
 
-    def _repeated(self, part: Part) -> Mapping[str, str]:
+    def _shared_members(self, part: Part) -> Mapping[str, str]:
         """Members that are met elsewhere, too, by name."""
         return self._again.get(part.path, {})
 
 
-def _lined_up(
+def _align_members(
     left: Sequence[Part], right: Sequence[Part], partners: Mapping[int, int]
 ) -> tuple[list[Match], list[Part], list[Part], set[int]]:
     """Counterparts among the layers of two Sequentials, those without any, and all that were looked at."""
@@ -163,7 +165,7 @@ def _gaps(
     places = {id(part): place for place, part in enumerate(right)}
     held = [(i, places[j]) for i, part in enumerate(left) if (j := _partner(part, partners)) in places]
     ahead = sorted(held, key=lambda pair: pair[1])
-    kept = lined_up(held, ahead, key=lambda pair: pair, likeness=lambda x, y: 0.0)
+    kept = align_sequences(held, ahead, key=lambda pair: pair, likeness=lambda x, y: 0.0)
     begin, start = 0, 0
     for i, j in [*(held[at] for at, _ in kept), (len(left), len(right))]:
         yield [*left[begin:i]], [*right[start:j]]
@@ -182,7 +184,7 @@ def _of_gap(left: Sequence[Part], right: Sequence[Part]) -> tuple[list[Match], l
         rows = [part for part in left if _is_layer(part) and (part.kind in IDLE) == idle]
         columns = [part for part in right if _is_layer(part) and (part.kind in IDLE) == idle]
         likeness = 0.0 if strange and not idle else _UNLIKE
-        pairs = lined_up(rows, columns, key=lambda part: part.kind, likeness=lambda x, y: likeness)  # noqa: B023
+        pairs = align_sequences(rows, columns, key=lambda part: part.kind, likeness=lambda x, y: likeness)  # noqa: B023
         found += [Match(rows[i], columns[j], "order") for i, j in pairs]
     if strange:
         return found, [], []

@@ -6,11 +6,11 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from modelglass.analyses.comparison import conventions
-from modelglass.analyses.comparison.conventions import RECURRENT, sense
+from modelglass.analyses.compare.common_form import conventions
+from modelglass.analyses.compare.common_form.conventions import RECURRENT, canonical_name
 
 if TYPE_CHECKING:
-    from modelglass.analyses.comparison.parts import Part
+    from modelglass.analyses.compare.common_form.parts import Part
 
 _EPSILON = ("eps", "variance_epsilon", "epsilon", "norm_eps")
 _SPATIAL = {name: (name,) for name in ("stride", "padding", "dilation", "output_padding")}
@@ -81,7 +81,7 @@ class Setting(NamedTuple):
     b: Any
 
 
-def known(part: Part, source: str) -> dict[str, Any]:
+def common_settings(part: Part, source: str) -> dict[str, Any]:
     """The settings that layers of a kind have in every framework."""
     family = family_of(part.kind)
     wanted = _SETTINGS.get(family, {})
@@ -89,12 +89,12 @@ def known(part: Part, source: str) -> dict[str, Any]:
     for name, keys in wanted.items():
         value = next((part.config[key] for key in keys if part.config.get(key) is not None), None)
         if value is not None:
-            found[name] = plain(_word(family, value))
+            found[name] = plain_value(_word(family, value))
     if part.type.islower():  # a function among the steps of a Sequential
         return {"approximate": _FUNCTIONS[part.type]} if part.type in _FUNCTIONS else {}
     if source == "mlx" and part.sure:
         found = {**_ALWAYS.get(family, {}), **found}
-    return _completed(part, source, found)
+    return _with_defaults(part, source, found)
 
 
 def family_of(kind: str | None) -> str:
@@ -109,7 +109,7 @@ def _word(family: str, value: Any) -> Any:
     return _SAME_WORDS.get((family, value), value) if isinstance(value, str) else value
 
 
-def _completed(part: Part, source: str, found: dict[str, Any]) -> dict[str, Any]:
+def _with_defaults(part: Part, source: str, found: dict[str, Any]) -> dict[str, Any]:
     """Settings with what they leave to the layer: the padding that "same" is, the eps that None is."""
     if isinstance(found.get("padding"), str):
         found["padding"] = _padding(part, found)
@@ -135,18 +135,20 @@ def _padding(part: Part, found: Mapping[str, Any]) -> Any:
     factors = dilation if isinstance(dilation, tuple) else (dilation,) * len(kernel)
     totals = [size - 1 if found["padding"] == "same" else 0 for size in kernel]
     added = [total * factor for total, factor in zip(totals, factors, strict=True)]
-    return plain([each // 2 if each % 2 == 0 else (each // 2, each - each // 2) for each in added])
+    return plain_value([each // 2 if each % 2 == 0 else (each // 2, each - each // 2) for each in added])
 
 
-def plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """A number for numbers that are all the same: 1 for (1, 1), 0 for ((0, 0), (0, 0))."""
     if not isinstance(value, (list, tuple)):
         return value
-    inner = [plain(each) for each in value]
+    inner = [plain_value(each) for each in value]
     return inner[0] if inner and all(each == inner[0] for each in inner) else tuple(inner)
 
 
-def unequal(one: Mapping[str, Any], other: Mapping[str, Any], *, akin: bool = True) -> Iterator[Setting]:
+def unequal_settings(
+    one: Mapping[str, Any], other: Mapping[str, Any], *, akin: bool = True
+) -> Iterator[Setting]:
     """The settings that both have and that are not the same; `akin`: one framework counts dimensions."""
     for name in (name for name in one if name in other):
         a, b = one[name], other[name]
@@ -161,7 +163,7 @@ def of_heads(a: Part, b: Part, *, divided: tuple[bool, bool] = (False, False)) -
 
     `divided`: each rank has a share of them, and tells of that as if it were all.
     """
-    yield from list(unequal(_heads(a, divided[0]), _heads(b, divided[1])))[:1]
+    yield from list(unequal_settings(_heads(a, divided[0]), _heads(b, divided[1])))[:1]
 
 
 def _heads(part: Part, divided: bool) -> dict[str, int]:
@@ -191,7 +193,7 @@ def _width(part: Part, wanted: str, at: int) -> int | None:
     """How many numbers go into, or come out of, a projection."""
     for child in part.children.values():
         weight = child.slots.get("weight")
-        if sense(child.token) == (wanted,) and weight is not None and len(weight.shape or ()) == 2:
+        if canonical_name(child.token) == (wanted,) and weight is not None and len(weight.shape or ()) == 2:
             return None if weight.shape is None else weight.shape[at]
     return None
 
@@ -205,7 +207,7 @@ def of_one_class(a: Part, b: Part) -> Iterator[Setting]:
     } | _OF_HEADS
     if a.kind in RECURRENT:
         told = {*told, "mode"}
-    one, other = ({key: plain(value) for key, value in part.config.items()} for part in (a, b))
+    one, other = ({key: plain_value(value) for key, value in part.config.items()} for part in (a, b))
     for name in (name for name in one if name in other and name not in told and not _ASIDE.fullmatch(name)):
         if one[name] != other[name] and not isinstance(one[name], dict):
             yield Setting(name, one[name], other[name])
