@@ -13,7 +13,7 @@ import pytest
 import build
 from modelglass.errors import ForwardError, InspectError, UsageError
 from modelglass.planning import LARGEST, Figure, Planner, largest
-from modelglass.report import Lifetimes, Model, Step, Storage, Tail, WhatIf
+from modelglass.report import Lifetimes, Model, OptimizerStep, Step, Storage, WhatIf
 
 Needs = Callable[[int], int | None]
 
@@ -146,7 +146,7 @@ class Machine:
             tails={"adamw": self._tail(8 * weights), "sgd": self._tail(self.momentum * weights)},
         )
 
-    def _tail(self, nbytes: int) -> Tail:
+    def _tail(self, nbytes: int) -> OptimizerStep:
         state = Storage(
             nbytes=nbytes,
             category="optimizer_state",
@@ -154,7 +154,7 @@ class Machine:
             shape=(8, nbytes // 8),
             name="layers.0.fc.weight",
         )
-        return Tail(steps=(Step(op="add_", module="", phase="optimizer"),), storages=(state,))
+        return OptimizerStep(steps=(Step(op="add_", module="", phase="optimizer"),), storages=(state,))
 
 
 def two_blocks(**more: Any) -> Model:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from modelglass.analyses.counts import count
 from modelglass.analyses.equal_blocks import equal_blocks
 from modelglass.analyses.remarks import remarks_on_counts
-from modelglass.collector import without_gc
 from modelglass.errors import CorruptFileError, UsageError
 from modelglass.formats import read
 from modelglass.formats.configs import config_of
@@ -21,6 +20,7 @@ from modelglass.formats.mlx_packing import ASSUMED, contradicted
 from modelglass.formats.packing import packed
 from modelglass.formats.reading import Reading
 from modelglass.formats.tree import modules
+from modelglass.gc_pause import paused_gc
 from modelglass.report import Checkpoint, File, Model, Note, Report
 from modelglass.user_code import only_installed
 
@@ -47,7 +47,7 @@ def inspect_file(
     `with_stats` adds statistics, while the files are still open.
     """
     reading = Reading(limits=checked_limits(limits))
-    with without_gc(), only_installed(path):
+    with paused_gc(), only_installed(path):
         try:
             progress(f"reading {path.name}")
             read(path, reading)
@@ -64,7 +64,7 @@ def scan_files(
     """What is found in files and folders."""
     from modelglass.formats.scanning import scan
 
-    with without_gc(), only_installed(*paths):
+    with paused_gc(), only_installed(*paths):
         return scan(paths, checked_limits(limits), progress, isolate=isolate)
 
 

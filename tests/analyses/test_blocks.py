@@ -10,7 +10,7 @@ import pytest
 
 from modelglass.analyses.blocks import placed
 from modelglass.analyses.memory import memory
-from modelglass.report import Category, Lifetimes, MemoryPhase, Step, Storage, Tail
+from modelglass.report import Category, Lifetimes, MemoryPhase, OptimizerStep, Step, Storage
 
 WIDTH, HIDDEN = 64, 256  # bytes
 
@@ -95,15 +95,15 @@ def _backward(run: Script, count: int, path: str, outputs: list[int], inner: lis
     run.end(gradient)
 
 
-def _plain(first: int, count: int) -> Tail:
+def _plain(first: int, count: int) -> OptimizerStep:
     """A kernel for each parameter, which makes nothing: what belongs to which block does not show."""
     script = Script(first)
     for _ in range(1 + 2 * count):
         script.step("add_", phase="optimizer")
-    return Tail(steps=tuple(script.steps), storages=())
+    return OptimizerStep(steps=tuple(script.steps), storages=())
 
 
-def _stateful(run: Script, count: int, path: str) -> Tail:
+def _stateful(run: Script, count: int, path: str) -> OptimizerStep:
     """All states first, then all updates, each of which gives a gradient back."""
     script = Script(len(run.steps))
     names = ["embed", *(f"{path}.{at}.{part}" for at in range(count) for part in ("up", "down"))]
@@ -123,7 +123,7 @@ def _stateful(run: Script, count: int, path: str) -> Tail:
         script.step("update", phase="optimizer")
         if name in gradients:
             freed[gradients[name]] = at + 1
-    return Tail(steps=tuple(script.steps), storages=tuple(script.storages), freed=freed)
+    return OptimizerStep(steps=tuple(script.steps), storages=tuple(script.storages), freed=freed)
 
 
 @pytest.mark.parametrize(("few", "count"), [(3, 4), (3, 5), (3, 80), (5, 6), (5, 31)])

@@ -26,7 +26,7 @@ from modelglass.analyses.what_if import (
     units_of,
 )
 from modelglass.errors import UsageError
-from modelglass.report import Lifetimes, Model, Module, Step, Storage, Tail, Tensor, WhatIf
+from modelglass.report import Lifetimes, Model, Module, OptimizerStep, Step, Storage, Tensor, WhatIf
 
 ONE, TWO = "layers.0", "layers.1"
 MODULES = ("embed", f"{ONE}.fc", f"{TWO}.fc", "head")
@@ -92,7 +92,7 @@ def step(*, train: bool = True) -> Lifetimes:
     states = tuple(weight(path, "optimizer_state", born=8) for path in MODULES)
     count = Storage(nbytes=4, category="optimizer_state", born=8, shape=(), name="embed.weight")
     work = Storage(nbytes=BLOCK, category="temporaries", born=8, died=8, shape=(8, 8))
-    tail = Tail(steps=(update,), storages=(*states, count, work))
+    tail = OptimizerStep(steps=(update,), storages=(*states, count, work))
     return Lifetimes(
         steps=STEPS, storages=(*weights, *gradients, *saved), forward_steps=4, tails={"adamw": tail}
     )

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TypeAlias
 
-from modelglass.report import Lifetimes, Step, Storage, Tail
+from modelglass.report import Lifetimes, OptimizerStep, Step, Storage
 
 TRIED = 1_000  # ways to lay one run over the other before giving up
 
-_NO_STEPS = Tail(steps=(), storages=())
+_NO_STEPS = OptimizerStep(steps=(), storages=())
 _COUNTED = ((0, 0), (1, 0), (0, 1), (1, -1))  # one of the first blocks, of the last; upwards, downwards
 _Name: TypeAlias = tuple[str, int | None, str]  # a path: what is before the number of a block, it, the rest
 _Names: TypeAlias = Callable[[str | None], _Name | None]
@@ -58,7 +58,7 @@ def _placed(short: Lifetimes, long: Lifetimes, names: _Names, few: int, count: i
         short_ends = run.short.ends(short.tails[name].freed, tail.short)
         long_ends = run.long.ends(long.tails[name].freed, tail.long)
         freed = enumerate(run.ends(tail, short_ends, long_ends))
-        tails[name] = Tail(
+        tails[name] = OptimizerStep(
             steps=tail.steps,
             storages=tail.storages(),
             freed={index: step for index, step in freed if step is not None},

@@ -18,7 +18,7 @@ from modelglass.analyses.memory import memory
 from modelglass.analyses.tree import held
 from modelglass.errors import UsageError
 from modelglass.report.fit import IMITATED, WhatIf
-from modelglass.report.lifetimes import Lifetimes, Step, Storage, Tail
+from modelglass.report.lifetimes import Lifetimes, OptimizerStep, Step, Storage
 from modelglass.report.memory import Change, Coverage, Memory
 from modelglass.report.model import Model, Module, Shape
 
@@ -423,7 +423,7 @@ def _tensor_parallel(lifetimes: Lifetimes, devices: int, units: Units) -> Lifeti
         heads = units.heads.get(storage.name or "")
         return replace(storage, nbytes=_share(storage.nbytes, devices, heads)) if divided else storage
 
-    def split_tail(tail: Tail) -> Tail:
+    def split_tail(tail: OptimizerStep) -> OptimizerStep:
         return replace(tail, storages=tuple(map(split_work, tail.storages)))
 
     def split_work(storage: Storage) -> Storage:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from modelglass.api._inputs import NEEDS_VALUES
 from modelglass.api._models import BuiltModel, require_extra, with_model
-from modelglass.collector import without_gc
 from modelglass.errors import ForwardError, UsageError
+from modelglass.gc_pause import paused_gc
 from modelglass.options import (
     AUTOMATIC,
     BuildOptions,
@@ -151,7 +151,7 @@ def report_on_model(
             request = replace(request, axes=axes_for(built, request, run.what_if))
         found = built.adapter.observe(built.native, request)
         built.check(found)
-        with without_gc():
+        with paused_gc():
             report = analyse(found, run.what_if, request.axes)
         report = replace(report, notes=(*built.notes, *report.notes))
         if run.symbols:
@@ -171,11 +171,11 @@ def request_for(
     """What an adapter is asked for a run with these options."""
     from modelglass.analyses.formulas import costs_nothing
     from modelglass.analyses.what_if import needs_run
-    from modelglass.frameworks.request import Request, requested_inputs
+    from modelglass.frameworks.request import Request, parse_inputs
     from modelglass.report.fit import NOTHING
 
     return Request(
-        inputs=requested_inputs(built.inputs, run.input_shape, run.batch_size, run.dtype),
+        inputs=parse_inputs(built.inputs, run.input_shape, run.batch_size, run.dtype),
         mode=run.mode,
         train=run.train,
         optimizer=optimizer,

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelglass.api._inspect import inspect
-from modelglass.collector import without_gc
 from modelglass.errors import CannotReproduceError, UnknownTargetError
 from modelglass.files import make_folder, remove_marked, write_together
+from modelglass.gc_pause import paused_gc
 from modelglass.renderers._escape import printable
 from modelglass.user_code import FORMS
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MADE_BY = "Made by modelglass"  # in every file that may be replaced without asking
 
 
-@without_gc()
+@paused_gc()
 def unique(target: Any, inputs: Any = None, **options: Any) -> Unique:
     """The distinct modules and operators of a model, each with the places where it is.
 

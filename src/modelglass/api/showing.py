@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from modelglass.api._flow import flow
 from modelglass.api._models import require_extra
-from modelglass.collector import without_gc
 from modelglass.errors import UsageError
 from modelglass.files import write_whole
+from modelglass.gc_pause import paused_gc
 from modelglass.renderers._escape import unspoken
 from modelglass.report import Report
 
@@ -35,7 +35,7 @@ DRAWINGS = _OTHERS["flow"]  # of a report, what its flow can be drawn as
 def _renderer(noun: str, format: str) -> Callable[..., str]:
     """A renderer that is imported when it is first called: a listing of a file must start at once."""
 
-    @without_gc()
+    @paused_gc()
     def render(*nouns: Any, **options: Any) -> str:
         if format == "json":
             text = _function("records" if noun == "unique" else "json", "render")(*nouns, **options)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from modelglass.frameworks.borrow import Terms
+from modelglass.frameworks.substitution import Substitution
 from modelglass.frameworks.torch.class_checks import ClassChecks, Type
 
 # What `fully_shard` keeps of a model, which the hooks of its modules refer to.
@@ -19,13 +19,15 @@ _SHARDING = frozenset(
 )
 
 
-def loan(substitute: Callable[[torch.Tensor], torch.Tensor], checks: ClassChecks | None = None) -> Terms:
+def loan(
+    substitute: Callable[[torch.Tensor], torch.Tensor], checks: ClassChecks | None = None
+) -> Substitution:
     """Every tensor is exchanged, and what TorchScript made, whose tensors live outside Python.
 
-    In a fake run, `checks` are told of questions for classes that cannot be answered.
+    In a fake run, `checks` looks for questions about classes that cannot be answered.
     """
     more: dict[str, Any] = {} if checks is None else {"builtins": {"type": Type}, "look_at": checks.look_at}
-    return Terms(
+    return Substitution(
         package="torch",
         module=nn.Module,
         substitutes={torch.Tensor: substitute, torch.jit.ScriptModule: _script_copy},

@@ -18,12 +18,11 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from modelglass.collector import pause_gc, without_gc
 from modelglass.errors import InputsError
-from modelglass.frameworks.borrow import borrow
-from modelglass.frameworks.describing import joined
+from modelglass.frameworks.describe import join_path
 from modelglass.frameworks.request import Detail, Inputs, Request
-from modelglass.frameworks.states import Witness, moved_notes
+from modelglass.frameworks.states import Witness, note_moved
+from modelglass.frameworks.substitution import substitute_tensors
 from modelglass.frameworks.torch import folding, structure
 from modelglass.frameworks.torch.accepted_types import is_refusal
 from modelglass.frameworks.torch.cache import cache_dtype, config_of, observed_cache
@@ -62,6 +61,7 @@ from modelglass.frameworks.torch.twins import CannotFakeError, Cast, FakeTwins, 
 from modelglass.frameworks.torch.unseen import Unseen
 from modelglass.frameworks.torch.values import values as read_values
 from modelglass.frameworks.training_notes import training_notes
+from modelglass.gc_pause import pause_gc, paused_gc
 from modelglass.interrupts import hold_signals
 from modelglass.report import Call, Dataflow, KvCache, Lifetimes, Model, Note, Observation, Op, Run, Value
 from modelglass.report.values import Values
@@ -84,7 +84,7 @@ def _values_possible() -> Iterator[None]:
 
 def observe(native: Any, request: Request) -> Observation:
     """Read the structure; run the model once when there are inputs and the request wants a run."""
-    with _values_possible(), without_gc():
+    with _values_possible(), paused_gc():
         return _observe(_module(native), request)
 
 
@@ -320,7 +320,7 @@ def _run_in(session: _Session, native: nn.Module, inputs: Inputs, log: UndoLog) 
     cast = _cast(native, inputs, request)
     substitute = RealTwins(cast) if mode is None else FakeTwins(mode, cast)
     terms = loan(substitute, None if mode is None else session.checks)
-    lent, session.witness = borrow(log, terms, native, inputs.args, dict(inputs.kwargs))
+    lent, session.witness = substitute_tensors(log, terms, native, inputs.args, dict(inputs.kwargs))
     _set_conditions(log, mode, gradients=how.gradients)
     session.watch(log, *lent)
     if mode is not None:  # the model may have caught it, and gone another way
@@ -428,7 +428,7 @@ class _Session:
         self._pass = None
         drop_tracebacks(self.error)  # our own frames were still at work when it was caught
         unchecked = [_unchecked(self._recorder.unchecked)] if self._recorder.unchecked else ()
-        return (*unchecked, *self._unseen.notes(), *moved_notes(self.witness), *find_left_behind(self.mode))
+        return (*unchecked, *self._unseen.notes(), *note_moved(self.witness), *find_left_behind(self.mode))
 
 
 def _unchecked(modules: Iterable[str]) -> Note:
@@ -472,7 +472,7 @@ def _names_by_storage(model: nn.Module) -> dict[int | None, str]:
     for path, module in structure.walk(model):
         for key, tensor in chain(module._parameters.items(), module._buffers.items()):
             if tensor is not None and not is_lazy(tensor) and tensor.layout is torch.strided:
-                names.setdefault(memory_of(tensor), joined(path, key))
+                names.setdefault(memory_of(tensor), join_path(path, key))
     names.pop(None, None)
     return names
 
