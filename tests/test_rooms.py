@@ -24,11 +24,11 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "report": ({"printing", "_lazy", "_version", "errors", "report"}, set()),
     "quantized": ({"report", "quantized"}, {"numpy"}),
     "formats": ({"errors", "report", "quantized", "formats"}, {"numpy", "jinja2", "yaml"}),
-    "_gc": ({"undo"}, set()),
+    "gc_pause": ({"undo"}, set()),
     "undo": (set(), set()),
     "interrupts": ({"undo"}, set()),
     "frameworks": (
-        {"_gc", "errors", "interrupts", "options", "report", "quantized", "frameworks", "undo"},
+        {"gc_pause", "errors", "interrupts", "options", "report", "quantized", "frameworks", "undo"},
         {"torch", "mlx", "vllm", "numpy"},
     ),
     "analyses": ({"errors", "report", "analyses"}, {"numpy", "numba"}),
@@ -41,7 +41,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
         {
             "analyses",
             "checkpoints",
-            "_gc",
+            "gc_pause",
             "configs",
             "errors",
             "files",
@@ -58,13 +58,13 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
         {"errors", "files", "formats", "configs", "user_code"},
         {"yaml", "omegaconf", "transformers", "torch"},
     ),
-    "checkpoints": ({"_gc", "errors", "report", "formats", "analyses", "user_code"}, set()),
+    "checkpoints": ({"gc_pause", "errors", "report", "formats", "analyses", "user_code"}, set()),
     "planning": ({"errors", "report", "analyses"}, set()),
     "symbols": ({"errors", "report", "analyses", "symbols"}, set()),
     "api": (
         {
             "_lazy",
-            "_gc",
+            "gc_pause",
             "errors",
             "report",
             "formats",

@@ -8,7 +8,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelglass._gc import paused_gc
 from modelglass.analyses.counts import count
 from modelglass.analyses.equal_blocks import equal_blocks
 from modelglass.analyses.notes import count_notes
@@ -21,6 +20,7 @@ from modelglass.formats.mlx_packing import ASSUMED, contradicted
 from modelglass.formats.packing import packed
 from modelglass.formats.reading import Reading
 from modelglass.formats.tree import modules
+from modelglass.gc_pause import paused_gc
 from modelglass.report import Checkpoint, File, Model, Note, Report
 from modelglass.user_code import only_installed
 

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from modelglass._gc import paused_gc
 from modelglass.api._inspect import read_report, report_on_model, require_complete
 from modelglass.api._models import BuiltModel, with_model
 from modelglass.errors import ForwardError, InputsError, UsageError
+from modelglass.gc_pause import paused_gc
 from modelglass.options import SERVING, BuildOptions, ReadOptions, RunOptions
 from modelglass.targets import Readable, Target, resolve
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from modelglass._gc import paused_gc
 from modelglass.api._inspect import inspect_run, require_complete
 from modelglass.errors import UsageError
+from modelglass.gc_pause import paused_gc
 
 if TYPE_CHECKING:
     from modelglass.report import Flow

@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelglass._gc import paused_gc
 from modelglass.api._inputs import NEEDS_VALUES
 from modelglass.api._models import BuiltModel, require_extra, with_model
 from modelglass.errors import ForwardError, UsageError
+from modelglass.gc_pause import paused_gc
 from modelglass.options import (
     AUTOMATIC,
     BuildOptions,
@@ -171,11 +171,11 @@ def request_for(
     """What an adapter is asked for a run with these options."""
     from modelglass.analyses.formulas import costs_nothing
     from modelglass.analyses.what_if import needs_run
-    from modelglass.frameworks.request import Request, requested_inputs
+    from modelglass.frameworks.request import Request, parse_inputs
     from modelglass.report.fit import NOTHING
 
     return Request(
-        inputs=requested_inputs(built.inputs, run.input_shape, run.batch_size, run.dtype),
+        inputs=parse_inputs(built.inputs, run.input_shape, run.batch_size, run.dtype),
         mode=run.mode,
         train=run.train,
         optimizer=optimizer,

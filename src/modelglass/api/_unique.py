@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelglass._gc import paused_gc
 from modelglass.api._inspect import inspect
 from modelglass.errors import CannotReproduceError, UnknownTargetError
 from modelglass.files import make_folder, remove_marked, write_together
+from modelglass.gc_pause import paused_gc
 from modelglass.renderers._escape import printable
 from modelglass.user_code import FORMS
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from modelglass._gc import paused_gc
 from modelglass.api._flow import flow
 from modelglass.api._models import require_extra
 from modelglass.errors import UsageError
 from modelglass.files import write_whole
+from modelglass.gc_pause import paused_gc
 from modelglass.renderers._escape import unspoken
 from modelglass.report import Report
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from modelglass._gc import paused_gc
 from modelglass.errors import ReportFormatError, UnknownTargetError, UsageError
+from modelglass.gc_pause import paused_gc
 from modelglass.options import BuildOptions, ReadOptions
 from modelglass.report import Report
 from modelglass.targets.kind import RUN, Readable

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
-from modelglass.frameworks import describing
+from modelglass.frameworks import describe
 from modelglass.frameworks.torch.privates import disable_modes, disable_python_dispatcher
 from modelglass.report import Json, Value
 
@@ -36,7 +36,7 @@ def shape_of(tensor: torch.Tensor) -> tuple[int, ...] | None:
 
 def json_safe(value: Any) -> Json:
     """The value as JSON, an unknown type as its name: never an address, never a tensor's contents."""
-    return describing.json_safe(value, told)
+    return describe.json_safe(value, told)
 
 
 def told(value: Any) -> str | None:
@@ -115,7 +115,7 @@ class Describer:
             if isinstance(leaf, torch.Tensor):
                 yield self.tensor(way, leaf)
             else:
-                yield Value(name=way, text=describing.text_of(leaf, _in_full))
+                yield Value(name=way, text=describe.text_of(leaf, _in_full))
 
 
 def _in_full(value: Any) -> str | None:
@@ -169,9 +169,9 @@ def _is_wrapper(kind: type) -> bool:
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Every leaf of a structure, in order, with the way to it."""
-    return describing.leaves(value, name, torch.is_tensor)
+    return describe.leaves(value, name, torch.is_tensor)
 
 
 def tensors_in(value: Any) -> Iterable[torch.Tensor]:
     """Every tensor of a structure, in order."""
-    return describing.instances_in(value, torch.Tensor)
+    return describe.instances_in(value, torch.Tensor)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from modelglass.frameworks.describing import joined
+from modelglass.frameworks.describe import join_path
 from modelglass.frameworks.torch import structure
 from modelglass.frameworks.torch.cache import config_of
 from modelglass.frameworks.torch.describe import json_safe, memory_of
@@ -60,7 +60,7 @@ class Blocks:
         """Whether patterns of module paths say the same of every block."""
         blocks = self.native._modules.values()
         parts = {part for block in blocks if block is not None for part, _ in structure.walk(block)}
-        paths = [joined(self.path, str(at)) for at in range(self.count)]
+        paths = [join_path(self.path, str(at)) for at in range(self.count)]
         return all(
             len({fnmatchcase(f"{path}.{part}" if part else path, pattern) for path in paths}) == 1
             for pattern in patterns

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from modelglass.frameworks.describing import joined
+from modelglass.frameworks.describe import join_path
 from modelglass.frameworks.torch import in_place, structure, unlike_real
 from modelglass.frameworks.torch.calibration import Answer, Probe, Question, Taken
 from modelglass.frameworks.torch.describe import dtype_name, memory_of, pieces_of, shape_of, tensors_among
@@ -638,7 +638,7 @@ def named_tensors(model: nn.Module, kind: str) -> Iterator[tuple[str, torch.Tens
     for path, module in structure.walk(model):
         for key, tensor in getattr(module, kind).items():
             if tensor is not None and not is_lazy(tensor):
-                yield joined(path, key), tensor
+                yield join_path(path, key), tensor
 
 
 def held_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from modelglass.frameworks.blame import source_line
+from modelglass.frameworks.error_source import find_source_line
 from modelglass.frameworks.request import Request
 from modelglass.frameworks.torch.accepted_types import check_composite
 from modelglass.frameworks.torch.arguments import arguments
@@ -377,7 +377,7 @@ class Recorder:
             message=str(error),
             op=None if pending is None else public_name(pending.func),
             inputs=pending.inputs if pending is not None else frame.inputs if frame else (),
-            source=source_line(error),
+            source=find_source_line(error),
         )
 
 

@@ -11,9 +11,9 @@ from math import prod
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from modelglass.frameworks import resizing
+from modelglass.frameworks import resize
 from modelglass.frameworks.request import Inputs
-from modelglass.frameworks.resizing import Form, Tensors
+from modelglass.frameworks.resize import Form, Tensors
 from modelglass.frameworks.torch.fake_mode import FakeMode
 from modelglass.frameworks.torch.known import LARGEST, is_knowable
 from modelglass.frameworks.torch.privates import FakeTensor
@@ -24,17 +24,17 @@ _WHOLE = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int
 
 def dimensions(inputs: Inputs, axes: Axes | None = None) -> tuple[int | None, int | None]:
     """The batch size and the sequence length that the inputs show, None for what they do not."""
-    return resizing.dimensions(inputs, _TENSORS, axes)
+    return resize.dimensions(inputs, _TENSORS, axes)
 
 
 def resized(inputs: Inputs, batch_size: int | None, seq_len: int | None, axes: Axes | None = None) -> Inputs:
     """The inputs with another batch size, sequence length or both; what stays the same is the same object."""
-    return resizing.resized(inputs, batch_size, seq_len, _TENSORS, axes)
+    return resize.resize_inputs(inputs, batch_size, seq_len, _TENSORS, axes)
 
 
 def resized_at(inputs: Inputs, sizes: Mapping[tuple[int, int], int]) -> Inputs:
     """The inputs with other sizes, each by the leaf it is of, as a run numbers them, and the dimension."""
-    return resizing.resized_at(inputs, sizes, _TENSORS)
+    return resize.resize_inputs_at(inputs, sizes, _TENSORS)
 
 
 def _form(tensor: torch.Tensor) -> Form | None:

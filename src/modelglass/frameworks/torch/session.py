@@ -18,16 +18,16 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from modelglass._gc import pause_gc, paused_gc
 from modelglass.errors import InputsError
-from modelglass.frameworks.borrow import borrow
-from modelglass.frameworks.describing import joined
+from modelglass.frameworks.describe import join_path
 from modelglass.frameworks.request import Detail, Inputs, Request
-from modelglass.frameworks.states import Witness, moved_notes
+from modelglass.frameworks.states import Witness, note_moved
+from modelglass.frameworks.substitution import substitute_tensors
 from modelglass.frameworks.torch import folding, structure
 from modelglass.frameworks.torch.accepted_types import is_refusal
 from modelglass.frameworks.torch.cache import cache_dtype, config_of, observed_cache
 from modelglass.frameworks.torch.calibration import Probe
+from modelglass.frameworks.torch.class_checks import ClassChecks
 from modelglass.frameworks.torch.conversions import convert_by_replacing
 from modelglass.frameworks.torch.describe import Describer, memory_of, tensors_in, unobserved
 from modelglass.frameworks.torch.fake_mode import FakeMode
@@ -61,6 +61,7 @@ from modelglass.frameworks.torch.twins import CannotFakeError, Cast, FakeTwins, 
 from modelglass.frameworks.torch.unseen import Unseen
 from modelglass.frameworks.torch.values import values as read_values
 from modelglass.frameworks.training_notes import training_notes
+from modelglass.gc_pause import pause_gc, paused_gc
 from modelglass.interrupts import hold_signals
 from modelglass.report import Call, Dataflow, KvCache, Lifetimes, Model, Note, Observation, Op, Run, Value
 from modelglass.report.values import Values
@@ -175,6 +176,7 @@ class _Outcome:
     dataflow: Dataflow | None = None
     optimizer_problems: Mapping[str, str] = field(default_factory=dict)  # by the optimizer's name
     kv_cache: KvCache | None = None
+    guessed: str | None = None  # on what the path may depend, which is another thing in a real run
     notes: tuple[Note, ...] = ()
 
 
@@ -204,6 +206,12 @@ def _attempt(native: nn.Module, request: Request) -> tuple[_Outcome, tuple[Note,
         outcome = _run(native, request, fake=False)
         if outcome.error is None:
             notes.append(_ran_for_real(reason))
+    elif fake and outcome.guessed is not None:
+        if valueless:
+            notes.append(_may_differ(outcome.guessed))
+        else:
+            notes.append(_ran_for_real(outcome.guessed))
+            outcome = _run(native, request, fake=False)
     elif fake and not valueless and _unstepped(outcome, request) is not None:
         real = _run(native, request, fake=False)
         if real.error is None and _unstepped(real, request) is None:
@@ -222,6 +230,11 @@ def _unstepped(outcome: _Outcome, request: Request) -> str | None:
 
 def _ran_for_real(reason: str) -> Note:
     return Note(code="real-run", text=f"{reason}, so the model ran for real, on copies of its tensors")
+
+
+def _may_differ(reason: str) -> Note:
+    text = f"{reason}, which is another one without values: with values it may take another path"
+    return Note(code="path-unsure", severity="warning", text=text)
 
 
 def _reason(outcome: _Outcome) -> str:
@@ -306,11 +319,13 @@ def _run_in(session: _Session, native: nn.Module, inputs: Inputs, log: UndoLog) 
         log.enter(torch.inference_mode(False))
     cast = _cast(native, inputs, request)
     substitute = RealTwins(cast) if mode is None else FakeTwins(mode, cast)
-    lent, session.witness = borrow(log, loan(substitute), native, inputs.args, dict(inputs.kwargs))
+    terms = loan(substitute, None if mode is None else session.checks)
+    lent, session.witness = substitute_tensors(log, terms, native, inputs.args, dict(inputs.kwargs))
     _set_conditions(log, mode, gradients=how.gradients)
     session.watch(log, *lent)
     if mode is not None:  # the model may have caught it, and gone another way
         session.error = session.error or mode.reads.unanswered
+        session.guessed = mode.reads.guessed
 
 
 class _Session:
@@ -328,6 +343,8 @@ class _Session:
         self._pass: Pass | None = None
         self._kv_cache: KvCache | None = None
         self._unseen = Unseen()
+        self.checks = ClassChecks()
+        self.guessed: str | None = None
         self.error: BaseException | None = None
 
     def watch(self, log: UndoLog, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -402,6 +419,7 @@ class _Session:
             trained=self._pass is None or self._pass.trained,
             kv_cache=self._kv_cache,
             optimizer_problems={} if self._pass is None else self._pass.optimizer_problems,
+            guessed=self.guessed or self.checks.found,
             notes=self._traces(),
         )
 
@@ -410,7 +428,7 @@ class _Session:
         self._pass = None
         drop_tracebacks(self.error)  # our own frames were still at work when it was caught
         unchecked = [_unchecked(self._recorder.unchecked)] if self._recorder.unchecked else ()
-        return (*unchecked, *self._unseen.notes(), *moved_notes(self.witness), *find_left_behind(self.mode))
+        return (*unchecked, *self._unseen.notes(), *note_moved(self.witness), *find_left_behind(self.mode))
 
 
 def _unchecked(modules: Iterable[str]) -> Note:
@@ -454,7 +472,7 @@ def _names_by_storage(model: nn.Module) -> dict[int | None, str]:
     for path, module in structure.walk(model):
         for key, tensor in chain(module._parameters.items(), module._buffers.items()):
             if tensor is not None and not is_lazy(tensor) and tensor.layout is torch.strided:
-                names.setdefault(memory_of(tensor), joined(path, key))
+                names.setdefault(memory_of(tensor), join_path(path, key))
     names.pop(None, None)
     return names
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from modelglass.frameworks.describing import constructor_names, joined, settings_of, type_name
+from modelglass.frameworks.describe import constructor_names, join_path, settings_of, type_name
 from modelglass.frameworks.torch.describe import dtype_name, json_safe, shape_of, told
 from modelglass.frameworks.torch.packing import EXPANDED, hidden_weights, packing_of
 from modelglass.frameworks.torch.privates import DisableTorchFunctionSubclass
@@ -51,7 +51,9 @@ def walk(native: nn.Module, aliases: dict[str, list[str]] | None = None) -> Iter
             continue
         first[id(module)] = path
         yield path, module
-        children = [(joined(path, key), child) for key, child in module._modules.items() if child is not None]
+        children = [
+            (join_path(path, key), child) for key, child in module._modules.items() if child is not None
+        ]
         stack.extend(reversed(children))
 
 
@@ -59,13 +61,13 @@ def named_tensors(native: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Every tensor by each of its names, as they stand in the structure."""
     for path, module in walk(native):
         for key, tensor in chain(_own_tensors(module).items(), hidden_weights(module)):
-            yield joined(path, key), tensor
+            yield join_path(path, key), tensor
 
 
 def unsaved(native: nn.Module) -> frozenset[str]:
     """The names of buffers that no `state_dict` has, because they are not persistent."""
     return frozenset(
-        joined(path, key)
+        join_path(path, key)
         for path, module in walk(native)
         for key in getattr(module, "_non_persistent_buffers_set", ())  # TorchScript knows of none
     )
@@ -110,7 +112,7 @@ class _Tree:
         self.own_tensors[path] = tuple(tensor.name for tensor in self.tensors[first:])
         if path:
             self.children[path.rpartition(".")[0]].append(path)
-        self.unregistered.extend(joined(path, key) for key in _unregistered_modules(module))
+        self.unregistered.extend(join_path(path, key) for key in _unregistered_modules(module))
 
     def modules(self) -> Iterator[Module]:
         for path, native in self.natives.items():
@@ -130,9 +132,9 @@ class _Tree:
         parameters = {key for key, tensor in module._parameters.items() if tensor is not None}
         for key, tensor in own.items():
             kind: TensorKind = "parameter" if key in parameters else "buffer"
-            self._add_tensor(joined(path, key), key, tensor, kind, own)
+            self._add_tensor(join_path(path, key), key, tensor, kind, own)
         for key, tensor in hidden_weights(module):
-            name = joined(path, key)
+            name = join_path(path, key)
             self.hidden.append(name)
             self._add_tensor(name, key, tensor, "packed", {})
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from modelglass.frameworks.signatures import input_name, positional
+from modelglass.frameworks.signatures import input_name, positional_names
 from modelglass.frameworks.torch.describe import leaves, tensors_in
 from modelglass.frameworks.torch.privates import FakeTensor, is_transformed, is_transforming, transformed
 from modelglass.frameworks.torch.regions import Region
@@ -53,7 +53,7 @@ class Trail:
     def enter(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Number the model's inputs."""
         named = list(leaves((args, kwargs)))
-        parameters = positional(getattr(model, "forward", model))
+        parameters = positional_names(getattr(model, "forward", model))
         self._weights = frozenset(map(id, chain(model.parameters(), model.buffers())))
         self._names = tuple(input_name(name, parameters) for name, _ in named)
         self._inputs = tuple(self._input(value) for _, value in named)

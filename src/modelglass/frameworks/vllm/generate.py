@@ -17,7 +17,7 @@ from modelglass.errors import InspectError, TargetError, UsageError
 from modelglass.frameworks.foreign import foreign_errors
 from modelglass.frameworks.request import Inputs, Request
 from modelglass.frameworks.vllm.components import has_workers_here, tokenizer_of
-from modelglass.frameworks.vllm.rpc import first_line, in_time
+from modelglass.frameworks.vllm.rpc import call_in_time, first_line
 from modelglass.report import Failure, Note, Run, Value
 
 TOKENS = 16  # that are generated where nobody says how many
@@ -28,17 +28,17 @@ _HINT = 'give a text, several texts, or {"prompt": "...", "sampling_params": Sam
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Prompts:
     """Prompts as vLLM takes them, and how tokens are chosen."""
 
     prompts: list[Any]
     sampling: Any
 
 
-def generated(native: Any, engine: Any, request: Request) -> tuple[Run, tuple[Note, ...]]:
+def generate(native: Any, engine: Any, request: Request) -> tuple[Run, tuple[Note, ...]]:
     """What the engine makes of the prompts; a failure of it is an answer, too."""
     _check_writes(engine)
-    asked = _asked(request.inputs)
+    asked = _parse_prompts(request.inputs)
     if engine.get_num_unfinished_requests():
         raise UsageError(
             "the engine has requests under way, whose outputs would get lost",
@@ -49,7 +49,7 @@ def generated(native: Any, engine: Any, request: Request) -> tuple[Run, tuple[No
     if isinstance(found.error, InspectError):
         raise found.error
     if found.error is not None:
-        return _failed(native, asked, found.error)
+        return _describe_failure(native, asked, found.error)
     texts = tuple(_texts(outputs, are_read=tokenizer_of(engine) is not None))
     run = Run(mode="real", inputs=tuple(_inputs(outputs)), outputs=texts)
     return run, tuple(_notes(engine))
@@ -63,7 +63,7 @@ def _check_writes(engine: Any) -> None:
         )
 
 
-def _asked(inputs: Any) -> _Asked:
+def _parse_prompts(inputs: Any) -> _Prompts:
     if not isinstance(inputs, Inputs):
         raise UsageError("an engine is called with prompts, not with tensors of some shape", hint=_HINT)
     options = dict(inputs.kwargs)
@@ -79,7 +79,7 @@ def _asked(inputs: Any) -> _Asked:
     prompts = [_prompt(each) for each in given]
     if not prompts:
         raise UsageError("there is no prompt among the inputs", hint=_HINT)
-    return _Asked(prompts, sampling)
+    return _Prompts(prompts, sampling)
 
 
 def _prompt(given: Any) -> Any:
@@ -106,7 +106,7 @@ def _sampling(given: Any) -> Any:
         raise UsageError(f"these are no sampling_params: {first_line(cause)}", hint=_HINT) from cause
 
 
-def _outputs(engine: Any, asked: _Asked) -> list[Any]:
+def _outputs(engine: Any, asked: _Prompts) -> list[Any]:
     """vLLM's own outputs, one for each prompt.
 
     Between two steps the engine can be told to leave it. In a step that hangs in another process it cannot,
@@ -114,12 +114,16 @@ def _outputs(engine: Any, asked: _Asked) -> list[Any]:
     """
 
     def generate() -> list[Any]:
-        return _stepped(engine, asked, time.monotonic() + GENERATING)
+        return _run_requests(engine, asked, time.monotonic() + GENERATING)
 
-    return generate() if has_workers_here(engine) else in_time(generate, GENERATING + _GRACE, "generate text")
+    return (
+        generate()
+        if has_workers_here(engine)
+        else call_in_time(generate, GENERATING + _GRACE, "generate text")
+    )
 
 
-def _stepped(engine: Any, asked: _Asked, until: float) -> list[Any]:
+def _run_requests(engine: Any, asked: _Prompts, until: float) -> list[Any]:
     """Requests of our own names, so that those of later ones are what they would be without ours."""
     name = f"modelglass-{uuid4().hex}"
     names = [f"{name}-{number}" for number in range(len(asked.prompts))]
@@ -162,7 +166,9 @@ def _texts(outputs: Sequence[Any], *, are_read: bool) -> Iterator[Value]:
             yield Value(name=name, text=text, shape=(len(sample.token_ids),))
 
 
-def _failed(native: Any, asked: _Asked, error: Exception | SystemExit) -> tuple[Run, tuple[Note, ...]]:
+def _describe_failure(
+    native: Any, asked: _Prompts, error: Exception | SystemExit
+) -> tuple[Run, tuple[Note, ...]]:
     said = first_line(error)
     given = tuple(
         Value(name="prompt" if len(asked.prompts) == 1 else f"prompt.{number}", text=_text_of(prompt))

@@ -11,14 +11,14 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_unflatten
 
-from modelglass.frameworks.borrow import borrow
 from modelglass.frameworks.foreign import foreign_errors
 from modelglass.frameworks.mlx.describe import dtype_name
 from modelglass.frameworks.mlx.lifetimes import Role
-from modelglass.frameworks.mlx.loan import arrays_of, loan
 from modelglass.frameworks.mlx.optimizers import Factory
-from modelglass.frameworks.mlx.training import named_arrays, trainable, trained
+from modelglass.frameworks.mlx.substitution import find_arrays, make_substitution
+from modelglass.frameworks.mlx.training import find_trainable, name_arrays, take_step
 from modelglass.frameworks.request import Inputs, Request
+from modelglass.frameworks.substitution import substitute_tensors
 from modelglass.report import Lifetimes, Note, OptimizerStep, Step, Storage
 from modelglass.report.lifetimes import Category, MemoryPhase
 from modelglass.undo import UndoLog, run_and_undo
@@ -27,7 +27,7 @@ _OP = "mx.eval"
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """What a real run took. `error` is what ended it, and then there are no lifetimes."""
 
     lifetimes: Lifetimes | None
@@ -35,13 +35,13 @@ class Measured:
     error: BaseException | None = None
 
 
-def measured(
+def measure(
     native: nn.Module,
     inputs: Inputs,
     request: Request,
     roles: Mapping[int, Role],
     factories: Mapping[str, Factory],
-) -> Measured:
+) -> Measurement:
     """Evaluate the model, or a training step of it, on its own arrays; `roles` are what they are, by id.
 
     The model's arrays and its inputs are evaluated first, so that making them does not count. The step works
@@ -50,7 +50,7 @@ def measured(
     repeated from zero and a note says so. Call it where random states are kept.
     """
     roots = native, inputs.args, dict(inputs.kwargs)
-    given = list(arrays_of(*roots))
+    given = list(find_arrays(*roots))
     asked = dict(list(factories.items())[:1])  # not what others would take
     notes: tuple[Note, ...] = ()
     with foreign_errors() as found:  # whatever the user's call raises is an answer
@@ -63,13 +63,13 @@ def measured(
             taken = _run(roots, request, asked)
             notes = (_reset_note(before),)
     if found.error is not None:
-        return Measured(None, error=found.error)
-    base = [_given(array, roles[id(array)]) for array in given]
-    return Measured(_lifetimes(base, taken, next(iter(asked), "")), notes)
+        return Measurement(None, error=found.error)
+    base = [_initial_storage(array, roles[id(array)]) for array in given]
+    return Measurement(_lifetimes(base, taken, next(iter(asked), "")), notes)
 
 
 @dataclass(frozen=True)
-class _Taken:
+class _PeakMemory:
     """The counter's peak, and bytes of it: there before, and of what is there afterwards."""
 
     peak: int
@@ -79,50 +79,50 @@ class _Taken:
     state: Mapping[str, int] | None = None
 
 
-def _run(roots: tuple[Any, ...], request: Request, factories: Mapping[str, Factory]) -> _Taken:
+def _run(roots: tuple[Any, ...], request: Request, factories: Mapping[str, Factory]) -> _PeakMemory:
     return run_and_undo(lambda log: _run_in(log, roots, request, factories))
 
 
 def _run_in(
     log: UndoLog, roots: tuple[Any, ...], request: Request, factories: Mapping[str, Factory]
-) -> _Taken:
+) -> _PeakMemory:
     # Lent are copies, which share their values: a model may write into the objects that it is given.
-    (native, args, kwargs), _ = borrow(log, loan(copy), *roots)
+    (native, args, kwargs), _ = substitute_tensors(log, make_substitution(copy), *roots)
     _keep_no_memory(log)
 
     def call() -> Any:
         return native(*args, **kwargs)
 
     if not request.train:
-        return _passed(call, native, args, kwargs)
-    return _trained(native, call, request.loss, factories)
+        return _run_pass(call, native, args, kwargs)
+    return _run_step(native, call, request.loss, factories)
 
 
-def _passed(call: Callable[[], Any], *around: Any) -> _Taken:
+def _run_pass(call: Callable[[], Any], *around: Any) -> _PeakMemory:
     """One pass: what it returns is evaluated, and what it leaves in the model and in what it was given."""
     active = mx.get_active_memory()
-    outputs = list(arrays_of(call()))  # in whatever object they are
-    mx.eval(outputs, list(arrays_of(*around)))
-    return _Taken(_peak(active), active, outputs=_nbytes(outputs))
+    outputs = list(find_arrays(call()))  # in whatever object they are
+    mx.eval(outputs, list(find_arrays(*around)))
+    return _PeakMemory(_peak(active), active, outputs=_nbytes(outputs))
 
 
-def _trained(
+def _run_step(
     native: nn.Module,
     call: Callable[[], Any],
     loss: Callable[[Any], Any] | None,
     factories: Mapping[str, Factory],
-) -> _Taken:
+) -> _PeakMemory:
     """One step as a training loop has it: gradients are held, new weights take the place of old ones."""
     _copy_trainable(native)
     active = mx.get_active_memory()
-    step = trained(native, call, loss, factories)
+    step = take_step(native, call, loss, factories)
     step.output = None
     state: list[tuple[str, mx.array]] = []
     for each in step.taken.values():
         nn.Module.update(native, tree_unflatten(list(each.parameters.items())), strict=False)
         state += each.state
     mx.eval(list(step.arrays()))
-    return _Taken(
+    return _PeakMemory(
         _peak(active),
         active,
         gradients=_sizes(step.gradients.items()),
@@ -138,8 +138,8 @@ def _peak(active: int) -> int:
 
 def _copy_trainable(native: nn.Module) -> None:
     """Have the model hold copies of what trains, so that the old weights can go as new ones come."""
-    copies = {id(array): mx.array(array) for array in trainable(native).values()}
-    places = [(name, copies[id(a)]) for name, a in named_arrays(native.parameters()) if id(a) in copies]
+    copies = {id(array): mx.array(array) for array in find_trainable(native).values()}
+    places = [(name, copies[id(a)]) for name, a in name_arrays(native.parameters()) if id(a) in copies]
     nn.Module.update(native, tree_unflatten(places), strict=False)
     mx.eval(list(copies.values()))
     mx.synchronize()
@@ -152,7 +152,7 @@ def _keep_no_memory(log: UndoLog) -> None:
     before.extend(map(mx.set_cache_limit, (0,)))  # one call of Python's own, which nothing interrupts
 
 
-def _given(array: mx.array, role: Role) -> Storage:
+def _initial_storage(array: mx.array, role: Role) -> Storage:
     return Storage(
         nbytes=array.nbytes,
         category=role.category,
@@ -162,10 +162,10 @@ def _given(array: mx.array, role: Role) -> Storage:
     )
 
 
-def _lifetimes(base: list[Storage], taken: _Taken, optimizer: str) -> Lifetimes:
+def _lifetimes(base: list[Storage], taken: _PeakMemory, optimizer: str) -> Lifetimes:
     """All of the run as one step: the counter does not tell what happened in between."""
     phase: MemoryPhase = "forward" if taken.gradients is None else "backward"
-    made = [*_made("gradients", taken.gradients), *_made("optimizer_state", taken.state)]
+    made = [*_build_storages("gradients", taken.gradients), *_build_storages("optimizer_state", taken.state)]
     rest = taken.peak - taken.active - sum(each.nbytes for each in made)
     outputs = min(taken.outputs, max(rest, 0))
     made += [
@@ -176,12 +176,12 @@ def _lifetimes(base: list[Storage], taken: _Taken, optimizer: str) -> Lifetimes:
     if taken.state is None:
         step = Step(op=_OP, module="", phase=phase)
         forward = 1 if taken.gradients is None else 0
-        return _as_measured((step,), (*base, *made), forward)
+        return _mark_measured((step,), (*base, *made), forward)
     tail = OptimizerStep(steps=(Step(op=_OP, module="", phase="optimizer"),), storages=tuple(made))
-    return _as_measured((), tuple(base), 0, {optimizer: tail})
+    return _mark_measured((), tuple(base), 0, {optimizer: tail})
 
 
-def _as_measured(
+def _mark_measured(
     steps: tuple[Step, ...],
     storages: tuple[Storage, ...],
     forward: int,
@@ -197,7 +197,7 @@ def _as_measured(
     )
 
 
-def _made(category: Category, sizes: Mapping[str, int] | None) -> Iterator[Storage]:
+def _build_storages(category: Category, sizes: Mapping[str, int] | None) -> Iterator[Storage]:
     for name, nbytes in (sizes or {}).items():
         yield Storage(nbytes=nbytes, category=category, born=0, name=name)
 

@@ -17,7 +17,7 @@ from typing import Any
 _PACKAGES = ("torchvision", "torchaudio")
 
 
-def stand_in() -> None:
+def replace_missing_packages() -> None:
     """Let the packages be imported that are not there; what they hold stands for nothing."""
     from vllm.model_executor.models import registry
 

@@ -38,7 +38,7 @@ def type_name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
-def joined(path: str, name: str) -> str:
+def join_path(path: str, name: str) -> str:
     """`name` below `path`; the root's path is empty."""
     return f"{path}.{name}" if path else name
 

@@ -17,13 +17,13 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from modelglass.frameworks.describing import joined
+from modelglass.frameworks.describe import join_path
 
 CONTAINERS = (list, tuple, dict)  # a module is a dict as well: it is asked for first
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class TreeNode:
     """A module, a container with modules in it, or a function among modules."""
 
     path: str
@@ -38,7 +38,7 @@ class Node:
         return isinstance(self.native, nn.Module)
 
 
-def nodes(native: nn.Module, aliases: dict[str, list[str]] | None = None) -> Iterator[Node]:
+def walk_nodes(native: nn.Module, aliases: dict[str, list[str]] | None = None) -> Iterator[TreeNode]:
     """Each node once, parents before children, in definition order; further paths go to `aliases`.
 
     What is registered is known by its registered path, though a private name may come before it.
@@ -46,8 +46,8 @@ def nodes(native: nn.Module, aliases: dict[str, list[str]] | None = None) -> Ite
     first: dict[int, str] = {}
     further: dict[str, int] = {}  # paths at which something hangs that is known by another
     paths = {""}
-    registered = reachable(native)
-    stack = [Node("", "", native, None, None, None)]
+    registered = reachable_ids(native)
+    stack = [TreeNode("", "", native, None, None, None)]
     while stack:
         node = stack.pop()
         if id(node.native) in first:
@@ -62,18 +62,20 @@ def nodes(native: nn.Module, aliases: dict[str, list[str]] | None = None) -> Ite
             aliases.setdefault(first[known], []).append(path)
 
 
-def _below(node: Node, registered: set[int], further: dict[str, int], paths: set[str]) -> Iterator[Node]:
+def _below(
+    node: TreeNode, registered: set[int], further: dict[str, int], paths: set[str]
+) -> Iterator[TreeNode]:
     inside = id(node.native) in registered
     for key, item, public in _items(node.native):
         # A dot would make another path of it, and two keys may read alike.
-        path = joined(node.path, str(key).replace(".", "/"))
+        path = join_path(node.path, str(key).replace(".", "/"))
         while path in paths:
             path += "'"
         paths.add(path)
         if not (inside and public) and id(item) in registered and not is_function(item):
             further[path] = id(item)
         else:
-            yield Node(path, joined(node.name, str(key)), item, node.path, node.native, key)
+            yield TreeNode(path, join_path(node.name, str(key)), item, node.path, node.native, key)
 
 
 def _items(value: Any) -> Iterator[tuple[Any, Any, bool]]:
@@ -87,7 +89,7 @@ def _items(value: Any) -> Iterator[tuple[Any, Any, bool]]:
                 yield key, item, False
     elif isinstance(value, CONTAINERS):
         functions = holds_functions(value)
-        for key, item in parts(value):
+        for key, item in items_of(value):
             if _is_node(item) or (functions and is_function(item)):
                 yield key, item, not isinstance(value, tuple)
 
@@ -107,7 +109,7 @@ def _holds_modules(container: Any, seen: set[int]) -> bool:
     seen.add(id(container))
     if holds_functions(container):
         return True
-    for _, item in parts(container):
+    for _, item in items_of(container):
         if isinstance(item, nn.Module) or (isinstance(item, CONTAINERS) and _holds_modules(item, seen)):
             return True
     return False
@@ -131,7 +133,7 @@ def is_function(value: Any) -> bool:
     return callable(value) and not isinstance(value, (type, nn.Module))
 
 
-def parts(container: Any) -> Iterator[tuple[Any, Any]]:
+def items_of(container: Any) -> Iterator[tuple[Any, Any]]:
     """What a list, tuple or dict holds."""
     return iter(container.items() if isinstance(container, dict) else enumerate(container))
 
@@ -157,31 +159,31 @@ class Slot:
     listed: bool  # False: in a tuple, where MLX does not see it
 
 
-def slots(module: nn.Module) -> Iterator[Slot]:
+def find_slots(module: nn.Module) -> Iterator[Slot]:
     """The module's own arrays, those in its lists, tuples and dicts included, in definition order."""
-    return _slots("", module, True, ())
+    return _find_slots_in("", module, True, ())
 
 
-def _slots(name: str, container: Any, listed: bool, around: tuple[int, ...]) -> Iterator[Slot]:
+def _find_slots_in(name: str, container: Any, listed: bool, around: tuple[int, ...]) -> Iterator[Slot]:
     if id(container) in around:  # it holds itself
         return
-    for key, item in parts(container):
-        below = joined(name, str(key))
+    for key, item in items_of(container):
+        below = join_path(name, str(key))
         if isinstance(item, mx.array):
             yield Slot(below, container, key, item, listed)
         elif isinstance(item, CONTAINERS) and not isinstance(item, nn.Module):
             visible = listed and not isinstance(item, tuple)
-            yield from _slots(below, item, visible, (*around, id(container)))
+            yield from _find_slots_in(below, item, visible, (*around, id(container)))
 
 
-def reachable(native: nn.Module, *, trainable: bool = False) -> set[int]:
+def reachable_ids(native: nn.Module, *, trainable: bool = False) -> set[int]:
     """Identities of all that `parameters()` goes through and lists, or `trainable_parameters()`."""
     found = {id(native)}
     waiting: list[nn.Module] = [native]
     while waiting:
         module = waiting.pop()
         frozen = frozen_keys(module) if trainable else frozenset()
-        for value in _listed(module, frozen):
+        for value in _find_registered(module, frozen):
             if id(value) not in found:
                 found.add(id(value))
                 if isinstance(value, nn.Module):
@@ -194,7 +196,7 @@ def frozen_keys(module: nn.Module) -> frozenset[str]:
     return frozenset(vars(module).get("_no_grad", ()))
 
 
-def _listed(module: nn.Module, frozen: frozenset[str]) -> Iterator[Any]:
+def _find_registered(module: nn.Module, frozen: frozenset[str]) -> Iterator[Any]:
     """Arrays, modules and containers that the module registers, save frozen ones."""
     waiting: list[tuple[str, Any, tuple[int, ...]]] = [
         (str(key), item, ()) for key, item in dict.items(module) if is_public(key)
@@ -208,4 +210,4 @@ def _listed(module: nn.Module, frozen: frozenset[str]) -> Iterator[Any]:
         elif isinstance(value, (list, dict)):
             yield value
             inner = (*around, id(value))
-            waiting.extend((f"{name}.{key}", item, inner) for key, item in parts(value))
+            waiting.extend((f"{name}.{key}", item, inner) for key, item in items_of(value))

@@ -8,21 +8,21 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from modelglass.frameworks.borrow import Terms, borrow
+from modelglass.frameworks.substitution import Substitution, substitute_tensors
 from modelglass.undo import run_and_undo
 
 
-def loan(substitute: Callable[[mx.array], mx.array]) -> Terms:
+def make_substitution(substitute: Callable[[mx.array], mx.array]) -> Substitution:
     """Every array is exchanged."""
-    return Terms(package="mlx", module=nn.Module, substitutes={mx.array: substitute})
+    return Substitution(package="mlx", module=nn.Module, substitutes={mx.array: substitute})
 
 
-def arrays_of(*roots: Any) -> Iterator[mx.array]:
+def find_arrays(*roots: Any) -> Iterator[mx.array]:
     """Every array that a loan of these would exchange, once."""
     found: dict[int, mx.array] = {}
 
     def keep(array: mx.array) -> mx.array:
         return found.setdefault(id(array), array)
 
-    run_and_undo(lambda log: borrow(log, loan(keep), *roots, reach=False))
+    run_and_undo(lambda log: substitute_tensors(log, make_substitution(keep), *roots, reach=False))
     return iter(found.values())

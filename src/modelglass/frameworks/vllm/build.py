@@ -33,15 +33,15 @@ _PAUSE = 0.1  # seconds between two looks at the process
 _MOST_TOLD = 300  # characters of what it wrote
 
 
-def built(
+def build_rank(
     path: Path | str, serving: Serving, *, progress: Progress | None = None, timeout: float = TIME_LIMIT
 ) -> Observation:
     """One rank of the model that a configuration describes, and all of it, as vLLM would build them.
 
     `path` is a folder with config.json, or such a file whatever its name.
     """
-    tell = progress or _silent
-    version = versions.require("a configuration as vLLM builds it")
+    tell = progress or _ignore_progress
+    version = versions.require_vllm("a configuration as vLLM builds it")
     config = _config_file(Path(path))
     architecture = _architecture(config)
     tell("starting vLLM")
@@ -53,12 +53,12 @@ def built(
             "version": version,
             "serving": asdict(serving),
         }
-        answer = _answer(order, Path(scratch), tell, timeout, str(config))
+        answer = _run_process(order, Path(scratch), tell, timeout, str(config))
     found = _observation(answer, version)
-    return replace(found, engine=_named(found.engine, folder, str(path)))
+    return replace(found, engine=_rename_model(found.engine, folder, str(path)))
 
 
-def _named(engine: Engine | None, folder: str, given: str) -> Engine | None:
+def _rename_model(engine: Engine | None, folder: str, given: str) -> Engine | None:
     """The engine with the model called what the caller calls it, not what its process was given."""
     if engine is None:
         return None
@@ -75,7 +75,7 @@ def _named(engine: Engine | None, folder: str, given: str) -> Engine | None:
     )
 
 
-def _silent(text: str) -> None:
+def _ignore_progress(text: str) -> None:
     return None
 
 
@@ -117,7 +117,7 @@ def _folder_of(config: Path, scratch: Path) -> Path:
     return folder
 
 
-def _answer(
+def _run_process(
     order: dict[str, Any], scratch: Path, tell: Progress, timeout: float, file: str
 ) -> dict[str, Any]:
     """What the process answers; an error where it refuses, dies or takes too long."""
@@ -133,7 +133,7 @@ def _answer(
         )
     if not answer.exists():
         raise TargetError(
-            f"{file}: the process that was to build it in vLLM gave no answer: {_end(process, log)}",
+            f"{file}: the process that was to build it in vLLM gave no answer: {_describe_end(process, log)}",
             hint='see whether vLLM can be imported: python -c "import vllm"',
         )
     found: dict[str, Any] = json.loads(answer.read_text())
@@ -203,7 +203,7 @@ def _wait(process: subprocess.Popen[str], progress: Path, tell: Progress, deadli
     return False
 
 
-def _end(process: subprocess.Popen[str], log: Path) -> str:
+def _describe_end(process: subprocess.Popen[str], log: Path) -> str:
     """How a process ended that gave no answer."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     if process.returncode < 0:

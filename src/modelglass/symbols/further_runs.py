@@ -27,7 +27,7 @@ Sizes = tuple[int, ...]
 Vector = tuple[Point, ...]
 
 
-class Further:
+class FurtherRuns:
     """Makes runs with `run`, which says whether the model ran with these sizes."""
 
     def __init__(self, groups: Sequence[Group], operators: int, run: Callable[[Sizes], bool]) -> None:
@@ -49,10 +49,10 @@ class Further:
             self._find_step(at, axis)
         self._run_all({at: axis.small for at, axis in enumerate(self.axes)})
         self._run_all({at: axis.large for at, axis in enumerate(self.axes) if not self._loops[at]})
-        while self._left > 0 and (wanted := self._wanted(_of_one_size(vectors()))):
+        while self._left > 0 and (wanted := self._choose_sizes(_of_one_size(vectors()))):
             sizes = {at: wanted.get(at) or axis.fresh() for at, axis in enumerate(self.axes)}
             self._run_all(sizes, alone=wanted)
-        while self._left > 0 and (wanted := self._wanted(unsolved())):
+        while self._left > 0 and (wanted := self._choose_sizes(unsolved())):
             for at, size in wanted.items():
                 self._run({at: size})
 
@@ -64,7 +64,7 @@ class Further:
 
     def is_settled(self, at: int, fits: Sequence[Fit]) -> bool:
         """Whether no size that may run would tell apart what fits."""
-        return self._telling(fits, self.axes[at]) is None
+        return self._find_distinguishing(fits, self.axes[at]) is None
 
     def _find_step(self, at: int, axis: Axis) -> None:
         for step, size in axis.steps():
@@ -72,17 +72,17 @@ class Further:
                 axis.step = step
                 break
 
-    def _wanted(self, vectors: Iterable[Vector]) -> dict[int, int]:
+    def _choose_sizes(self, vectors: Iterable[Vector]) -> dict[int, int]:
         """For each axis, the size that tells most of the quotient with the largest divisor."""
         fitting = [(at, quotient_fits(points, at)) for points in vectors for at in movers(points)]
         found: dict[int, int] = {}
         for at, fits in sorted((each for each in fitting if each[1]), key=lambda each: -each[1][0].below):
-            size = None if at in found else self._telling(fits, self.axes[at])
+            size = None if at in found else self._find_distinguishing(fits, self.axes[at])
             if size is not None:
                 found[at] = size
         return found
 
-    def _telling(self, fits: Sequence[Fit], axis: Axis) -> int | None:
+    def _find_distinguishing(self, fits: Sequence[Fit], axis: Axis) -> int | None:
         size = fits[0].distinguishing(axis.sizes)
         if size is None:
             size = differing(fits, axis.far(2 * fits[0].below))

@@ -14,8 +14,8 @@ from torch import nn
 
 from modelglass.frameworks.torch import structure
 from modelglass.frameworks.torch.privates import DisableTorchFunctionSubclass
-from modelglass.frameworks.vllm.stored import integer
-from modelglass.frameworks.vllm.tensors import Found
+from modelglass.frameworks.vllm.stored_tensor import find_integer
+from modelglass.frameworks.vllm.tensors import TensorReader
 from modelglass.report import Json, Model, Module, Note, Shard, Tensor
 
 
@@ -34,7 +34,7 @@ def read(native: nn.Module) -> Reading:
     It is called where the model is, and while vLLM's groups say what they said when the model was built.
     """
     model, notes = structure.read(native)
-    found = Found(native, {tensor.name: tensor for tensor in model.tensors})
+    found = TensorReader(native, {tensor.name: tensor for tensor in model.tensors})
     with DisableTorchFunctionSubclass():  # parameters may have ideas of their own
         for path, module in structure.walk(native):
             found.add(path, module)
@@ -44,17 +44,17 @@ def read(native: nn.Module) -> Reading:
     tensors.sort(key=lambda tensor: _is_view(tensor, found))  # who comes first counts
     told = tuple(replace(tensor, trainable=None) for tensor in tensors)  # nothing trains in an engine
     read_model = replace(model, source="vllm", modules=modules, tensors=told)
-    return Reading(read_model, found.shards, (*_true_of(notes, found), *found.notes()))
+    return Reading(read_model, found.shards, (*_drop_false(notes, found), *found.notes()))
 
 
-def _module(module: Module, found: Found) -> Module:
+def _module(module: Module, found: TensorReader) -> Module:
     added = tuple(found.added.get(module.path, ()))
     said = {key: value for key, value in module.config.items() if not _is_place(value, module.path)}
     settings = dict(_settings(said, found.modules[module.path]))
     return replace(module, config=settings, tensors=(*module.tensors, *added))
 
 
-def _is_view(tensor: Tensor, found: Found) -> bool:
+def _is_view(tensor: Tensor, found: TensorReader) -> bool:
     """Whether a buffer shows the elements of a parameter."""
     return tensor.kind == "buffer" and found.tensors[tensor.storage].kind != "buffer"
 
@@ -75,16 +75,16 @@ def _settings(config: Mapping[str, Json], native: nn.Module) -> Iterator[tuple[s
             yield key, type(value).__name__
     moe: Any = getattr(native, "moe_config", None)
     for key in ("num_experts", "num_local_experts", "num_logical_experts", "intermediate_size"):
-        number = integer(moe, key)
+        number = find_integer(moe, key)
         if number is not None and key not in config:
             yield key, number
     for key in ("tp_size", "ep_size"):
-        number = integer(getattr(moe, "moe_parallel_config", None), key)
+        number = find_integer(getattr(moe, "moe_parallel_config", None), key)
         if number is not None and key not in config:
             yield key, number
 
 
-def _true_of(notes: Sequence[Note], found: Found) -> Iterator[Note]:
+def _drop_false(notes: Sequence[Note], found: TensorReader) -> Iterator[Note]:
     """vLLM's models keep lists of modules that hang elsewhere in the tree, which hides nothing."""
     for note in notes:
         if note.code != "unregistered-module":

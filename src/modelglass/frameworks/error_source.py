@@ -16,7 +16,7 @@ _NOT_THE_MODELS = sys.stdlib_module_names | {"modelglass", "torch", "functorch",
 _INSTALLED = ("site-packages", "dist-packages")
 
 
-def source_line(error: BaseException) -> SourceLine | None:
+def find_source_line(error: BaseException) -> SourceLine | None:
     """The innermost line that the error passed through and that is not the framework's, Python's or ours.
 
     None where no such code ran, as in a plain chain of the framework's own layers.

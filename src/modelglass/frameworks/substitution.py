@@ -86,12 +86,16 @@ _stdlib = frozenset(sys.stdlib_module_names)
 _MISSING = object()
 
 
-def _no_generator(value: Any) -> Callable[[], Any] | None:
+def _no_undo(value: Any) -> Callable[[], Any] | None:
     return None
 
 
+def _no_look(function: FunctionType) -> None:
+    pass
+
+
 @dataclass(frozen=True, kw_only=True)
-class Terms:
+class Substitution:
     """What is exchanged in a loan of one framework's model, and what of the framework is looked into.
 
     `substitutes` are tried in order: the first whose type a value has makes the value's stand-in.
@@ -101,42 +105,57 @@ class Terms:
     module: type
     substitutes: Mapping[type, Callable[[Any], Any]]
     # How to set a random generator of the framework's back, or None when the value is none.
-    generator: Callable[[Any], Callable[[], Any] | None] = field(default=_no_generator)
+    generator: Callable[[Any], Callable[[], Any] | None] = field(default=_no_undo)
     entered: frozenset[str] = frozenset()  # modules of the package whose objects hold tensors of the model
+    # How to set back what a run gives to a tensor that is not exchanged, or None when there is nothing.
+    staying: Callable[[Any], Callable[[], Any] | None] = field(default=_no_undo)
+    builtins: Mapping[str, Any] = field(default_factory=dict)  # what takes their places in the model's code
+    look_at: Callable[[FunctionType], None] = field(default=_no_look)  # at functions that the model reaches
 
 
-def borrow(log: UndoLog, terms: Terms, *roots: Any, reach: bool = True) -> tuple[tuple[Any, ...], Witness]:
+def substitute_tensors(
+    log: UndoLog, substitution: Substitution, *roots: Any, reach: bool = True
+) -> tuple[tuple[Any, ...], Witness]:
     """The roots with every tensor replaced by its substitute; when the log is undone, all is as it was.
 
     A root that is a tensor or tuple comes back as a new object, everything else as itself. `reach`: what
     the code reaches is kept, too. The witness tells afterwards what moved and could not be put back.
     """
-    journal = _Journal(terms, log)
-    lent = tuple(journal.replaced(root) for root in roots)
+    substituter = _Substituter(substitution, log)
+    replaced = tuple(substituter.substitute(root) for root in roots)
     if reach:
-        journal.keep_reached()
-    return lent, journal.witness
+        substituter.keep_reached()
+    return replaced, substituter.witness
 
 
-class _Journal:
+class _Substituter:
     """Replaces tensors wherever they are held, and records how to undo everything."""
 
-    def __init__(self, terms: Terms, log: UndoLog) -> None:
-        self._terms = terms
+    def __init__(self, substitution: Substitution, log: UndoLog) -> None:
+        self._substitution = substitution
         self._record = log.record
         self._substitutes: dict[int, Any] = {}
-        self._originals: list[Any] = []  # keeps every id in use while the journal lives
+        self._originals: list[Any] = []  # keeps every id in use while the substituter lives
         self._visited: set[int] = set()
         self._pending: deque[Any] = deque()
         self._exchanges = True  # False: tensors stay, what changes is put back
         self._classes: dict[type, None] = {}
         self._functions: dict[int, FunctionType] = {}
-        self._tensors = tuple(terms.substitutes)
-        self._inside = (dict, list, set, deque, bytearray, MappingProxyType, terms.module, FunctionType)
+        self._tensors = tuple(substitution.substitutes)
+        self._inside = (
+            dict,
+            list,
+            set,
+            deque,
+            bytearray,
+            MappingProxyType,
+            substitution.module,
+            FunctionType,
+        )
         self.witness = Witness()
         log.record(lambda: self._originals)  # so that it lives as long as the log
 
-    def replaced(self, root: Any) -> Any:
+    def substitute(self, root: Any) -> Any:
         """The root's stand-in, after everything reachable from it has been exchanged."""
         stand_in = self._stand_in(root)
         self._enter_pending()
@@ -145,7 +164,13 @@ class _Journal:
     def keep_reached(self) -> None:
         """Keep what the code of all that was entered can reach."""
         self._exchanges = False
-        reach = Reach(self._terms.package, self._record, self._stand_in)
+        reach = Reach(
+            self._substitution.package,
+            self._record,
+            self._stand_in,
+            builtins=self._substitution.builtins,
+            look_at=self._substitution.look_at,
+        )
         while self._classes or self._functions:
             classes, self._classes = self._classes, {}
             functions, self._functions = self._functions, {}
@@ -206,14 +231,17 @@ class _Journal:
         if not self._exchanges:
             attributes = getattr(value, "__dict__", None)
             if attributes is not None and id(value) not in self._substitutes:
+                restore = None if id(attributes) in self._visited else self._substitution.staying(value)
+                if restore is not None:
+                    self._record(restore)
                 self._visit(attributes)
             return value
         if id(value) in self._substitutes:
             return self._substitutes[id(value)]
-        make = next(make for kind, make in self._terms.substitutes.items() if isinstance(value, kind))
+        make = next(make for kind, make in self._substitution.substitutes.items() if isinstance(value, kind))
         stand_in = self._once(value, make)
         attributes = getattr(value, "__dict__", None)
-        if attributes and not isinstance(value, self._terms.module):
+        if attributes and not isinstance(value, self._substitution.module):
             for extra in attributes.values():  # the stand-in has them, too
                 self._stand_in(extra)
         return stand_in
@@ -222,7 +250,7 @@ class _Journal:
         items = [self._stand_in(item) for item in value]
         if all(new is old for new, old in zip(items, value, strict=True)):
             return value
-        rebuilt: tuple[Any, ...] = self._once(value, partial(_rebuilt, items=items))
+        rebuilt: tuple[Any, ...] = self._once(value, partial(_rebuild_tuple, items=items))
         return rebuilt
 
     def _frozenset(self, value: frozenset[Any]) -> frozenset[Any]:
@@ -289,7 +317,7 @@ class _Journal:
             self._stand_in(holder.__self__)
             self._stand_in(holder.__func__)
             return
-        elif (restore := self._terms.generator(holder)) is not None:
+        elif (restore := self._substitution.generator(holder)) is not None:
             self._record(restore)
             return
         elif keeps_state(holder):
@@ -383,16 +411,16 @@ class _Journal:
         cls = type(value)
         package = str(cls.__module__).partition(".")[0]
         if (
-            package in (self._terms.package, "numpy", "modelglass")
-            and cls.__module__ not in self._terms.entered
+            package in (self._substitution.package, "numpy", "modelglass")
+            and cls.__module__ not in self._substitution.entered
         ):
-            return self._terms.generator(value) is not None
+            return self._substitution.generator(value) is not None
         if package in _ALIVE and cls.__name__ not in _PLAIN_OF_ALIVE:
             return False
         return hasattr(value, "__dict__") or bool(_slots(cls))
 
 
-def _rebuilt(original: tuple[Any, ...], items: list[Any]) -> tuple[Any, ...]:
+def _rebuild_tuple(original: tuple[Any, ...], items: list[Any]) -> tuple[Any, ...]:
     """A tuple of the same class with other items and the same attributes; one held twice stays one."""
     rebuilt = tuple.__new__(type(original), items)
     if hasattr(original, "__dict__"):

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from modelglass.frameworks.vllm.meta.documents import agreed
-from modelglass.frameworks.vllm.reading import Reading, read
-from modelglass.frameworks.vllm.stored import Stored, oriented
+from modelglass.frameworks.vllm.meta.rank_report import correct_shards
+from modelglass.frameworks.vllm.stored_tensor import StoredTensor, orient
+from modelglass.frameworks.vllm.structure import Reading, read
 from modelglass.report import Engine, Model, Note, Piece, Report, Shard, Tensor
 
 
@@ -103,7 +103,7 @@ def test_a_weight_may_stand_on_its_side_or_have_ones_between() -> None:
 
 
 def test_a_shape_that_does_not_fit_is_not_turned() -> None:
-    assert oriented(Stored((4, 8)), (2, 16)) is None
+    assert orient(StoredTensor((4, 8)), (2, 16)) is None
 
 
 def test_a_quantized_weight_counts_as_what_it_stands_for() -> None:
@@ -185,7 +185,7 @@ def test_a_loader_that_tells_too_little_is_said_so_and_the_whole_completes_it() 
     assert codes(held) == ["unclear-shard"]
     alone = holding(one=Linear([8], 8))
     alone.strange = parameter(6, 5)
-    found = agreed(_report(held), _report(read(alone)))
+    found = correct_shards(_report(held), _report(read(alone)))
     assert found.engine is not None
     assert found.engine.shards["strange"] == Shard(whole=(6, 5), dim=0)
     assert [note.code for note in found.notes] == ["shard-corrected"]
@@ -194,7 +194,7 @@ def test_a_loader_that_tells_too_little_is_said_so_and_the_whole_completes_it() 
 def test_completing_keeps_notes_that_are_of_no_place() -> None:
     note = Note(code="x", text="y")
     nothing = _report(Reading(Model(name="m", source="vllm"), {}, (note,)))
-    assert agreed(nothing, nothing).notes == (note,)
+    assert correct_shards(nothing, nothing).notes == (note,)
 
 
 def _report(reading: Reading) -> Report:

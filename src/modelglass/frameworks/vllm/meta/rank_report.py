@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import nn
 
-from modelglass.frameworks.vllm.cache import fitted, paged_cache, specs_of
+from modelglass.frameworks.vllm.cache import describe_cache, find_specs, fit_cache
 from modelglass.frameworks.vllm.components import components
-from modelglass.frameworks.vllm.reading import read as reading_of
+from modelglass.frameworks.vllm.structure import read as reading_of
 from modelglass.frameworks.vllm.tensors import UNCLEAR
 from modelglass.report import (
     Component,
@@ -41,7 +41,7 @@ def read(native: nn.Module, version: str) -> Report:
     return Report(model=reading.model, engine=engine, notes=reading.notes)
 
 
-def told(native: nn.Module, vllm_config: Any, serving: Serving, version: str) -> Report:
+def read_with_engine(native: nn.Module, vllm_config: Any, serving: Serving, version: str) -> Report:
     """The same with what the engine would be that the rank belongs to."""
     report = read(native, version)
     cache, notes = _cache(vllm_config, serving, weight_nbytes(report.model))
@@ -90,17 +90,19 @@ def _cache(vllm_config: Any, serving: Serving, weights: int) -> tuple[PagedCache
 
     try:
         current_platform.update_block_size_for_backend(vllm_config)  # as a worker does with a loaded model
-        specs = specs_of(vllm_config)
-        cache = paged_cache(vllm_config, specs)
+        specs = find_specs(vllm_config)
+        cache = describe_cache(vllm_config, specs)
         if cache is None or serving.device_nbytes is None:
             return cache, ()
-        return fitted(cache, vllm_config, specs, device_nbytes=serving.device_nbytes, weight_nbytes=weights)
+        return fit_cache(
+            cache, vllm_config, specs, device_nbytes=serving.device_nbytes, weight_nbytes=weights
+        )
     except Exception as problem:
         text = f"vLLM does not say what it would keep of each token: {type(problem).__name__}: {problem}"
         return None, (Note(code="cache-unknown", severity="warning", text=text[:400]),)
 
 
-def agreed(rank: Report, whole: Report) -> Report:
+def correct_shards(rank: Report, whole: Report) -> Report:
     """The rank, its tensors' whole shapes being those of the whole model; a note says which were not."""
     if rank.engine is None or whole.engine is None:
         return rank
@@ -115,13 +117,13 @@ def agreed(rank: Report, whole: Report) -> Report:
             continue
         places.append(tensor.name)
         details.append(f"{_dims(said)} by its layer, {_dims(is_so)} in one rank alone")
-    notes = tuple(_still_true(rank.notes, there))
+    notes = tuple(_drop_resolved(rank.notes, there))
     if places:
-        notes = (*notes, _corrected(tuple(places), tuple(details)))
+        notes = (*notes, _note_correction(tuple(places), tuple(details)))
     return replace(rank, engine=replace(rank.engine, shards=shards), notes=notes)
 
 
-def _still_true(notes: Iterable[Note], known: Collection[str]) -> Iterator[Note]:
+def _drop_resolved(notes: Iterable[Note], known: Collection[str]) -> Iterator[Note]:
     """The notes without those on tensors of which nothing told what the whole is, and now something does."""
     for note in notes:
         where = tuple(place for place in note.where if note.code != UNCLEAR or place not in known)
@@ -129,7 +131,7 @@ def _still_true(notes: Iterable[Note], known: Collection[str]) -> Iterator[Note]
             yield note if where == note.where else replace(note, where=where)
 
 
-def _corrected(places: tuple[str, ...], details: tuple[str, ...]) -> Note:
+def _note_correction(places: tuple[str, ...], details: tuple[str, ...]) -> Note:
     return Note(
         code="shard-corrected",
         text="what layers say of the whole model is not what one rank alone holds; the latter counts",

@@ -11,7 +11,7 @@ from modelglass.report import Piece, Shape, Shard
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredTensor:
     """What a tensor stands for in this rank, whatever became of its elements."""
 
     shape: Shape  # padding included
@@ -24,7 +24,7 @@ class Stored:
         return prod(self.shape)
 
 
-def sharded(
+def describe_shard(
     shape: Sequence[int],
     whole: Sequence[int],
     dim: int | None,
@@ -32,16 +32,16 @@ def sharded(
     pieces: Sequence[Piece] = (),
     pieces_dim: int = 0,
     padding: int = 0,
-) -> Stored:
+) -> StoredTensor:
     """A tensor of this rank, and what it is of the whole; nothing needs saying of one that is the whole."""
     fused = tuple(pieces) if len(pieces) > 1 else ()
     if dim is None and not fused and not padding:
-        return Stored(tuple(shape))
+        return StoredTensor(tuple(shape))
     shard = Shard(whole=tuple(whole), dim=dim, pieces=fused, pieces_dim=pieces_dim, padding=padding)
-    return Stored(tuple(shape), shard)
+    return StoredTensor(tuple(shape), shard)
 
 
-def oriented(stored: Stored, shape: Shape) -> Stored | None:
+def orient(stored: StoredTensor, shape: Shape) -> StoredTensor | None:
     """The same with its dimensions as a tensor of that shape has them; None: no order of them fits."""
     places = _places(shape, stored.shape)
     if places is None:
@@ -58,7 +58,7 @@ def oriented(stored: Stored, shape: Shape) -> Stored | None:
     return replace(stored, shape=shape, shard=turned)
 
 
-def integer(owner: object, *names: str) -> int | None:
+def find_integer(owner: object, *names: str) -> int | None:
     """The first of these attributes that is a whole number."""
     for name in names:
         value: Any = getattr(owner, name, None)
@@ -67,7 +67,7 @@ def integer(owner: object, *names: str) -> int | None:
     return None
 
 
-def integers(owner: object, name: str) -> list[int] | None:
+def find_integers(owner: object, name: str) -> list[int] | None:
     """An attribute that is a list of whole numbers."""
     value: Any = getattr(owner, name, None)
     if not isinstance(value, (list, tuple)) or not all(type(item) is int for item in value):

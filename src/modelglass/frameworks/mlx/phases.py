@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 import mlx.core as mx
 
-from modelglass.frameworks.mlx.backward import backward_calls
-from modelglass.frameworks.mlx.graph import Graph, Node, makers
-from modelglass.frameworks.mlx.lifetimes import Evaluated, Role, Update, lifetimes
-from modelglass.frameworks.mlx.ops import Placed, needed
+from modelglass.frameworks.mlx.backward import match_backward_calls
+from modelglass.frameworks.mlx.graph import Graph, Node, find_makers
+from modelglass.frameworks.mlx.lifetimes import Evaluation, Role, Update, find_lifetimes
+from modelglass.frameworks.mlx.ops import PlacedNode, find_needed
 from modelglass.frameworks.mlx.primitives import public_name
-from modelglass.frameworks.mlx.training import Trained
+from modelglass.frameworks.mlx.training import TrainingStep
 from modelglass.report import Lifetimes, Model
 from modelglass.report.lifetimes import MemoryPhase
 
@@ -27,21 +27,21 @@ class Phases:
     loss: frozenset[int] = frozenset()
     backward: Mapping[int, int | None] = field(default_factory=dict)
 
-    def placed(
+    def model_nodes(
         self, graph: Graph, owner: Mapping[int, int | None], recomputing: Collection[int]
-    ) -> list[Placed]:
+    ) -> list[PlacedNode]:
         """The nodes that are the model's own work: no loss, no optimizer.
 
         Those of the calls in `recomputing` belong to them, as `owner` says.
         """
-        before = [Placed(graph.nodes[at], call) for at, call in sorted(self.forward.items())]
+        before = [PlacedNode(graph.nodes[at], call) for at, call in sorted(self.forward.items())]
         after = []
         for at, call in sorted(self.backward.items()):
             again = owner.get(at)
             if again in recomputing:
-                after.append(Placed(graph.nodes[at], again, "recompute"))
+                after.append(PlacedNode(graph.nodes[at], again, "recompute"))
             else:
-                after.append(Placed(graph.nodes[at], call, "backward"))
+                after.append(PlacedNode(graph.nodes[at], call, "backward"))
         return before + after
 
     def phase(self, place: int) -> MemoryPhase:
@@ -55,11 +55,11 @@ class Phases:
         return self.forward[place] if place in self.forward else self.backward.get(place)
 
 
-def phases(
+def assign_phases(
     graph: Graph,
     owner: Mapping[int, int | None],
     kept: Iterable[int],
-    step: Trained | None,
+    step: TrainingStep | None,
     number: Number,
     parameters: Mapping[str, int],
 ) -> Phases:
@@ -67,38 +67,38 @@ def phases(
     forward = {place: owner.get(place) for place in kept}
     if step is None or step.loss is None:
         return Phases(forward)
-    made_by = makers(graph.nodes)
-    for place in needed(graph, made_by, map(number, step.statistics.values()), known=forward):
+    made_by = find_makers(graph.nodes)
+    for place in find_needed(graph, made_by, map(number, step.statistics.values()), known=forward):
         forward[place] = owner.get(place)
-    loss = needed(graph, made_by, [number(step.loss)], known=forward)
+    loss = find_needed(graph, made_by, [number(step.loss)], known=forward)
     before = {**forward, **dict.fromkeys(loss)}
     gradients = {name: number(array) for name, array in step.gradients.items()}
-    backward = sorted(needed(graph, made_by, gradients.values(), known=before))
+    backward = sorted(find_needed(graph, made_by, gradients.values(), known=before))
     of = {parameters[name]: [each] for name, each in gradients.items() if name in parameters}
-    return Phases(forward, frozenset(loss), backward_calls(graph, before, backward, of))
+    return Phases(forward, frozenset(loss), match_backward_calls(graph, before, backward, of))
 
 
-def given_roles(
+def find_initial_roles(
     model: Model, names: Mapping[int, str], entered: Iterable[int], given: Iterable[int]
 ) -> dict[int, Role]:
     """What the arrays are that were there before; `names` are of the model's, `entered` came as inputs."""
     kinds = {tensor.name: tensor.kind for tensor in model.tensors}
     came = set(entered)
-    return {number: _given_role(names.get(number), kinds, inputs=number in came) for number in given}
+    return {number: _initial_role(names.get(number), kinds, inputs=number in came) for number in given}
 
 
-def _given_role(name: str | None, kinds: Mapping[str, str], *, inputs: bool) -> Role:
+def _initial_role(name: str | None, kinds: Mapping[str, str], *, inputs: bool) -> Role:
     if name is None:
         return Role("inputs" if inputs else "buffers")
     return Role("parameters" if kinds.get(name, "parameter") == "parameter" else "buffers", name)
 
 
-def memory_of(
+def find_memory(
     graph: Graph,
     found: Phases,
     given: Mapping[int, Role],
     outputs: Sequence[int],
-    step: Trained | None,
+    step: TrainingStep | None,
     number: Number,
     paths: Sequence[str],
     rounds: int,
@@ -109,17 +109,17 @@ def memory_of(
         call = found.call(place)
         return _op(graph.nodes[place]), "" if call is None else paths[call], found.phase(place)
 
-    run = Evaluated(given, outputs)
+    run = Evaluation(given, outputs)
     if step is not None and step.loss is not None:
-        run = replace(_trained(step, number, given), rounds=rounds)
-    return lifetimes(graph, run, owner)
+        run = replace(_evaluate_step(step, number, given), rounds=rounds)
+    return find_lifetimes(graph, run, owner)
 
 
 def _op(node: Node) -> str:
     return public_name(node.primitive, node.arguments or ())
 
 
-def _trained(step: Trained, number: Number, given: Mapping[int, Role]) -> Evaluated:
+def _evaluate_step(step: TrainingStep, number: Number, given: Mapping[int, Role]) -> Evaluation:
     names = {role.name: each for each, role in given.items()}
     gradients = {number(array): Role("gradients", name) for name, array in step.gradients.items()}
     statistics = {number(array): Role("buffers", name) for name, array in step.statistics.items()}
@@ -130,6 +130,6 @@ def _trained(step: Trained, number: Number, given: Mapping[int, Role]) -> Evalua
         made |= {number(array): Role("optimizer_state", name) for name, array in taken.state}
         replaced = [names[name] for name in taken.parameters if name in names]
         updates[optimizer] = Update(made, replaced)
-    return Evaluated(
+    return Evaluation(
         given, [*loss, *gradients, *statistics], {**gradients, **statistics}, updates, train=True
     )

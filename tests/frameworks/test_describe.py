@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from modelglass.frameworks.describing import (
+from modelglass.frameworks.describe import (
     constructor_names,
     instances_in,
     is_plain,

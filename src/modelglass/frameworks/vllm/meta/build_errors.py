@@ -11,7 +11,7 @@ _OTHERWISE = "without the framework vllm, the configuration is read by transform
 
 
 @dataclass(frozen=True)
-class Refusal:
+class BuildError:
     """What vLLM raised: the name of the exception, its text, and the architecture that was to be built."""
 
     kind: str
@@ -20,7 +20,7 @@ class Refusal:
     version: str
 
     @property
-    def told(self) -> tuple[str, str]:
+    def explanation(self) -> tuple[str, str]:
         """The problem, and a hint."""
         for pattern, tell in _RULES:
             if match := re.search(pattern, f"{self.kind}: {self.text}", re.DOTALL):
@@ -41,48 +41,48 @@ class Refusal:
         return (lines[0] if lines else f"it raised {self.kind} without a word")[:_MOST_TOLD]
 
 
-_Tell = Callable[[Refusal, "re.Match[str]"], tuple[str, str]]
+_Tell = Callable[[BuildError, "re.Match[str]"], tuple[str, str]]
 
 
 def _hint(first: str) -> str:
     return f"{first}; {_OTHERWISE}"
 
 
-def _unknown_architecture(refusal: Refusal, match: re.Match[str]) -> tuple[str, str]:
+def _unknown_architecture(refusal: BuildError, match: re.Match[str]) -> tuple[str, str]:
     problem = f"vLLM {refusal.version} has no architecture {refusal.architecture}"
     return problem, _hint("a newer vLLM may have it")
 
 
-def _unknown_type(refusal: Refusal, match: re.Match[str]) -> tuple[str, str]:
+def _unknown_type(refusal: BuildError, match: re.Match[str]) -> tuple[str, str]:
     problem = f"vLLM's transformers does not know the model_type {match[1]!r} of {refusal.architecture}"
     return problem, "a newer transformers may know it"
 
 
-def _foreign_code(refusal: Refusal, match: re.Match[str]) -> tuple[str, str]:
+def _foreign_code(refusal: BuildError, match: re.Match[str]) -> tuple[str, str]:
     problem = f"the code of {refusal.architecture} is not in vLLM but in files of its own, and not run here"
     return problem, "start an engine with trust_remote_code=True, and inspect that: mg.inspect(llm)"
 
 
-def _not_divided(refusal: Refusal, match: re.Match[str]) -> tuple[str, str]:
+def _not_divided(refusal: BuildError, match: re.Match[str]) -> tuple[str, str]:
     return (
         f"{refusal.architecture} cannot be divided so: {refusal.line}",
         "choose another number of ranks: tensor_parallel, --tensor-parallel",
     )
 
 
-def _no_processor(refusal: Refusal, match: re.Match[str]) -> tuple[str, str]:
+def _no_processor(refusal: BuildError, match: re.Match[str]) -> tuple[str, str]:
     problem = f"vLLM needs the {match[1]} of {refusal.architecture}, and its files are not there"
     return problem, _hint("put preprocessor_config.json, tokenizer.json and the like beside config.json")
 
 
-def _no_setting(refusal: Refusal, match: re.Match[str]) -> tuple[str, str]:
+def _no_setting(refusal: BuildError, match: re.Match[str]) -> tuple[str, str]:
     problem = (
         f"vLLM's {refusal.architecture} needs a setting {match[1]!r} that the configuration does not have"
     )
     return problem, _hint("take it from a config.json that was made for vLLM")
 
 
-def _no_package(refusal: Refusal, match: re.Match[str]) -> tuple[str, str]:
+def _no_package(refusal: BuildError, match: re.Match[str]) -> tuple[str, str]:
     name = next(found for found in match.groups() if found)
     return (
         f"vLLM's {refusal.architecture} needs the package {name!r}, which is not there",
@@ -90,22 +90,22 @@ def _no_package(refusal: Refusal, match: re.Match[str]) -> tuple[str, str]:
     )
 
 
-def _no_quantization(refusal: Refusal, match: re.Match[str]) -> tuple[str, str]:
+def _no_quantization(refusal: BuildError, match: re.Match[str]) -> tuple[str, str]:
     problem = f"vLLM {refusal.version} does not know the quantization {match[1].strip()!r}"
     known = ", ".join(re.findall(r"'([^']+)'", match[2]))
     return problem, f"it knows {known}"
 
 
-def _not_stored_so(refusal: Refusal, match: re.Match[str]) -> tuple[str, str]:
+def _not_stored_so(refusal: BuildError, match: re.Match[str]) -> tuple[str, str]:
     problem = f"the configuration does not say how its weights are quantized by {match[1]!r}"
     return problem, "take the config.json of a checkpoint that is, with its quantization_config"
 
 
-def _no_such_choice(refusal: Refusal, match: re.Match[str]) -> tuple[str, str]:
+def _no_such_choice(refusal: BuildError, match: re.Match[str]) -> tuple[str, str]:
     return f"vLLM {refusal.version} takes no {match[3]} as {match[1]}", f"it takes {match[2]}"
 
 
-def _too_long(refusal: Refusal, match: re.Match[str]) -> tuple[str, str]:
+def _too_long(refusal: BuildError, match: re.Match[str]) -> tuple[str, str]:
     problem = f"{match[1]} tokens are more than {refusal.architecture} is made for, which is {match[2]}"
     return problem, "give a lower max_model_len, --max-model-len"
 
