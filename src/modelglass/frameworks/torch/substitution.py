@@ -18,7 +18,7 @@ _SHARDING = frozenset(
 )
 
 
-def loan(substitute: Callable[[torch.Tensor], torch.Tensor]) -> Substitution:
+def make_substitution(substitute: Callable[[torch.Tensor], torch.Tensor]) -> Substitution:
     """Every tensor is exchanged, and what TorchScript made, whose tensors live outside Python."""
     return Substitution(
         package="torch",
