@@ -114,7 +114,7 @@ class _Run:
                 if spec.kind.name != "USER_INPUT":
                     value = value.detach().clone()
                 elif id(value) not in self._made:
-                    self._number_new(value, f"in {at}")
+                    self._appeared(value, f"in {at}")
                 at += spec.kind.name == "USER_INPUT"
             environment[node] = value
         returned = self._interpret(self._program.graph_module, environment)

@@ -43,7 +43,7 @@ class DtypeCast:
 class FakeTensors:
     """Tensors of the same shape, type, device and memory layout, with no memory behind them.
 
-    Tensors that share memory have substitutes that share it. A tensor on `meta` has no device to speak of; its
+    Tensors that share memory have substitutes that share it. A tensor on `meta` has no usable device; its
     substitute is on the CPU, so that the kernels seen are a real device's.
     """
 
