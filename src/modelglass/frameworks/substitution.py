@@ -86,8 +86,12 @@ _stdlib = frozenset(sys.stdlib_module_names)
 _MISSING = object()
 
 
-def _no_generator(value: Any) -> Callable[[], Any] | None:
+def _no_undo(value: Any) -> Callable[[], Any] | None:
     return None
+
+
+def _no_look(function: FunctionType) -> None:
+    pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,8 +105,12 @@ class Substitution:
     module: type
     substitutes: Mapping[type, Callable[[Any], Any]]
     # How to set a random generator of the framework's back, or None when the value is none.
-    generator: Callable[[Any], Callable[[], Any] | None] = field(default=_no_generator)
+    generator: Callable[[Any], Callable[[], Any] | None] = field(default=_no_undo)
     entered: frozenset[str] = frozenset()  # modules of the package whose objects hold tensors of the model
+    # How to set back what a run gives to a tensor that is not exchanged, or None when there is nothing.
+    staying: Callable[[Any], Callable[[], Any] | None] = field(default=_no_undo)
+    builtins: Mapping[str, Any] = field(default_factory=dict)  # what takes their places in the model's code
+    look_at: Callable[[FunctionType], None] = field(default=_no_look)  # at functions that the model reaches
 
 
 def substitute_tensors(
@@ -156,7 +164,13 @@ class _Substituter:
     def keep_reached(self) -> None:
         """Keep what the code of all that was entered can reach."""
         self._exchanges = False
-        reach = Reach(self._substitution.package, self._record, self._stand_in)
+        reach = Reach(
+            self._substitution.package,
+            self._record,
+            self._stand_in,
+            builtins=self._substitution.builtins,
+            look_at=self._substitution.look_at,
+        )
         while self._classes or self._functions:
             classes, self._classes = self._classes, {}
             functions, self._functions = self._functions, {}
@@ -217,6 +231,9 @@ class _Substituter:
         if not self._exchanges:
             attributes = getattr(value, "__dict__", None)
             if attributes is not None and id(value) not in self._substitutes:
+                restore = None if id(attributes) in self._visited else self._substitution.staying(value)
+                if restore is not None:
+                    self._record(restore)
                 self._visit(attributes)
             return value
         if id(value) in self._substitutes:

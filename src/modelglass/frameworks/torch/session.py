@@ -27,6 +27,7 @@ from modelglass.frameworks.torch import repeated_blocks, structure
 from modelglass.frameworks.torch.accepted_types import is_refusal
 from modelglass.frameworks.torch.cache import cache_dtype, config_of, find_cache
 from modelglass.frameworks.torch.calibration import Probe
+from modelglass.frameworks.torch.class_checks import ClassChecks
 from modelglass.frameworks.torch.conversions import convert_by_replacing
 from modelglass.frameworks.torch.describe import Describer, memory_of, tensors_in, unobserved
 from modelglass.frameworks.torch.fake_mode import FakeMode
@@ -175,6 +176,7 @@ class _Outcome:
     dataflow: Dataflow | None = None
     optimizer_problems: Mapping[str, str] = field(default_factory=dict)  # by the optimizer's name
     kv_cache: KvCache | None = None
+    guessed: str | None = None  # on what the path may depend, which is another thing in a real run
     notes: tuple[Note, ...] = ()
 
 
@@ -204,6 +206,12 @@ def _attempt(native: nn.Module, request: Request) -> tuple[_Outcome, tuple[Note,
         outcome = _run(native, request, fake=False)
         if outcome.error is None:
             notes.append(_note_real_run(reason))
+    elif fake and outcome.guessed is not None:
+        if valueless:
+            notes.append(_may_differ(outcome.guessed))
+        else:
+            notes.append(_note_real_run(outcome.guessed))
+            outcome = _run(native, request, fake=False)
     elif fake and not valueless and _find_step_problem(outcome, request) is not None:
         real = _run(native, request, fake=False)
         if real.error is None and _find_step_problem(real, request) is None:
@@ -222,6 +230,11 @@ def _find_step_problem(outcome: _Outcome, request: Request) -> str | None:
 
 def _note_real_run(reason: str) -> Note:
     return Note(code="real-run", text=f"{reason}, so the model ran for real, on copies of its tensors")
+
+
+def _may_differ(reason: str) -> Note:
+    text = f"{reason}, which is another one without values: with values it may take another path"
+    return Note(code="path-unsure", severity="warning", text=text)
 
 
 def _reason(outcome: _Outcome) -> str:
@@ -306,13 +319,15 @@ def _run_in(session: _Session, native: nn.Module, inputs: Inputs, log: UndoLog) 
         log.enter(torch.inference_mode(False))
     cast = _cast(native, inputs, request)
     substitute = TensorCopies(cast) if mode is None else FakeTensors(mode, cast)
-    lent, session.witness = substitute_tensors(
-        log, make_substitution(substitute), native, inputs.args, dict(inputs.kwargs)
+    substitution = make_substitution(substitute, None if mode is None else session.checks)
+    replaced, session.witness = substitute_tensors(
+        log, substitution, native, inputs.args, dict(inputs.kwargs)
     )
     _set_conditions(log, mode, gradients=how.gradients)
-    session.watch(log, *lent)
+    session.watch(log, *replaced)
     if mode is not None:  # the model may have caught it, and gone another way
         session.error = session.error or mode.reads.unanswered
+        session.guessed = mode.reads.guessed
 
 
 class _Session:
@@ -330,6 +345,8 @@ class _Session:
         self._pass: Pass | None = None
         self._kv_cache: KvCache | None = None
         self._unseen = UnseenWork()
+        self.checks = ClassChecks()
+        self.guessed: str | None = None
         self.error: BaseException | None = None
 
     def watch(self, log: UndoLog, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -404,6 +421,7 @@ class _Session:
             trained=self._pass is None or self._pass.trained,
             kv_cache=self._kv_cache,
             optimizer_problems={} if self._pass is None else self._pass.optimizer_problems,
+            guessed=self.guessed or self.checks.found,
             notes=self._find_traces(),
         )
 
