@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import modelglass as mg
-from modelglass.frameworks.torch import known
+from modelglass.frameworks.torch import known_values
 from models import SMALL, Apply, ids, transformers_model
 
 
@@ -88,7 +88,7 @@ def test_what_an_optimizer_keeps_takes_no_memory(optimizer: str, monkeypatch: py
     """Its tensors begin as zeros, which is known; nobody looks, so hardly any come into being."""
     alive: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
     most = 0
-    real = known._full_of
+    real = known_values._full_of
 
     def seen(what: Any, nbytes: int) -> torch.UntypedStorage:
         nonlocal most
@@ -97,7 +97,7 @@ def test_what_an_optimizer_keeps_takes_no_memory(optimizer: str, monkeypatch: py
         most = max(most, sum(each.nbytes() for each in alive))
         return made
 
-    monkeypatch.setattr(known, "_full_of", seen)
+    monkeypatch.setattr(known_values, "_full_of", seen)
     model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(20)))
     report = mg.inspect(model, torch.ones(2, 64), train=True, optimizer=optimizer)
     assert report.run.mode == "fake"

@@ -16,8 +16,8 @@ from fingerprint import fingerprint
 from modelglass.analyses.extrapolation import extrapolate
 from modelglass.analyses.memory import memory
 from modelglass.frameworks.request import Detail, Inputs, Request
-from modelglass.frameworks.torch import folding, session as adapter
-from modelglass.frameworks.torch.folding import MANY, Blocks, repeated
+from modelglass.frameworks.torch import repeated_blocks, session as adapter
+from modelglass.frameworks.torch.repeated_blocks import MANY, Blocks, find_repeated
 from modelglass.report import Lifetimes
 from models import SMALL, Apply, ids, transformers_model
 
@@ -29,7 +29,7 @@ Case = tuple[nn.Module, Any]
 @pytest.fixture(autouse=True)
 def _worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models of a test are so small that whole runs cost no more."""
-    monkeypatch.setattr(folding, "WORTH", 10.0)
+    monkeypatch.setattr(repeated_blocks, "WORTH", 10.0)
 
 
 def text(name: str, suffix: str = "ForCausalLM", **more: Any) -> Case:
@@ -241,7 +241,7 @@ UNLIKE: dict[str, Callable[[], Case]] = {
 
 @pytest.mark.parametrize("name", UNLIKE)
 def test_blocks_that_differ_are_not_folded(name: str) -> None:
-    assert repeated(UNLIKE[name]()[0]) == ()
+    assert find_repeated(UNLIKE[name]()[0]) == ()
 
 
 def test_a_change_of_some_blocks_is_not_folded() -> None:
@@ -340,7 +340,7 @@ def test_blocks_are_back_when_a_run_fails() -> None:
 def test_the_first_blocks_and_the_last_one_stay_in_the_list() -> None:
     native = nn.Sequential(*(mlp() for _ in range(COUNT)))
     children, held = dict(native._modules), native._modules
-    with Blocks("", native).only(3):
+    with Blocks("", native).shortened(3):
         assert list(native) == [children["0"], children["1"], children[str(COUNT - 1)]]
     assert native._modules is held
     assert list(held.items()) == list(children.items())
@@ -348,7 +348,7 @@ def test_the_first_blocks_and_the_last_one_stay_in_the_list() -> None:
 
 def test_short_runs_are_taken_where_they_cost_less(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert [blocks.count for blocks in repeated(nn.Sequential(*(mlp() for _ in range(12))))] == [12]
-    assert repeated(nn.Sequential(*(mlp() for _ in range(8)))) == ()
+    assert [blocks.count for blocks in find_repeated(nn.Sequential(*(mlp() for _ in range(12))))] == [12]
+    assert find_repeated(nn.Sequential(*(mlp() for _ in range(8)))) == ()
     both_lists = nn.Transformer(16, 2, 24, 24, 32, batch_first=True)
-    assert [blocks.path for blocks in repeated(both_lists)] == ["decoder.layers", "encoder.layers"]
+    assert [blocks.path for blocks in find_repeated(both_lists)] == ["decoder.layers", "encoder.layers"]

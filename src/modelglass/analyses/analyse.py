@@ -9,7 +9,7 @@ from modelglass.analyses.axes import find_axes, sizes_at
 from modelglass.analyses.cost import cost, with_macs
 from modelglass.analyses.counts import count
 from modelglass.analyses.equal_blocks import equal_blocks
-from modelglass.analyses.notes import figure_notes, memory_notes, remarks_on_changes
+from modelglass.analyses.notes import change_notes, figure_notes, memory_notes
 from modelglass.report import Report, WhatIf
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def analyse(observation: Observation, what_if: WhatIf | None = None, axes: Axes 
             *observation.notes,
             *(note for note in figure_notes(counts, costs) if not _is_reported(note, observation)),
             *(memory_notes(lifetimes) if lifetimes is not None else ()),
-            *remarks_on_changes(memory),
+            *change_notes(memory),
         ),
     )
 

@@ -59,7 +59,7 @@ def memory_notes(lifetimes: Lifetimes) -> Iterator[Note]:
         )
 
 
-def remarks_on_changes(memory: Memory | None) -> Iterator[Note]:
+def change_notes(memory: Memory | None) -> Iterator[Note]:
     """A note for each change by arithmetic that changes nothing."""
     for each in () if memory is None else memory.coverage:
         if not each.has_effect:
