@@ -281,7 +281,7 @@ def by_index(self: Any, x: torch.Tensor) -> torch.Tensor:
 def test_a_model_that_needs_all_its_blocks_falls_back() -> None:
     model = Apply(by_index, layers=nn.ModuleList(mlp() for _ in range(COUNT)))
     asked = request(torch.randn(4, 8), train=False)
-    assert repeated(model) != ()
+    assert find_repeated(model) != ()
     assert adapter.run_shortened(model, asked, extrapolate) is None
     assert len(model.layers) == COUNT  # type: ignore[arg-type]
 
