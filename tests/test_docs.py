@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from modelglass.analyses import formulas
-from modelglass.api import _compare, _fit, _flow, _inspect, _memory, _stats, _unique
+from modelglass.api import _compare, _fit, _flow, _inspect, _memory, _output, _stats, _unique
 from modelglass.cli.main import main
 from modelglass.cli.model_inspector import main as model_inspector
 from modelglass.frameworks import request as requests
