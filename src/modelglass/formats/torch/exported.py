@@ -13,8 +13,6 @@ from typing import Any
 
 from modelglass.errors import FileError
 from modelglass.formats import native, zip as zips
-from modelglass.formats.archives import unpacked
-from modelglass.formats.inside import look_into
 from modelglass.formats.places import Place
 from modelglass.formats.reading import Reading
 from modelglass.formats.siblings import is_safe_relative
@@ -23,6 +21,7 @@ from modelglass.formats.strict_json import document, loads
 from modelglass.formats.torch.expressions import strange_part
 from modelglass.formats.torch.memory import extent
 from modelglass.formats.torch.tensors import Found
+from modelglass.formats.zip_members import unpacked
 from modelglass.report import GlobalUse, Json, Level, Tensor, TensorKind
 from modelglass.report.dtypes import nbytes_of
 
@@ -108,7 +107,7 @@ def _look_into(archive: zips.Archive, described: _Described, reading: Reading) -
                 reading.found(
                     archive.source, "code.native", level, text, member=entry.name, offset=entry.offset
                 )
-            look_into(member, reading, pickled=pickled and bool(member.nbytes), raw=raw, native="high")
+            reading.look_into(member, pickled=pickled and bool(member.nbytes), raw=raw, native="high")
         except FileError as error:
             reading.stopped(error)
 
