@@ -40,7 +40,14 @@ from modelglass.frameworks.torch.levels import refuses_operator_level, watching,
 from modelglass.frameworks.torch.loan import loan
 from modelglass.frameworks.torch.optimizers import factory
 from modelglass.frameworks.torch.passes import Pass, checkpoint_modules, show_random_states, show_resizing
-from modelglass.frameworks.torch.privates import FakeTensor, FakeTensorMode, has_fake_tensors, version_notes
+from modelglass.frameworks.torch.privates import (
+    NEEDS_GRADIENTS,
+    NO_SAVING_HOOKS,
+    FakeTensor,
+    FakeTensorMode,
+    has_fake_tensors,
+    version_notes,
+)
 from modelglass.frameworks.torch.process import (
     keep_process,
     one_at_a_time,
@@ -240,10 +247,10 @@ def _run_with(native: nn.Module, inputs: Inputs, request: Request, how: _How) ->
     if refuses_operator_level(outcome.error):
         how = replace(how, functions=True)
         outcome = _run_once(native, inputs, request, how)
-    if "does not require grad" in str(outcome.error) and not how.gradients:
+    if NEEDS_GRADIENTS.is_of(outcome.error) and not how.gradients:
         # The model differentiates on its own, as force fields do.
         outcome = _run_once(native, inputs, request, replace(how, gradients=True))
-    if "saved tensor hooks" in str(outcome.error):
+    if NO_SAVING_HOOKS.is_of(outcome.error):
         outcome = _run_once(native, inputs, request, replace(how, saving=False))
     return outcome
 
