@@ -4,11 +4,26 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 BENCH_VENV ?= .venv-bench
 VLLM_VENV ?= .venv-vllm
+TORCH ?= 2.6.0 2.9.1 2.11.0 2.14.1 2.15.0
+TRANSFORMERS ?= 5.23.0
+VERSION_VENV = .venv-torch-$(TORCH)
+# What depends on the version of torch, as far as every change is tried with it, and all of it.
+VERSION_TESTS_SHORT = tests/formats/test_genuine_torch_files.py benchmarks/tests/test_known_cases.py \
+  $(addprefix tests/frameworks/test_,memory_of_runs.py torch_calls.py torch_fake_mode.py torch_failures.py \
+    torch_ops.py torch_privates.py training_steps.py)
+VERSION_TESTS_ALL = $(VERSION_TESTS_SHORT) tests/formats/test_torch_properties.py \
+  tests/conformance/test_small_network.py \
+  $(addprefix tests/frameworks/test_,cache.py dataflow.py identity.py index_values.py known_values.py \
+    left_behind.py moved_state.py no_trace.py reads_of_memory.py refused_types.py regions.py repeated_blocks.py resize.py sharded_steps.py shared_memory.py \
+    torch_inputs.py torch_packing.py torch_reproduce.py torch_structure.py torch_values.py unseen_work.py \
+    writing_in_place.py) \
+  $(addprefix tests/conformance/test_,cases.py errata.py) \
+  $(addprefix tests/configs/test_,example_inputs.py further_inputs.py huggingface_configs.py)
 SECONDS ?= 60
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test quick lint types unit docs fuzz browser test-vllm vllm-suite golden zoo bench schema clean
+.PHONY: demo test quick lint types unit docs fuzz browser test-vllm vllm-suite test-versions version-suite golden zoo bench schema clean
 
 demo: $(VENV)/.core
 	$(BIN)/modelglass examples/models.py::resnet50 --input 1x3x224x224 --depth 1
@@ -73,6 +88,20 @@ test-vllm:
 vllm-suite: $(VLLM_VENV)/.ready
 	$(VLLM_VENV)/bin/python -m pytest tests/serving
 
+# What depends on the versions of torch and transformers, in an environment of its own for each torch (6 GB):
+# `make test-versions TORCH="2.6.0 2.15.0" TRANSFORMERS=4.57.6 PYTHON=python3.12`.
+# REMOVE=1 leaves none behind; TESTS=short runs what every change is tried with.
+test-versions:
+	@for torch in $(TORCH); do \
+	  $(MAKE) --no-print-directory version-suite TORCH=$$torch || exit 1; \
+	  test -z "$(REMOVE)" || rm -rf .venv-torch-$$torch; \
+	done
+
+version-suite: $(VERSION_VENV)/.with-$(TRANSFORMERS)
+	$(VERSION_VENV)/bin/python -c "import sys, torch, transformers as t; \
+	  print('Python', sys.version.split()[0], 'torch', torch.__version__, 'transformers', t.__version__)"
+	$(VERSION_VENV)/bin/python -m pytest -n 2 $(if $(filter short,$(TESTS)),$(VERSION_TESTS_SHORT),$(VERSION_TESTS_ALL))
+
 # Rewrite the golden files and read the diff.
 golden: $(VENV)/.dev
 	$(BIN)/python examples/make_files.py
@@ -101,7 +130,7 @@ schema: $(VENV)/.core
 	   for name, each in published().items()]"
 
 clean:
-	rm -rf $(VENV) $(BENCH_VENV) $(VLLM_VENV)
+	rm -rf $(VENV) $(BENCH_VENV) $(VLLM_VENV) .venv-torch-*
 
 # torch first and alone, so that no other package decides which build comes.
 $(VENV)/.torch:
@@ -144,6 +173,18 @@ $(BENCH_VENV)/.torch:
 $(BENCH_VENV)/.bench: $(BENCH_VENV)/.torch pyproject.toml constraints.txt
 	$(BENCH_VENV)/bin/pip install --quiet -c constraints.txt -e '.[dev,bench]'
 	@touch $@
+
+$(VERSION_VENV)/.torch:
+	$(PYTHON) -m venv $(VERSION_VENV)
+	$(VERSION_VENV)/bin/pip install --quiet torch==$(TORCH)
+	@touch $@
+
+$(VERSION_VENV)/.with-$(TRANSFORMERS): $(VERSION_VENV)/.torch pyproject.toml constraints.txt
+	@grep -vE '^(torch|torchvision|transformers)==' constraints.txt >$(VERSION_VENV)/constraints.txt
+	@echo torch==$(TORCH) >>$(VERSION_VENV)/constraints.txt
+	@echo transformers==$(TRANSFORMERS) >>$(VERSION_VENV)/constraints.txt
+	$(VERSION_VENV)/bin/pip install --quiet -c $(VERSION_VENV)/constraints.txt -e '.[versions]'
+	@rm -f $(VERSION_VENV)/.with-* && touch $@
 
 # vLLM wants a transformers of its own. What it brings along and does not need on CPU is removed: these builds
 # of torchvision and torchaudio look for CUDA and keep vLLM from being imported, triton takes a gigabyte.

@@ -20,14 +20,15 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "_lazy": (set(), set()),
     "_version": (set(), set()),
     "errors": (set(), set()),
-    "report": ({"_lazy", "_version", "errors", "report"}, set()),
+    "printing": ({"api"}, set()),
+    "report": ({"printing", "_lazy", "_version", "errors", "report"}, set()),
     "quantized": ({"report", "quantized"}, {"numpy"}),
     "formats": ({"errors", "report", "quantized", "formats"}, {"numpy", "jinja2", "yaml"}),
-    "collector": ({"undo"}, set()),
+    "gc_pause": ({"undo"}, set()),
     "undo": (set(), set()),
     "interrupts": ({"undo"}, set()),
     "frameworks": (
-        {"collector", "errors", "interrupts", "options", "report", "quantized", "frameworks", "undo"},
+        {"gc_pause", "errors", "interrupts", "options", "report", "quantized", "frameworks", "undo"},
         {"torch", "mlx", "vllm", "numpy"},
     ),
     "analyses": ({"errors", "report", "analyses"}, {"numpy", "numba"}),
@@ -40,7 +41,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
         {
             "analyses",
             "checkpoints",
-            "collector",
+            "gc_pause",
             "configs",
             "errors",
             "files",
@@ -57,13 +58,13 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
         {"errors", "files", "formats", "configs", "report", "user_code"},
         {"yaml", "omegaconf", "transformers", "torch"},
     ),
-    "checkpoints": ({"collector", "errors", "report", "formats", "analyses", "user_code"}, set()),
+    "checkpoints": ({"gc_pause", "errors", "report", "formats", "analyses", "user_code"}, set()),
     "planning": ({"errors", "report", "analyses"}, set()),
     "symbols": ({"errors", "report", "analyses", "symbols"}, set()),
     "api": (
         {
             "_lazy",
-            "collector",
+            "gc_pause",
             "errors",
             "report",
             "formats",
@@ -181,7 +182,7 @@ def test_listing_a_file_loads_nothing_that_is_about_runs(tmp_path: Path) -> None
         "print(*(name.removeprefix('modelglass.') for name in sys.modules))"
     )
     loaded = set(fresh(code, str(path)).split())
-    assert "renderers.text" in loaded
+    assert "renderers.pages.text" in loaded
     assert loaded.isdisjoint({"analyses.formulas", "api._compare", "api._unique", "api._fit"})
     assert loaded.isdisjoint({f"report.{noun}" for noun in ("comparison", "fit", "flow", "memory")})
 

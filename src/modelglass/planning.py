@@ -55,7 +55,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Found:
+class LargestSize:
     """The largest size that fits, None when not even 1 does, and what it and one more need."""
 
     size: int | None = None
@@ -105,7 +105,7 @@ class Planner:
 
     def memory(self, what_if: WhatIf = NOTHING) -> Memory:
         """The memory of the step with a change."""
-        lifetimes = self._observed(what_if)
+        lifetimes = self._lifetimes_with(what_if)
         optimizer = what_if.optimizer or self._optimizer
         if optimizer is not None and optimizer not in lifetimes.tails:
             raise UsageError(
@@ -193,7 +193,7 @@ class Planner:
         return self._figures[what_if]
 
     def _figure_of(self, found: Memory, what_if: WhatIf) -> Figure:
-        storages = self._observed(what_if).storages
+        storages = self._lifetimes_with(what_if).storages
         given = sum(each.nbytes for each in storages if each.category == "inputs")
         made = sum(each.nbytes for each in storages) - given
         return Figure(found.needed_nbytes, found.method, coverage=found.coverage, given=given, made=made)
@@ -201,42 +201,42 @@ class Planner:
     def optimizers(self, what_if: WhatIf) -> Iterator[str]:
         """Those that the run of a change has a step of, besides the one that is asked for."""
         asked = what_if.optimizer or self._optimizer
-        return (name for name in self._observed(what_if).tails if asked is not None and name != asked)
+        return (name for name in self._lifetimes_with(what_if).tails if asked is not None and name != asked)
 
-    def _observed(self, what_if: WhatIf) -> Lifetimes:
+    def _lifetimes_with(self, what_if: WhatIf) -> Lifetimes:
         """The run that a change needs, made unless it is among the last ones."""
         needed = needs_run(what_if)
         for name, size in self._sizes.items():
             if getattr(needed, name) == size:
-                needed = _sized(needed, name, None)
+                needed = _with_size(needed, name, None)
         if needed not in self._lifetimes:
             self.runs += 1
             if self._progress is not None:
-                self._progress(f"fake run {self.runs:,}: {_told(needed)}")
+                self._progress(f"fake run {self.runs:,}: {_describe(needed)}")
             self._lifetimes[needed] = self._observe(needed)
             if len(self._lifetimes) > KEPT:
                 del self._lifetimes[list(self._lifetimes)[1]]  # the first is what options start from
         return self._lifetimes[needed]
 
-    def _largest(self, name: Dimension, device_nbytes: int, base: WhatIf) -> tuple[Found, str | None]:
+    def _largest(self, name: Dimension, device_nbytes: int, base: WhatIf) -> tuple[LargestSize, str | None]:
         """The largest batch size or sequence length that fits; as an option, one more that cannot run."""
         start = self.size(name, base)
         if start is None:
-            return Found(), None
+            return LargestSize(), None
         known: dict[int, Figure] = {}
 
         def figure_at(size: int) -> Figure:
-            known[size] = self.figure(_sized(base, name, size))
+            known[size] = self.figure(_with_size(base, name, size))
             return known[size]
 
         table = _positions(self._model, start) if name == "seq_len" else None
         ends = [] if table is None else [table[1]]
         limit = min([LARGEST, *ends, *self._contexts(name, start)])
-        found = largest(figure_at, start, device_nbytes, limit=limit)
+        found = find_largest(figure_at, start, device_nbytes, limit=limit)
         if _is_unread(known.values()):
             self._sizes[name] = None
             self._notes.append(_unread(name, start))
-            return Found(), None
+            return LargestSize(), None
         problem = None if found.next is None else found.next.problem
         if table is not None and found.size == table[1]:
             problem = f"{table[0]} has {table[1]:,} positions"
@@ -264,9 +264,9 @@ def _unread(name: Dimension, size: int) -> Note:
     return Note(code=f"{what}-unknown", severity="warning", text=text)
 
 
-def largest(
+def find_largest(
     figure_at: Callable[[int], Figure], start: int, device_nbytes: int, *, limit: int = LARGEST
-) -> Found:
+) -> LargestSize:
     """The largest size from 1 to `limit` that fits, by as few figures as it takes.
 
     Sizes are guessed from figures of other sizes; none is believed before it was itself found to fit, and one
@@ -277,7 +277,7 @@ def largest(
     while search.high - search.low > 1:
         search.learn(guess, figure_at(guess))
         guess = search.guess()
-    return Found(search.low or None, search.known.get(search.low), search.known.get(search.high))
+    return LargestSize(search.low or None, search.known.get(search.low), search.known.get(search.high))
 
 
 class _Search:
@@ -374,7 +374,7 @@ class _Options:
         """Every one that saves something, and those that cannot run; what leaves most comes first."""
         singles = [self._option(change) for change in self._singles()]
         sharded = [self._least(self._base, kind) for kind in self._kinds()]
-        found = [*singles, *filter(None, sharded), *self._combined(singles)]
+        found = [*singles, *filter(None, sharded), *self._combine(singles)]
         return sorted(filter(self._is_useful, found), key=self._rank)
 
     def _is_useful(self, option: Option) -> bool:
@@ -449,7 +449,7 @@ class _Options:
                 break
         return best
 
-    def _combined(self, singles: Iterable[Option]) -> Iterator[Option]:
+    def _combine(self, singles: Iterable[Option]) -> Iterator[Option]:
         """Changes that save something and are not enough alone, together: pairs, else threes, else all."""
         useful = [
             option
@@ -520,11 +520,11 @@ def _changes(what_if: WhatIf, base: WhatIf) -> dict[str, object]:
     }
 
 
-def _sized(what_if: WhatIf, name: Dimension, size: int | None) -> WhatIf:
+def _with_size(what_if: WhatIf, name: Dimension, size: int | None) -> WhatIf:
     return replace(what_if, batch_size=size) if name == "batch_size" else replace(what_if, seq_len=size)
 
 
-def _told(what_if: WhatIf) -> str:
+def _describe(what_if: WhatIf) -> str:
     """A change in the words of its fields."""
     told = []
     for name, value in _changes(what_if, NOTHING).items():

@@ -78,6 +78,9 @@ SAME: dict[str, Callable[[int], dict[str, Any]]] = {
     "number under a name of its own": lambda at: {"whoami": at},
     "path": lambda at: {"target_name": f"model.layers.{at}.layer"},
     "path without what is around": lambda at: {"prefix": f"layers.{at}"},
+    "path among other settings": lambda at: {
+        "kwargs": {"target_name": f"model.layers.{at}.layer", "bits": 8}
+    },
     "name with a number": lambda at: {"title": f"block {at}"},
     "rate of paths": lambda at: {"drop_path_rate": at / 10},
 }
@@ -89,7 +92,8 @@ def test_own_numbers_names_and_rates_do_not_keep_blocks_apart(case: str) -> None
     assert sizes(report) == [4]
     (group,) = report.blocks or ()
     (varying,) = group.varying
-    assert varying.values == tuple(next(iter(SAME[case](at).values())) for at in range(4))
+    values = [next(iter(SAME[case](at).values())) for at in range(4)]
+    assert varying.values == tuple(v["target_name"] if isinstance(v, dict) else v for v in values)
     assert sizes(mg.inspect(stacked([Block(**SAME[case](at)) for at in range(4)]))) == [4]
 
 

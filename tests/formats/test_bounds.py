@@ -324,7 +324,7 @@ def test_scans_are_rendered_and_saved(tmp_path: Path) -> None:
     for format in ("text", "json", "markdown", "csv", "sarif"):
         assert "os.system" in mg.render(scan, format).replace("\\", "")
     mg.save(scan, tmp_path / "s.json")
-    assert mg.load(tmp_path / "s.json") == scan
+    assert mg.load(tmp_path / "s.json", mg.Scan) == scan
 
 
 def test_a_described_piece_is_ordinary_by_itself_and_another_is_not(tmp_path: Path) -> None:

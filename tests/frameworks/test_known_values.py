@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import modelglass as mg
-from modelglass.frameworks.torch import known
+from modelglass.frameworks.torch import known_values
 from models import SMALL, Apply, ids, transformers_model
 
 
@@ -89,7 +89,7 @@ def test_what_an_optimizer_keeps_takes_no_memory(optimizer: str, monkeypatch: py
     """Its tensors begin as zeros, which is known; nobody looks, so hardly any come into being."""
     alive: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
     most = 0
-    real = known._full_of
+    real = known_values._full_of
 
     def seen(what: Any, nbytes: int) -> torch.UntypedStorage:
         nonlocal most
@@ -98,7 +98,7 @@ def test_what_an_optimizer_keeps_takes_no_memory(optimizer: str, monkeypatch: py
         most = max(most, sum(each.nbytes() for each in alive))
         return made
 
-    monkeypatch.setattr(known, "_full_of", seen)
+    monkeypatch.setattr(known_values, "_full_of", seen)
     model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(20)))
     report = mg.inspect(model, torch.ones(2, 64), train=True, optimizer=optimizer)
     assert report.run.mode == "fake"
@@ -218,8 +218,10 @@ def test_torch_tensor_is_given_back() -> None:
 
 def test_other_threads_call_the_torch_tensor_that_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = set()
-    numbers = known._numbers
-    monkeypatch.setattr(known, "_numbers", lambda data: asked.add(threading.get_ident()) or numbers(data))
+    numbers = known_values._numbers
+    monkeypatch.setattr(
+        known_values, "_numbers", lambda data: asked.add(threading.get_ident()) or numbers(data)
+    )
     inside, done = threading.Event(), threading.Event()
     results: dict[int, list[int]] = {}
 

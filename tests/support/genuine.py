@@ -19,8 +19,10 @@ DTYPES = [
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16,
     torch.int8, torch.uint8, torch.bool, torch.complex64, torch.complex128, torch.complex32, torch.uint16,
     torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz,
-    torch.float8_e5m2fnuz, torch.float8_e8m0fnu,
+    torch.float8_e5m2fnuz,
 ]  # fmt: skip
+if hasattr(torch, "float8_e8m0fnu"):  # since torch 2.7
+    DTYPES.append(torch.float8_e8m0fnu)
 
 
 def network() -> nn.Sequential:

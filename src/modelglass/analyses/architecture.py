@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
@@ -28,7 +28,7 @@ def architecture(config: Config, model: Model, counts: Counts | None = None) -> 
     facts = Architecture(
         name=_first_text(config.get("architectures")) or _first_text(text.get("architectures")),
         model_type=_text(config.get("model_type")),
-        layers=_int(text, hf.LAYERS) or _listed_layers(text),
+        layers=_int(text, hf.LAYERS) or _count_listed_layers(text),
         hidden_size=hidden,
         heads=heads,
         kv_heads=_kv_heads(text, heads),
@@ -40,7 +40,7 @@ def architecture(config: Config, model: Model, counts: Counts | None = None) -> 
         experts_per_token=_same_int(text, hf.CHOSEN_EXPERTS),
         total_params=total,
         active_params=_active(text, weights, total),
-        tied_output=_tied_output(config, text, model),
+        tied_output=_is_output_tied(config, text, model),
     )
     return _with_cache(facts, config, text, model)
 
@@ -75,7 +75,7 @@ def _same_int(config: Config, keys: tuple[str, ...]) -> int | None:
     return None
 
 
-def _listed_layers(config: Config) -> int | None:
+def _count_listed_layers(config: Config) -> int | None:
     """The number of layers of a configuration that only lists them."""
     listed = (config.get(key) for key in (*hf.LAYER_KINDS, hf.LAYER_PATTERN))
     return next((len(v) for v in listed if isinstance(v, (list, tuple, str)) and v), None)
@@ -176,7 +176,7 @@ def _is_stack(tensor: Tensor, experts: int | None) -> bool:
 # Output weights
 
 
-def _tied_output(config: Config, text: Config, model: Model) -> bool | None:
+def _is_output_tied(config: Config, text: Config, model: Model) -> bool | None:
     """Whether the output weights are the embedding's own; None when nothing says, or two things do."""
     said = text.get("tie_word_embeddings", config.get("tie_word_embeddings"))
     heads = [t for t in model.tensors if t.name.endswith(_OUTPUTS)]
@@ -307,8 +307,8 @@ def _kinds(config: Config, facts: Architecture) -> list[Attention] | str:
     kinds: list[Attention] | str | None = None
     if (_text(config.get("model_type")) or facts.model_type) in _RECURRENT:
         return ["none"] * layers
-    for said in (_listed, _patterned, _indexed, _repeated, _with_windows):
-        kinds = said(config, layers)
+    for read in _KIND_READERS:
+        kinds = read(config, layers)
         if kinds is not None:
             break
     if isinstance(kinds, str):
@@ -326,7 +326,7 @@ def _window(config: Config) -> int | None:
     return _int(config, hf.SLIDING_WINDOW)
 
 
-def _listed(config: Config, layers: int) -> list[Attention] | str | None:
+def _kinds_from_list(config: Config, layers: int) -> list[Attention] | str | None:
     """One word per layer, or a few words that repeat."""
     for key in hf.LAYER_KINDS:
         words = config.get(key)
@@ -345,7 +345,7 @@ def _listed(config: Config, layers: int) -> list[Attention] | str | None:
     return None
 
 
-def _patterned(config: Config, layers: int) -> list[Attention] | str | None:
+def _kinds_from_pattern(config: Config, layers: int) -> list[Attention] | str | None:
     """One letter per layer: * is attention; M, - and E are not."""
     pattern = config.get(hf.LAYER_PATTERN)
     if not isinstance(pattern, str):
@@ -355,7 +355,7 @@ def _patterned(config: Config, layers: int) -> list[Attention] | str | None:
     return ["full" if letter == "*" else "none" for letter in pattern[:layers]]
 
 
-def _indexed(config: Config, layers: int) -> list[Attention] | None:
+def _kinds_from_indices(config: Config, layers: int) -> list[Attention] | None:
     """The numbers of the layers that have attention."""
     linear = config.get("linear_attn_config")
     if isinstance(linear, Mapping) and isinstance(linear.get("full_attn_layers"), (list, tuple)):
@@ -372,7 +372,7 @@ def _indexed(config: Config, layers: int) -> list[Attention] | None:
     return None
 
 
-def _repeated(config: Config, layers: int) -> list[Attention] | None:
+def _kinds_from_period(config: Config, layers: int) -> list[Attention] | None:
     """Attention in every n-th layer, something else in between."""
     period, offset = _int(config, ("attn_layer_period",)), config.get("attn_layer_offset", 0)
     if period is not None and type(offset) is int:
@@ -383,7 +383,7 @@ def _repeated(config: Config, layers: int) -> list[Attention] | None:
     return None
 
 
-def _with_windows(config: Config, layers: int) -> list[Attention] | None:
+def _kinds_from_windows(config: Config, layers: int) -> list[Attention] | None:
     """Which layers look back only so far, by the rules of each family."""
     if _window(config) is None or config.get("use_sliding_window") is False:
         return None
@@ -443,6 +443,13 @@ _WORDS: dict[str, Attention] = {
     "mlp": "none",
     "moe": "none",
 }
+_KIND_READERS: tuple[Callable[[Config, int], list[Attention] | str | None], ...] = (
+    _kinds_from_list,
+    _kinds_from_pattern,
+    _kinds_from_indices,
+    _kinds_from_period,
+    _kinds_from_windows,
+)
 # Their state does not grow with the text.
 _RECURRENT = frozenset({"mamba", "mamba2", "falcon_mamba", "rwkv", "rwkv5", "rwkv6", "rwkv7", "xlstm"})
 _ENCODERS = frozenset(

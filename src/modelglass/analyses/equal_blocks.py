@@ -21,7 +21,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from modelglass.analyses.tree import contents
+from modelglass.analyses.tree import children_by_module
 from modelglass.report.blocks import EqualBlocks, Varying
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Structures:
         self._numbers = numbers
         self._modules = {module.path: module for module in model.modules}
         self._tensors = {tensor.name: tensor for tensor in model.tensors}
-        self._contents = contents(model)
+        self._contents = children_by_module(model)
         self._known: dict[str, int | None] = {}
         for module in reversed(model.modules):  # what it contains comes first
             self.of(module.path)
@@ -104,6 +104,7 @@ class _Settings:
 
     def __init__(self, model: Model) -> None:
         self._modules = {module.path: module for module in model.modules}
+        self._flat = {module.path: dict(_flat(module.config)) for module in model.modules if module.config}
         # By path, the settings of a module and of all below it that may be rates, numbers or names.
         self._open: dict[str, list[tuple[str, str]]] = {}
         self._instead: dict[tuple[str, str], Json] = {}
@@ -113,21 +114,24 @@ class _Settings:
     def of(self, module: Module) -> Hashable:
         if not module.config:
             return ""
-        return _text({key: self._value(module, key, value) for key, value in module.config.items()})
+        return _text({key: self._value(module, key, value) for key, value in self._own(module)})
 
     def has_rate(self, module: Module) -> bool:
         """Whether a module's own settings say how much is dropped in training."""
-        return any(_is_rate(module, key, value) for key, value in module.config.items())
+        return any(_is_rate(module, key, value) for key, value in self._own(module))
 
     def varying(self, paths: Sequence[str]) -> Iterator[Varying]:
         """In which settings equal blocks differ."""
         for part, key in self._parts(paths[0]):
-            values = [self._modules[path + part].config[key] for path in paths]
+            values = [self._flat[path + part][key] for path in paths]
             if any(_differ(value, values[0]) for value in values):
                 yield Varying(part=part.removeprefix("."), setting=key, values=tuple(values))
 
     def _value(self, module: Module, key: str, value: Json) -> Json:
         return self._instead.get((module.path, key), value)
+
+    def _own(self, module: Module) -> Iterable[tuple[str, Json]]:
+        return self._flat.get(module.path, {}).items()
 
     def _find(self, modules: Sequence[Module]) -> None:
         forms: dict[Hashable, int] = {}
@@ -139,18 +143,16 @@ class _Settings:
                     self._settle(members)
                 else:
                     alone.append(members)
-            opened = [
-                (module.path, key) for key, value in module.config.items() if _is_open(module, key, value)
-            ]
+            opened = [(module.path, key) for key, value in self._own(module) if _is_open(module, key, value)]
             for child in module.children:
                 opened += self._open.get(child, ())
             if opened:
                 self._open[module.path] = opened
-            known = {k: _ANY if _is_open(module, k, v) else v for k, v in module.config.items()}
+            known = {k: _ANY if _is_open(module, k, v) else v for k, v in self._own(module)}
             below = [(self._modules[path].name, form[path]) for path in module.children]
             alike = module.qualified_type, _text(known) if known else "", _ordered(module, below)
             form[module.path] = forms.setdefault(alike, len(forms))
-            for key, value in module.config.items():
+            for key, value in self._own(module):
                 if _is_rate(module, key, value) or _is_own_path(value, module.path):
                     self._instead[module.path, key] = _ANY
         for members in alone:
@@ -162,13 +164,27 @@ class _Settings:
         parts = self._parts(members[0])
         for part, key in parts:
             at = [(path + part, key) for path in members]
-            values = [self._instead.get(each, self._modules[each[0]].config[key]) for each in at]
+            values = [self._instead.get(each, self._flat[each[0]][key]) for each in at]
             own = _without_places(key, values, members, places)
             if own is not None:
                 self._instead.update(zip(at, own, strict=True))
 
     def _parts(self, path: str) -> list[tuple[str, str]]:
         return [(each[len(path) :], key) for each, key in self._open.get(path, ())]
+
+
+def _flat(config: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
+    """Settings, and those inside of settings under their names in turn."""
+    for key, value in config.items():
+        if isinstance(value, dict) and value:
+            yield from ((f"{key}.{inner}", item) for inner, item in _flat(value))
+        else:
+            yield key, value
+
+
+def _last(key: str) -> str:
+    """The name of a setting, without those of the settings around it."""
+    return key.rpartition(".")[2]
 
 
 def _lists_by(form: Mapping[str, int | None], children: Iterable[str]) -> Iterator[list[str]]:
@@ -188,7 +204,11 @@ def is_numbered(path: str) -> bool:
 
 def _is_open(module: Module, key: str, value: Json) -> bool:
     """Whether a setting may be one in which equal blocks differ."""
-    place = type(value) in (int, str) and not module.qualified_type.startswith(_LIBRARY) and key not in WINDOW
+    place = (
+        type(value) in (int, str)
+        and not module.qualified_type.startswith(_LIBRARY)
+        and _last(key) not in WINDOW
+    )
     return place or _is_rate(module, key, value)
 
 
@@ -196,7 +216,7 @@ def _is_rate(module: Module, key: str, value: Json) -> bool:
     """Whether a setting says how much is dropped in training."""
     if type(value) not in (int, float) or not 0 <= value <= 1:
         return False
-    named = key.lower()
+    named = _last(key).lower()
     return bool(_RATE.search(named)) or (
         named in _PROBABILITY and bool(re.search("drop|stochasticdepth", module.type.lower()))
     )
@@ -221,8 +241,8 @@ def _without_places(
 def _count_up(key: str, values: Sequence[int], places: Sequence[int]) -> bool:
     """Whether whole numbers are those of the blocks: as their names say, or evenly under a name for that."""
     if list(values) == list(places):
-        return len(values) >= SURE or bool(_PLACE.fullmatch(key))
-    if not _PLACE.fullmatch(key) or len(values) < 2:
+        return len(values) >= SURE or bool(_PLACE.fullmatch(_last(key)))
+    if not _PLACE.fullmatch(_last(key)) or len(values) < 2:
         return False
     step, rest = divmod(values[1] - values[0], places[1] - places[0])
     even = (

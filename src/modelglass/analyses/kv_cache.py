@@ -129,7 +129,7 @@ def _facts(text: Config, dtype: str) -> Architecture:
 def _parts(text: Config) -> list[Config] | None:
     """Configurations in which all layers have one width: the whole one, or that of each layer by itself."""
     lists = {key: value for key in _BY_LAYER if isinstance(value := text.get(key), (list, tuple))}
-    others = _numbered(text.get("per_layer_config"))
+    others = _settings_by_layer(text.get("per_layer_config"))
     if not lists and not others:
         return [text]
     layers, _ = _layers(text)
@@ -158,7 +158,7 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and 0 < value < _LARGEST
 
 
-def _numbered(said: Any) -> dict[int, Config]:
+def _settings_by_layer(said: Any) -> dict[int, Config]:
     """Settings that hold for some layers only, by the layer's number."""
     items = said.items() if isinstance(said, Mapping) else ()
     return {int(key): value for key, value in items if _is_index(key) and isinstance(value, Mapping)}
@@ -202,7 +202,7 @@ def _recurrent_layers(text: Config) -> int | None:
     return None if attending is None else layers - attending
 
 
-def _scanned(text: Config, dtype: str) -> int | None:
+def _scan_state(text: Config, dtype: str) -> int | None:
     """The state of a selective scan (Mamba), and the last inputs of the convolution before it.
 
     The second version has groups of matrices that pass through the convolution, too.
@@ -222,7 +222,7 @@ def _scanned(text: Config, dtype: str) -> int | None:
     return _sum(nbytes_of(dtype, convolved * kernel), nbytes_of(kept_in, inner * state))
 
 
-def _linear(text: Config, dtype: str) -> int | None:
+def _linear_attention_state(text: Config, dtype: str) -> int | None:
     """The matrix of each head of linear attention, and the last inputs of the convolution before it."""
     keys = _int(text, "linear_num_key_heads", "linear_num_heads")
     values = _int(text, "linear_num_value_heads", "linear_num_heads")
@@ -235,7 +235,7 @@ def _linear(text: Config, dtype: str) -> int | None:
     return _sum(nbytes_of(dtype, convolved), nbytes_of("float32", values * key_dim * value_dim))
 
 
-def _convolved(text: Config, dtype: str) -> int | None:
+def _convolution_state(text: Config, dtype: str) -> int | None:
     """The last inputs of a convolution that stands alone."""
     kernel, width = _int(text, "conv_L_cache"), _int(text, *hf.HIDDEN_SIZE)
     return None if kernel is None or width is None else nbytes_of(dtype, kernel * width)
@@ -263,7 +263,11 @@ _BY_LAYER = {  # settings that may be lists, with the name of the setting of one
 }
 _RECURRENT = frozenset({"linear_attention", "mamba", "mamba2", "conv", "recurrent", "hybrid"})
 _IN_EVERY_LAYER = frozenset({"falcon_h1"})  # beside attention
-_STATES: tuple[Callable[[Config, str], int | None], ...] = (_scanned, _linear, _convolved)
+_STATES: tuple[Callable[[Config, str], int | None], ...] = (
+    _scan_state,
+    _linear_attention_state,
+    _convolution_state,
+)
 _FIXED_SOURCE = frozenset({"whisper"})  # sound is padded to a constant length
 _OWN_WIDTHS = frozenset({"mimo_v2_flash"})  # its code gives layers with a window twice the heads
 # Encoders whose configurations have `use_cache`, because they can be made decoders.

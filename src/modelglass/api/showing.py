@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from modelglass.api._flow import flow
 from modelglass.api._models import require_extra
-from modelglass.collector import without_gc
 from modelglass.errors import UsageError
 from modelglass.files import write_whole
+from modelglass.gc_pause import paused_gc
 from modelglass.renderers._escape import unspoken
 from modelglass.report import Report
 
@@ -35,18 +35,18 @@ DRAWINGS = _OTHERS["flow"]  # of a report, what its flow can be drawn as
 def _renderer(noun: str, format: str) -> Callable[..., str]:
     """A renderer that is imported when it is first called: a listing of a file must start at once."""
 
-    @without_gc()
+    @paused_gc()
     def render(*nouns: Any, **options: Any) -> str:
         if format == "json":
             text = _function("records" if noun == "unique" else "json", "render")(*nouns, **options)
-        elif noun == "inspect":
-            text = _function(format, "render")(_with_blocks(*nouns), **options)
         elif format not in _PAGES:
             text = _function(f"flow.{format}" if format in DRAWINGS else format, "render")(*nouns, **options)
         else:
-            if noun == "memory":
+            if noun in ("inspect", "memory"):
                 nouns = (_with_blocks(*nouns),)
             look = {name: options.pop(name) for name in ("width", "color") if name in options}
+            if (noun, format) == ("inspect", "text"):
+                options["width"] = look.get("width", 100)
             make = getattr(import_module(f"modelglass.page.{_PAGES[format]}"), noun)
             text = _function(f"pages.{format}", "render")(make(*nouns, **options), **look)
         return unspoken(text)
@@ -71,7 +71,6 @@ RENDERERS = {
     noun: {
         format: _renderer(noun, format)
         for format in ("text", "json", "markdown", "csv", *_OTHERS.get(noun, ()))
-        if (noun, format) != ("inspect", "csv")
     }
     for noun in NOUNS
 }
@@ -91,14 +90,14 @@ def render(report: Report | Flow | Scan | Fit | Comparison, format: str = "text"
     if isinstance(report, Report) and report.memory is not None:
         renderers["memory"] = RENDERERS["memory"]["text"]
     if isinstance(report, Report):
-        renderers |= {name: partial(_drawn, RENDERERS["flow"][name]) for name in DRAWINGS}
+        renderers |= {name: partial(_draw, RENDERERS["flow"][name]) for name in DRAWINGS}
     renderer = renderers.get(format)
     if renderer is None:
         raise UsageError(f"there is no format {format!r}", hint="formats are " + ", ".join(renderers))
     return renderer(report, **options)
 
 
-def _drawn(renderer: Callable[..., str], report: Report, *, depth: int | None = None, **options: Any) -> str:
+def _draw(renderer: Callable[..., str], report: Report, *, depth: int | None = None, **options: Any) -> str:
     return renderer(flow(report, depth=depth), **options)
 
 

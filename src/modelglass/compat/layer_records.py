@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict, cast
 
 from modelglass import api
+from modelglass.page.sections.layer_cells import saw_calls
 from modelglass.page.sources import dtype_text
-from modelglass.renderers._rows import saw_calls
 from modelglass.report import Call, Json, Module, Report, Tensor, Value
 
 
@@ -98,7 +98,7 @@ def totals_of(report: Report) -> Totals:
     if counts is None:
         raise ValueError("the report counts nothing")
     known = not counts.uninitialised  # a sum with a hole in it is not the sum
-    priced = cost if cost is not None and cost.complete and report.run.mode != "none" else None
+    counted = cost if cost is not None and cost.complete and report.run.mode != "none" else None
     return {
         "parameters": counts.params if known else None,
         "trainable_parameters": counts.trainable if known else None,
@@ -106,8 +106,8 @@ def totals_of(report: Report) -> Totals:
         "own_parameters": _own_parameters(report, report.model.modules[0]),
         "logical_parameters": counts.logical_params if known else None,
         "buffers": counts.buffers if known else None,
-        "macs": None if priced is None else priced.macs,
-        "flops": None if priced is None else priced.flops,
+        "macs": None if counted is None else counted.macs,
+        "flops": None if counted is None else counted.flops,
     }
 
 

@@ -13,7 +13,7 @@ from modelglass.formats.source import Meter, OpenFile, Source
 
 if TYPE_CHECKING:
     from modelglass.formats.places import Place
-    from modelglass.report import Finding, GlobalUse, Json, Level, Op, Part, Tensor, Value, Verdict
+    from modelglass.report import CheckpointPart, Finding, GlobalUse, Json, Level, Op, Tensor, Value, Verdict
 
 
 MOST_FINDINGS = 1000  # of one code and level; the rest is counted
@@ -53,7 +53,7 @@ class Reading:
     has_buffers: bool = True  # False: whoever wrote it has none, and all that is saved are parameters
     findings: list[Finding] = field(default_factory=list)
     globals: list[GlobalUse] = field(default_factory=list)
-    parts: list[Part] = field(default_factory=list)  # what a training checkpoint holds
+    parts: list[CheckpointPart] = field(default_factory=list)  # what a training checkpoint holds
     prefix: str = ""  # that all names had, and that was taken off
     modules: dict[str, tuple[str, dict[str, Json]]] = field(default_factory=dict)  # path -> type, settings
     inputs: list[Value] = field(default_factory=list)  # of a graph, as the file declares them

@@ -17,7 +17,7 @@ from modelglass.formats.siblings import open_sibling
 from modelglass.formats.source import OpenFile, Source
 from modelglass.formats.torch import archive as torch_archive
 from modelglass.formats.torch.tensors import BadTensorError, dtype_of, items_of, shape_of
-from modelglass.report import Part, Shape, Tensor
+from modelglass.report import CheckpointPart, Shape, Tensor
 
 if TYPE_CHECKING:
     from modelglass.formats.places import Place
@@ -176,9 +176,9 @@ def _divide(tensors: list[Tensor], reading: Reading) -> None:
     reading.tensors = parts.pop("", [])
     for key, held in parts.items():
         states = tuple(replace(tensor, kind="buffer") for tensor in held)
-        reading.parts.append(Part(kind="optimizer", key=key, tensors=states))
+        reading.parts.append(CheckpointPart(kind="optimizer", key=key, tensors=states))
     if len(parts):
-        reading.parts.insert(0, Part(kind="model", key=""))
+        reading.parts.insert(0, CheckpointPart(kind="model", key=""))
 
 
 def _check(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from modelglass.errors import FileError
@@ -18,6 +18,7 @@ from modelglass.formats.reading import Reading
 from modelglass.formats.siblings import is_safe_relative
 from modelglass.formats.source import Source
 from modelglass.formats.strict_json import document, loads
+from modelglass.formats.torch import archive as torch_archive
 from modelglass.formats.torch.expressions import strange_part
 from modelglass.formats.torch.memory import extent
 from modelglass.formats.torch.tensors import Found
@@ -28,6 +29,7 @@ from modelglass.report.dtypes import nbytes_of
 _PROGRAM = "serialized_exported_program.json"  # before torch 2.8
 _COMPILED = (*native.SUFFIXES, *native.SOURCES)
 _CONFIGS = ("_weights_config.json", "_constants_config.json")
+_SAVED = ("serialized_state_dict.pt", "serialized_constants.pt")  # before torch 2.8: weights, constants
 _OBJECTS = ("custom_obj_", "opaque_obj_")  # of constants, which are pickles whatever is said of them
 _ARTIFACTS = (".pt", "serialized_state_dict.json", "serialized_constants.json")  # what torch.load is given
 _MOST_SHOWN = 20  # expressions of one kind that are reported
@@ -68,6 +70,8 @@ def read(source: Source, archive: zips.Archive, reading: Reading) -> None:
         try:
             if name.endswith(_CONFIGS):
                 _weights(archive, entry, reading, described, buffers="constants" in name)
+            elif name.rpartition("/")[2] in _SAVED:
+                _saved(archive, entry, reading, buffers="constants" in name)
             elif _is_program(name):
                 _program(archive.member(entry, reading.limits), reading)
         except FileError as error:
@@ -209,6 +213,29 @@ def _model_facts(model: Json) -> dict[str, Json]:
     if not isinstance(model, dict):
         return {}
     return {key: model[key] for key in ("opset_version", "schema_version", "torch_version") if key in model}
+
+
+def _saved(archive: zips.Archive, entry: zips.Entry, reading: Reading, *, buffers: bool) -> None:
+    """Add the tensors of a member that is itself an archive, as `torch.save` writes them."""
+    inner = reading.inner(deeper=True)
+    inner.thorough = False  # every member is searched later on
+    member = unpacked(archive, entry, reading)
+    saved = zips.read(member, inner)
+    if not torch_archive.tops(saved):
+        raise member.corrupt("it is not an archive as torch.save writes it", code="export.config", offset=0)
+    try:
+        torch_archive.read(member, saved, inner)
+    finally:
+        reading.opened += inner.opened
+    named = {tensor.name: f"{inner.prefix}{tensor.name}" for tensor in inner.tensors}
+    for tensor in inner.tensors:
+        kind: TensorKind = "buffer" if buffers else tensor.kind
+        storage = f"{entry.name}:{tensor.storage}"
+        reading.tensors.append(replace(tensor, name=named[tensor.name], kind=kind, storage=storage))
+    reading.places = {
+        **reading.places,
+        **{named.get(name, name): each for name, each in inner.places.items()},
+    }
 
 
 def _weights(

@@ -62,7 +62,7 @@ _answers: dict[Any, Refusal | None] = {}
 
 def check_types(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """Raise what the real kernel raises if it does not accept the element types of its arguments."""
-    if not _can_be_asked(func):
+    if not _has_answer(func):
         return
     parts: list[Any] = [func, torch.get_default_dtype()]
     if not _describe(args, parts) or not _describe(kwargs.values(), parts):
@@ -72,8 +72,8 @@ def check_types(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
     if signature not in _answers:
         if len(_answers) >= REMEMBERED:
             _answers.clear()
-        with _asking(func):
-            _answers[signature] = _ask(func, args, kwargs)
+        with _unseen_call(func):
+            _answers[signature] = _run_real_kernel(func, args, kwargs)
     refusal = _answers[signature]
     if refusal is not None:
         error = refusal.error(refusal.message)
@@ -109,7 +109,7 @@ def is_refusal(error: BaseException | None) -> bool:
 
 
 @cache
-def _can_be_asked(func: Any) -> bool:
+def _has_answer(func: Any) -> bool:
     """Operators of torch that compute; views accept every type, packed arguments cannot be made smaller."""
     if not isinstance(func, OpOverload) or func.namespace != "aten" or func.is_view:
         return False
@@ -148,7 +148,7 @@ def _describe(values: Iterable[Any], parts: list[Any]) -> bool:
 
 
 @contextmanager
-def _asking(func: Any) -> Iterator[None]:
+def _unseen_call(func: Any) -> Iterator[None]:
     """Nobody sees the question: no mode, no warning, no random number taken."""
     state = torch.default_generator.get_state() if torch.Tag.nondeterministic_seeded in func.tags else None
     with unobserved(), warnings.catch_warnings(), torch.no_grad():
@@ -160,7 +160,7 @@ def _asking(func: Any) -> Iterator[None]:
                 torch.default_generator.set_state(state)
 
 
-def _ask(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Refusal | None:
+def _run_real_kernel(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Refusal | None:
     """What the kernel raises for these types; None if it accepts them, or if no made-up call shows it."""
     call = _Call(func, args, kwargs)
     for resize in call.resizings():
