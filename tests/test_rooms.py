@@ -59,7 +59,6 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
         {"yaml", "omegaconf", "transformers", "torch"},
     ),
     "checkpoints": ({"gc_pause", "errors", "report", "formats", "analyses", "user_code"}, set()),
-    "planning": ({"errors", "report", "analyses"}, set()),
     "symbols": ({"errors", "report", "analyses", "symbols"}, set()),
     "api": (
         {
@@ -74,7 +73,6 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
             "renderers",
             "checkpoints",
             "configs",
-            "planning",
             "symbols",
             "files",
             "options",

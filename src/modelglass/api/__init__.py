@@ -19,9 +19,7 @@ if TYPE_CHECKING:
         tensors_by_module as tensors_by_module,
     )
     from modelglass.api._memory import memory as memory
-    from modelglass.api._stats import stats as stats
-    from modelglass.api._unique import reproduce as reproduce, unique as unique
-    from modelglass.api.showing import (
+    from modelglass.api._output import (
         RENDERERS as RENDERERS,
         load as load,
         plot as plot,
@@ -32,6 +30,8 @@ if TYPE_CHECKING:
         show as show,
         timeline_plotter as timeline_plotter,
     )
+    from modelglass.api._stats import stats as stats
+    from modelglass.api._unique import reproduce as reproduce, unique as unique
     from modelglass.checkpoints import LIMITS as LIMITS, check_limits as check_limits
     from modelglass.frameworks.request import TensorSpec as TensorSpec
     from modelglass.options import AUTOMATIC as AUTOMATIC
@@ -74,7 +74,7 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.api._memory": "memory",
         "modelglass.api._stats": "stats",
         "modelglass.api._unique": "reproduce unique",
-        "modelglass.api.showing": (
+        "modelglass.api._output": (
             "RENDERERS load plot plot_memory plotter render save show timeline_plotter"
         ),
         "modelglass.checkpoints": "LIMITS check_limits",

@@ -16,9 +16,9 @@ from modelglass.options import AUTOMATIC, BuildOptions, Progress, RunOptions
 from modelglass.targets import resolve
 
 if TYPE_CHECKING:
+    from modelglass.analyses.fit.planner import Planner
     from modelglass.frameworks.protocol import Adapter
     from modelglass.frameworks.request import Request
-    from modelglass.planning import Planner
     from modelglass.report import Fit, Lifetimes, Model, Observation, WhatIf
 
 # What a step with another optimizer would take is looked at in the same run.
@@ -105,7 +105,7 @@ def _fit_model(
 
 
 def _planner(built: BuiltModel, request: Request, first: Observation) -> Planner:
-    from modelglass.planning import Planner
+    from modelglass.analyses.fit.planner import Planner
 
     batch, seq_len = built.adapter.sizes(built.native, request)
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import build
+from modelglass.analyses.fit.planner import Planner
+from modelglass.analyses.fit.search import LARGEST, Figure, find_largest
 from modelglass.errors import ForwardError, InspectError, UsageError
-from modelglass.planning import LARGEST, Figure, Planner, find_largest
 from modelglass.report import Lifetimes, Model, OptimizerStep, Step, Storage, WhatIf
 
 Needs = Callable[[int], int | None]
