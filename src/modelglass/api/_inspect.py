@@ -293,22 +293,22 @@ def scan(
     return scan_files(files, limits=limits, progress=progress or report_nothing, isolate=isolate)
 
 
-def seeded() -> AbstractContextManager[None]:
+def fixed_seed() -> AbstractContextManager[None]:
     """The same random numbers each time inside; outside, random states are as if nothing had happened."""
     from modelglass import frameworks
 
     return frameworks.seeded()
 
 
-def held(report: Report) -> Mapping[str, tuple[Tensor, ...]]:
+def tensors_by_module(report: Report) -> Mapping[str, tuple[Tensor, ...]]:
     """By module, the tensors of it and of all it contains, as the framework itself would list them."""
-    from modelglass.analyses.tree import held
+    from modelglass.analyses.tree import tensors_by_module
 
-    return held(report.model)
+    return tensors_by_module(report.model)
 
 
-def contained(report: Report) -> Mapping[str, Sequence[tuple[str, str]]]:
+def children_by_module(report: Report) -> Mapping[str, Sequence[tuple[str, str]]]:
     """By module, the names of what hangs below it, each with the path that it is known by."""
-    from modelglass.analyses.tree import contents
+    from modelglass.analyses.tree import children_by_module
 
-    return contents(report.model)
+    return children_by_module(report.model)

@@ -57,7 +57,7 @@ def reproduce(report: Report, folder: str | os.PathLike[str]) -> Reproducers:
         op = report.model.ops[each.ops[0]]
         name = f"{each.id}_{short_name(op)}.py"
         try:
-            sources[name] = adapter.reproducer(op, file=name, details=_found(report, each))
+            sources[name] = adapter.reproducer(op, file=name, details=_describe_use(report, each))
         except CannotReproduceError as reason:
             missing[each.id] = reason.problem
     target = Path(folder)
@@ -67,7 +67,7 @@ def reproduce(report: Report, folder: str | os.PathLike[str]) -> Reproducers:
     return Reproducers(files=tuple(sources), missing=missing)
 
 
-def _found(report: Report, each: UniqueOp) -> str:
+def _describe_use(report: Report, each: UniqueOp) -> str:
     """Where a distinct operator ran, how often, and at what cost."""
     op = report.model.ops[each.ops[0]]
     times = "once" if each.count == 1 else f"{each.count:,} times, at first"

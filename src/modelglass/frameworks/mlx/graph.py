@@ -87,7 +87,7 @@ def trace(function: Callable[[Arrays], Arrays], arrays: Arrays, *, left_out: Col
 
 
 def _find_unexportable(error: ValueError) -> str | None:
-    """The primitive that cannot be exported, if that is what the error is about."""
+    """The primitive that cannot be exported, if that is what the error, a plain ValueError, is about."""
     found = re.search(r"\[export_function\].*primitive (\w+)", str(error))
     return None if found is None else found[1]
 
