@@ -285,6 +285,6 @@ _NOTES: tuple[tuple[str, Severity, str], ...] = (
     (
         UNCLEAR,
         "warning",
-        "ranks divide these parameters along an unknown dimension; their shapes in the whole model are not known",
+        "ranks divide these parameters along an unknown dimension; their whole shapes are not known",
     ),
 )
