@@ -55,7 +55,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
         set(),
     ),
     "configs": (
-        {"errors", "files", "formats", "configs", "user_code"},
+        {"errors", "files", "formats", "configs", "report", "user_code"},
         {"yaml", "omegaconf", "transformers", "torch"},
     ),
     "checkpoints": ({"gc_pause", "errors", "report", "formats", "analyses", "user_code"}, set()),

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from modelglass.analyses.counts import CHOSEN, EXPERTS
-from modelglass.report import Counts, Json, Model, Shape, Tensor
+from modelglass.report import Counts, Json, Model, Shape, Tensor, huggingface_keys as hf
 from modelglass.report.architecture import Architecture
 from modelglass.report.dtypes import bits_of
 
@@ -23,22 +22,22 @@ Attention: TypeAlias = Literal["full", "window", "none"]  # what one layer keeps
 def architecture(config: Config, model: Model, counts: Counts | None = None) -> Architecture:
     """The model's numbers, read from `config` (a `config.json`) and from the names and shapes of tensors."""
     text = _text_config(config)
-    heads, hidden = _int(text, _HEADS), _int(text, _HIDDEN)
+    heads, hidden = _int(text, hf.HEADS), _int(text, hf.HIDDEN_SIZE)
     weights = _weights(model)
     total = sum(t.logical_numel or 0 for t in weights) if counts is None else counts.logical_params
     facts = Architecture(
         name=_first_text(config.get("architectures")) or _first_text(text.get("architectures")),
         model_type=_text(config.get("model_type")),
-        layers=_int(text, _LAYERS) or _count_listed_layers(text),
+        layers=_int(text, hf.LAYERS) or _count_listed_layers(text),
         hidden_size=hidden,
         heads=heads,
         kv_heads=_kv_heads(text, heads),
-        head_dim=_int(text, _HEAD_DIM) or (hidden // heads if hidden and heads else None),
-        vocab_size=_int(text, _VOCAB),
-        context_length=_int(text, _CONTEXT),
+        head_dim=_int(text, hf.HEAD_DIM) or (hidden // heads if hidden and heads else None),
+        vocab_size=_int(text, hf.VOCABULARY),
+        context_length=_int(text, hf.POSITIONS),
         torch_dtype=_dtype(config) or _dtype(text),
-        experts=_same_int(text, EXPERTS),
-        experts_per_token=_same_int(text, _CHOSEN),
+        experts=_same_int(text, hf.EXPERTS),
+        experts_per_token=_same_int(text, hf.CHOSEN_EXPERTS),
         total_params=total,
         active_params=_active(text, weights, total),
         tied_output=_is_output_tied(config, text, model),
@@ -49,10 +48,10 @@ def architecture(config: Config, model: Model, counts: Counts | None = None) -> 
 def _text_config(config: Config) -> Config:
     """The settings of the language model, also when it is one part of several."""
     for _ in range(3):  # a thinker holds a text model
-        inner = next((v for key in _TEXT_PARTS if isinstance(v := config.get(key), Mapping)), None)
+        inner = next((v for key in hf.TEXT_PARTS if isinstance(v := config.get(key), Mapping)), None)
         if inner is None:
             break
-        config = {**{k: v for k, v in config.items() if k not in _TEXT_PARTS}, **inner}
+        config = {**{k: v for k, v in config.items() if k not in hf.TEXT_PARTS}, **inner}
     for key in ("attn_config", "ffn_config"):  # some keep the parts of a block apart
         inner = config.get(key)
         if isinstance(inner, Mapping):
@@ -78,7 +77,7 @@ def _same_int(config: Config, keys: tuple[str, ...]) -> int | None:
 
 def _count_listed_layers(config: Config) -> int | None:
     """The number of layers of a configuration that only lists them."""
-    listed = (config.get(key) for key in ("layer_types", "layers_block_type", "hybrid_override_pattern"))
+    listed = (config.get(key) for key in (*hf.LAYER_KINDS, hf.LAYER_PATTERN))
     return next((len(v) for v in listed if isinstance(v, (list, tuple, str)) and v), None)
 
 
@@ -91,7 +90,7 @@ def _first_text(value: Json) -> str | None:
 
 
 def _dtype(config: Config) -> str | None:
-    value = _text(config.get("torch_dtype")) or _text(config.get("dtype"))
+    value = next((text for key in hf.DTYPE if (text := _text(config.get(key)))), None)
     name = value.removeprefix("torch.") if value else None
     return name if name is not None and bits_of(name) is not None else None
 
@@ -103,7 +102,7 @@ def _kv_heads(config: Config, heads: int | None) -> int | None:
         return heads
     if "new_decoder_architecture" in config and config.get("new_decoder_architecture") is not True:
         return heads  # its number of key heads is then not used
-    return _int(config, _KV_HEADS) or heads
+    return _int(config, hf.KV_HEADS) or heads
 
 
 def _weights(model: Model) -> list[Tensor]:
@@ -122,7 +121,7 @@ def _shape(tensor: Tensor) -> Shape:
 
 def _active(config: Config, weights: list[Tensor], total: int) -> int | None:
     """Parameters one token meets: all but the share of each bank of experts that it does not visit."""
-    declared, chosen = _same_int(config, EXPERTS), _same_int(config, _CHOSEN)
+    declared, chosen = _same_int(config, hf.EXPERTS), _same_int(config, hf.CHOSEN_EXPERTS)
     listed: dict[str, set[str]] = defaultdict(set)  # experts of a bank that are modules of their own
     sizes: dict[str, int] = defaultdict(int)
     stacked = 0
@@ -324,14 +323,12 @@ def _kinds(config: Config, facts: Architecture) -> list[Attention] | str:
 
 
 def _window(config: Config) -> int | None:
-    return _int(
-        config, ("sliding_window", "attention_window_size", "attention_chunk_size", "sliding_window_size")
-    )
+    return _int(config, hf.SLIDING_WINDOW)
 
 
 def _kinds_from_list(config: Config, layers: int) -> list[Attention] | str | None:
     """One word per layer, or a few words that repeat."""
-    for key in ("layer_types", "layers_block_type", "block_types", "_block_types"):
+    for key in hf.LAYER_KINDS:
         words = config.get(key)
         if not isinstance(words, (list, tuple)) or not words:
             continue
@@ -350,7 +347,7 @@ def _kinds_from_list(config: Config, layers: int) -> list[Attention] | str | Non
 
 def _kinds_from_pattern(config: Config, layers: int) -> list[Attention] | str | None:
     """One letter per layer: * is attention; M, - and E are not."""
-    pattern = config.get("hybrid_override_pattern")
+    pattern = config.get(hf.LAYER_PATTERN)
     if not isinstance(pattern, str):
         return None
     if len(pattern) < layers or set(pattern) - set("*M-E"):
@@ -409,31 +406,6 @@ def _kinds_from_windows(config: Config, layers: int) -> list[Attention] | None:
 
 _LARGEST = 1 << 48
 _MOST_LAYERS = 100_000
-_TEXT_PARTS = ("text_config", "thinker_config", "llm_config", "language_config", "language_model_config")
-_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-_HIDDEN = ("hidden_size", "n_embd", "d_model", "model_dim", "dim")
-_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
-_KV_HEADS = (
-    "num_key_value_heads",
-    "num_kv_heads",
-    "n_head_kv",
-    "n_kv_heads",
-    "kv_n_heads",
-    "multi_query_group_num",
-    "num_query_groups",
-)
-_HEAD_DIM = ("head_dim", "attention_head_dim", "kv_channels", "d_kv")
-_VOCAB = ("vocab_size", "padded_vocab_size", "n_vocab")
-_CONTEXT = (
-    "max_position_embeddings",
-    "n_positions",
-    "max_seq_len",
-    "seq_length",
-    "n_ctx",
-    "max_sequence_length",
-)
-# "top_k" is among the settings of sampling, too, which older configurations hold.
-_CHOSEN = tuple(key for key in CHOSEN if key != "top_k")
 _OUTPUTS = ("lm_head.weight", "lm_head.qweight", "lm_head.weight_packed", "embed_out.weight", "output.weight")
 _EMBEDDINGS = (
     *(

@@ -6,35 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from modelglass.report import Counts, ModuleCounts, Tally
+from modelglass.report import Counts, ModuleCounts, Tally, huggingface_keys as hf
 
 if TYPE_CHECKING:
     from modelglass.report import Model, Module, Tensor
 
-# How configurations say how many experts there are, and how many of them a token visits.
-EXPERTS = (
-    "num_experts",
-    "num_local_experts",
-    "n_routed_experts",
-    "num_routed_experts",
-    "moe_num_experts",
-    "n_experts",
-    "global_num_experts",
-)
 ALL_EXPERTS = ("global_num_experts", "num_experts")  # of all ranks
 CHOOSERS_ABOVE = 3  # modules above a bank: each matrix may be a module of its own, in an adapter
-CHOSEN = (
-    "num_experts_per_tok",
-    "moe_k",
-    "num_experts_per_token",
-    "experts_per_token",
-    "num_selected_experts",
-    "top_k",
-    "topk",
-    "moe_topk",
-    "moe_top_k",
-    "moe_k",
-)
 
 
 def count(model: Model) -> Counts:
@@ -196,7 +174,7 @@ def _banks(
 ) -> Iterator[tuple[Module, int, list[str]]]:
     """Each set of experts: the module that holds it, how many there are, and their tensors."""
     for module in modules.values():
-        declared = _setting(module, EXPERTS) if module.config else None
+        declared = _setting(module, hf.EXPERTS) if module.config else None
         if declared is not None:
             stacked = [
                 name for name in module.tensors if name in counted and _is_stack_of(counted[name], declared)
@@ -255,7 +233,9 @@ def _experts_per_token(bank: Module, modules: Mapping[str, Module]) -> int | Non
             break
         path = above.path
         around += [above, *(modules[each] for each in above.children)]
-    return next((k for module in around if (k := _setting(module, CHOSEN)) is not None), None)
+    return next(
+        (k for module in around if (k := _setting(module, hf.CHOSEN_EXPERTS_OF_MODULES)) is not None), None
+    )
 
 
 def _setting(module: Module, keys: tuple[str, ...]) -> int | None:

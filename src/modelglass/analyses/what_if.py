@@ -17,6 +17,7 @@ from modelglass.analyses.matrices import Matrix, matrices, output_layers
 from modelglass.analyses.memory import memory
 from modelglass.analyses.tree import tensors_by_module
 from modelglass.errors import UsageError
+from modelglass.report import huggingface_keys as hf
 from modelglass.report.fit import IMITATED, WhatIf
 from modelglass.report.lifetimes import Lifetimes, OptimizerStep, Step, Storage
 from modelglass.report.memory import Change, Coverage, Memory
@@ -237,7 +238,7 @@ def _heads(model: Model, found: Mapping[str, Matrix]) -> Iterator[tuple[str, int
     shapes = {each.name: each.shape for each in model.tensors if each.name in found and each.shape}
     modules = {module.path: module for module in model.modules}
     for module in model.modules:
-        count, width = _setting(module, _HEAD_COUNTS), _setting(module, _HEAD_WIDTHS)
+        count, width = _setting(module, hf.HEADS_OF_MODULES), _setting(module, _HEAD_WIDTHS)
         if count is None and width is None:
             continue
         children = (name for path in module.children for name in modules[path].tensors)
@@ -256,8 +257,7 @@ def _setting(module: Module, names: Iterable[str]) -> int | None:
     return next((value for value in found if type(value) is int and value > 0), None)
 
 
-_HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
-_HEAD_WIDTHS = ("head_dim", "attention_head_size", "head_size", "key_value_proj_dim")
+_HEAD_WIDTHS = (*hf.HEAD_DIM_OF_MODULES, "key_value_proj_dim")
 
 
 def _few_bits_nbytes(numel: int, features: int, weights: str) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -48,6 +48,26 @@ ATTRIBUTES = {
     "_schema": "OpOverload: nothing; what an operator takes, gives and writes to",
     "_should_skip_dynamo": "TorchDispatchMode: defined, so that torch does not shield it from its compiler",
 }
+
+
+class Message(NamedTuple):
+    """An error of torch's that only its text distinguishes from others of its class."""
+
+    of: type[Exception]
+    pattern: re.Pattern[str]
+
+    def is_of(self, error: BaseException | None) -> bool:
+        return isinstance(error, self.of) and self.pattern.search(str(error)) is not None
+
+
+# All texts of torch's errors that decide something: torch has neither classes nor codes for them. Where
+# a torch words one in another way, the run fails, or a fake run accepts what a real one refuses.
+NEEDS_GRADIENTS = Message(Exception, re.compile("does not require grad"))  # a model that differentiates
+NO_SAVING_HOOKS = Message(Exception, re.compile("saved tensor hooks"))  # torch.func refuses them
+NO_RULE_FOR_MODE = Message(AssertionError, re.compile("not registered$"))  # a higher-order operator's
+OVERLAP = Message(Exception, re.compile("^unsupported operation"))  # memory that a kernel refuses
+_TYPES = r"(?i)type|implemented|float|half|double|\bint|integ|long|bool|byte|char|short|complex|signed"
+ELEMENT_TYPE = Message(Exception, re.compile(_TYPES))  # errors about shapes name none
 
 missing: dict[str, str] = {}  # by the name that this torch lacks: what that costs
 everything: set[str] = set()  # that was found

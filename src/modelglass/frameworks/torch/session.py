@@ -40,6 +40,8 @@ from modelglass.frameworks.torch.memory_tracker import MemoryTracker, find_held_
 from modelglass.frameworks.torch.optimizers import make_factory
 from modelglass.frameworks.torch.passes import Pass, checkpoint_modules, track_random_states, track_resizing
 from modelglass.frameworks.torch.privates import (
+    NEEDS_GRADIENTS,
+    NO_SAVING_HOOKS,
     FakeTensor,
     FakeTensorMode,
     has_fake_tensors,
@@ -258,10 +260,10 @@ def _run_with(native: nn.Module, inputs: Inputs, request: Request, how: _RunMode
     if refuses_operator_level(outcome.error):
         how = replace(how, functions=True)
         outcome = _run_once(native, inputs, request, how)
-    if "does not require grad" in str(outcome.error) and not how.gradients:
+    if NEEDS_GRADIENTS.is_of(outcome.error) and not how.gradients:
         # The model differentiates on its own, as force fields do.
         outcome = _run_once(native, inputs, request, replace(how, gradients=True))
-    if "saved tensor hooks" in str(outcome.error):
+    if NO_SAVING_HOOKS.is_of(outcome.error):
         outcome = _run_once(native, inputs, request, replace(how, saving=False))
     return outcome
 
