@@ -75,7 +75,7 @@ def check_limits(chosen: Mapping[str, int] | None) -> Limits:
             raise UsageError(f"there is no limit {name!r}", hint="limits are " + ", ".join(LIMITS))
         if type(value) is not int or value < 1:
             raise UsageError(
-                f"the limit {name} = {value!r} is no whole number above 0", hint=f"it is {LIMITS[name]:,}"
+                f"the limit {name} = {value!r} must be a positive integer", hint=f"it is {LIMITS[name]:,}"
             )
     given: dict[str, Any] = dict(chosen or {})
     return Limits(**given)
@@ -128,6 +128,7 @@ def _report(path: Path, reading: Reading) -> Report:
         *_notes(reading),
         *_kind_notes(counts, guessed, unsure),
         *_packing_notes(tensors, contradictions),
+        *_shard_notes(reading),
     )
     blocks = equal_blocks(model, counts)
     return Report(model=model, counts=counts, blocks=blocks, checkpoint=checkpoint, notes=notes)
@@ -166,13 +167,13 @@ def _kind_notes(counts: Counts, guessed: Sequence[str], unsure: Sequence[str]) -
     if guessed:
         yield Note(
             code="buffers-guessed",
-            text="the file does not say what is trained; by name or type, these are taken for buffers",
+            text="the file does not mark buffers; these were classified as buffers by name or type",
             where=tuple(guessed[:MOST_GUESSED]),
         )
     if unsure:
         yield Note(
             code="buffers-unknown",
-            text="the file does not say what is trained; these are counted as parameters, and may be buffers",
+            text="the file does not mark buffers; these are counted as parameters and may be buffers",
             where=tuple(unsure[:MOST_GUESSED]),
         )
 
@@ -190,7 +191,7 @@ def _packing_notes(tensors: Sequence[Tensor], contradictions: Sequence[str]) -> 
     if assumed:
         yield Note(
             code="packing-assumed",
-            text="nothing says how many weights have one scale: the usual 64 are assumed, and counts follow",
+            text="the group size is not recorded; 64 is assumed for the counts",
             severity="warning",
             where=tuple(assumed[:MOST_GUESSED]),
         )

@@ -73,7 +73,7 @@ def make_folder(folder: Path) -> None:
 
 
 def remove_marked(folder: Path, pattern: str, mark: str) -> None:
-    """Remove the files of such names that carry the mark, which says that an earlier run has written them."""
+    """Remove the files of such names that carry the mark of an earlier run."""
     for path in folder.glob(pattern):
         if path.is_file() and mark in path.read_text(encoding="utf-8", errors="replace"):
             path.unlink()

@@ -67,11 +67,11 @@ WRONG = {
     "a strange mode": (
         '{"format": "modelglass-report", "version": 1, "model": {"name": "a", "source": "b"},'
         ' "run": {"mode": "z"}}',
-        "'z' is none of",
+        "'z' is not one of",
     ),
     "a name that is a number": (
         '{"format": "modelglass-report", "version": 1, "model": {"name": 3, "source": "b"}}',
-        "3 is no str",
+        "3 is not of type str",
     ),
     "too deep": ('{"a":' * 100_000, "not JSON"),
     "no model": ('{"format": "modelglass-report", "version": 1}', "cannot be read"),

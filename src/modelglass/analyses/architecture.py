@@ -1,6 +1,6 @@
-"""What a Hugging Face configuration and the tensors beside it say about a language model.
+"""Facts about a language model from its Hugging Face configuration and the tensors beside it.
 
-Where both tell the width of keys and values, the tensors are believed: they are what is loaded.
+Where both give the width of keys and values, the tensors are believed: they are what is loaded.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def _is_stack(tensor: Tensor, experts: int | None) -> bool:
 
 
 def _is_output_tied(config: Config, text: Config, model: Model) -> bool | None:
-    """Whether the output weights are the embedding's own; None when nothing says, or two things do."""
+    """Whether the output weights are the embedding's own; None when that is unknown or contradictory."""
     said = text.get("tie_word_embeddings", config.get("tie_word_embeddings"))
     heads = [t for t in model.tensors if t.name.endswith(_OUTPUTS)]
     inputs = [t for t in model.tensors if t.name.endswith(_EMBEDDINGS)]
@@ -197,7 +197,7 @@ def _is_output_tied(config: Config, text: Config, model: Model) -> bool | None:
 
 @dataclass(slots=True)
 class _Widths:
-    """Elements of keys and values of each layer, as the tensors tell."""
+    """Elements of keys and values of each layer, as the tensors show."""
 
     keys: dict[int, int] = field(default_factory=dict)
     values: dict[int, int] = field(default_factory=dict)
@@ -215,7 +215,9 @@ def _with_cache(facts: Architecture, config: Config, text: Config, model: Model)
     dtype = facts.torch_dtype or _main_dtype(model)
     bits = None if dtype is None else bits_of(dtype)
     if bits is None:
-        return replace(facts, kv_cache_reason="neither configuration nor tensors say the type of elements")
+        return replace(
+            facts, kv_cache_reason="neither the configuration nor the tensors give the type of elements"
+        )
     latent = _latent(text)
     widths = _Widths() if latent is not None else _widths(model)
     plain = 2 * facts.kv_heads * facts.head_dim if facts.kv_heads and facts.head_dim else None

@@ -1,6 +1,6 @@
 """Which dimensions of the inputs are the batch and the sequence, from what a run did with them.
 
-Shapes alone do not tell: an edge list looks like token ids, and layers may take the sequence first. So:
+Shapes alone do not decide it: an edge list looks like token ids, and layers may take the sequence first. So:
 
 - Whole numbers with 2 dimensions are token ids where a table of weights is looked up with them.
 - The *telling* tensor is the first of token ids, else the first floating one with 3 dimensions.

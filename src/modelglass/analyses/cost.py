@@ -59,7 +59,7 @@ def cost(model: Model, run: Run | None = None) -> Cost:
 
 
 def _costed_kernels(op: Op) -> tuple[Kernel, ...]:
-    """The kernels that say what the operator cost.
+    """The kernels that determine the operator's cost.
 
     An operator that contracts inside opaque code shows no kernel that does; then its own formula speaks.
     """

@@ -224,7 +224,7 @@ def _holds(tensor: Tensor, experts: int) -> bool:
 
 
 def _experts_per_token(bank: Module, modules: Mapping[str, Module]) -> int | None:
-    """How many experts a token visits: said by the bank, by what holds it, or by the router beside it."""
+    """How many experts a token visits, by the bank, by what holds it, or by the router beside it."""
     around = [bank, *(modules[path] for path in bank.children)]
     path = bank.path
     for _ in range(CHOOSERS_ABOVE):

@@ -30,7 +30,7 @@ _EvenName: TypeAlias = tuple[str, _Even | None, str]
 
 
 def extrapolate(short: Lifetimes, long: Lifetimes, path: str, few: int, count: int) -> Lifetimes | None:
-    """The run with `count` blocks in the list at `path`; None when the two runs do not tell.
+    """The run with `count` blocks in the list at `path`; None when the two runs do not determine it.
 
     The short run has a `few` of them, an odd number from 3 on, the long one has one more. In both, blocks are
     named by their place in the list, and the last one is that of the whole model.
@@ -73,7 +73,7 @@ def _extrapolate(short: Lifetimes, long: Lifetimes, names: _Names, few: int, cou
 
 
 def _besides(run: Lifetimes) -> Lifetimes:
-    """What a run says besides its steps and storages."""
+    """Everything of a run except its steps and storages."""
     return replace(run, steps=(), storages=(), forward_steps=0, tails=dict.fromkeys(run.tails, _NO_STEPS))
 
 
@@ -163,7 +163,7 @@ def _add_step(line: _Line, step: Step, names: _Names) -> None:
 
 
 def _add_storage(line: _Line, storage: Storage, names: _Names) -> None:
-    # An input is named by its argument, which is a number, too.
+    # An input is named by its argument, which is a number as well.
     name = names(storage.name) if storage.category != "inputs" else (storage.name or "", None, "")
     saved_by = names(storage.saved_by)
     line.storages.append(len(line.events))

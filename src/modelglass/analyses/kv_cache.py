@@ -23,7 +23,7 @@ WITHOUT_SOURCE = "config, of the decoder's own tokens"
 
 
 def kv_cache(config: Config, dtype: str, *, source_tokens: int | None = None) -> KvCache | None:
-    """The cache of one sequence in elements of `dtype`, or None when `config` does not tell.
+    """The cache of one sequence in elements of `dtype`, or None when `config` does not determine it.
 
     A decoder also keeps keys and values of its encoder's output, once for each of the `source_tokens`. Where
     their number is not known, only the decoder's own tokens are counted, and `source` says so.
@@ -205,7 +205,7 @@ def _recurrent_layers(text: Config) -> int | None:
 def _scan_state(text: Config, dtype: str) -> int | None:
     """The state of a selective scan (Mamba), and the last inputs of the convolution before it.
 
-    The second version has groups of matrices that pass through the convolution, too.
+    The second version has groups of matrices that pass through the convolution as well.
     """
     state = _int(text, "mamba_d_state", "ssm_state_size", "state_size")
     kernel = _int(text, "mamba_d_conv", "conv_kernel")

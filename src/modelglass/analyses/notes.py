@@ -89,7 +89,7 @@ def count_notes(counts: Counts) -> Iterator[Note]:
     if counts.active_params is None:
         yield Note(
             code="active-unknown",
-            text="this model routes tokens to experts, but nothing says to how many",
+            text="this model routes tokens to experts; to how many is not recorded",
         )
 
 

@@ -172,7 +172,7 @@ def _join_shards(holders: Sequence[_Part]) -> _Together:
 def _side_together(module: Module, found: Mapping[str, _Together]) -> int | None:
     """Bytes of scales and zero points, which are the buffers of a module with packed weights.
 
-    None: ranks divide the weights, and nothing tells whether they divide these, too.
+    None: ranks divide the weights, and nothing tells whether they divide these as well.
     """
     own = [found[name] for name in module.tensors if name in found]
     packed = [each for each in own if _side_nbytes(each.first)]

@@ -130,7 +130,7 @@ def _planner(built: BuiltModel, request: Request, first: Observation) -> Planner
 
 
 def context_of(observation: Observation) -> int | None:
-    """How many positions the model is made for, as far as its configuration says."""
+    """How many positions the model is made for, if its configuration specifies it."""
     from modelglass.analyses.architecture import architecture
 
     if observation.config is None:

@@ -16,7 +16,7 @@ BROKEN = 3  # a bug of ours must not look like an answer (1) or wrong usage (2)
 
 
 def exit_code(command: Callable[[], Any], *, debug: bool = False) -> Any:
-    """The code that a command answers with; what it raises is told on stderr."""
+    """The exit code of a command; what it raises is reported on stderr."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 still gets its table
     try:
@@ -49,7 +49,7 @@ def exit_code(command: Callable[[], Any], *, debug: bool = False) -> Any:
 
 
 def end_of_run(report: Any, *, shown: bool) -> None:
-    """End the command where the model raised; `shown` says that its output has told why."""
+    """End the command where the model raised; `shown`: its output has the reason already."""
     from modelglass import api
 
     try:
@@ -61,7 +61,7 @@ def end_of_run(report: Any, *, shown: bool) -> None:
 
 
 def _show_layers(report: Any) -> None:
-    """The layers up to the one that raised, where a command needs all of a run to say anything itself."""
+    """The layers up to the one that raised, where a command needs all of a run for its own output."""
     from modelglass import api
 
     write_stderr(*api.render(report, "text").splitlines(), "")

@@ -1,4 +1,4 @@
-"""`modelglass info TARGET`: one JSON document that says what a model is."""
+"""`modelglass info TARGET`: one JSON document that describes a model."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def run(command: click.Command, name: str, arguments: list[str] | None = None) -
 
 
 def _answer(command: click.Command, name: str, args: list[str]) -> Any:
-    """What a command answers; wrong usage is told as click tells it."""
+    """The exit code of a command; wrong usage is reported as click does it."""
     try:
         return command.main(args, prog_name=name, standalone_mode=False) or 0
     except click.exceptions.Exit as stop:

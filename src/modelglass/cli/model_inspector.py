@@ -55,10 +55,10 @@ not be read, built or run, or a checkpoint's shapes are not the model's.
     "--batch-size",
     type=click.IntRange(1),
     metavar="N",
-    help=f"For memory; {inspector.BATCH_SIZE} unless said otherwise.",
+    help=f"For memory; {inspector.BATCH_SIZE} by default.",
 )
 @click.option(
-    "--lang", type=click.Choice(inspector.LANGUAGES), help="Of headings; by default as the locale says."
+    "--lang", type=click.Choice(inspector.LANGUAGES), help="Of headings; by default from the locale."
 )
 @inputs_options
 @click.option("--builder", metavar="CODE", help="Code that builds the model: file.py::function.")

@@ -135,7 +135,7 @@ class Layers:
     def __init__(self, report: Report) -> None:
         self._report = report
         self._seen = saw_calls(report)
-        self._held, self._contents = api.held(report), api.contained(report)
+        self._held, self._contents = api.tensors_by_module(report), api.children_by_module(report)
         self._calls: dict[str, list[Call]] = defaultdict(list)
         for call in report.model.calls:
             self._calls[call.module].append(call)

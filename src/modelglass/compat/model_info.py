@@ -1,4 +1,4 @@
-"""`model_info`: one JSON document that says what a model is, layer by layer, for registries and reviews."""
+"""`model_info`: one JSON document that describes a model, layer by layer, for registries and reviews."""
 
 from __future__ import annotations
 

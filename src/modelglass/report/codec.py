@@ -214,9 +214,9 @@ def _decode(hint: Any, value: Any, tolerant: bool) -> Any:
             return None
         return _decode(next(arg for arg in get_args(hint) if arg is not NoneType), value, tolerant)
     if origin is Literal and value not in get_args(hint):
-        raise ValueError(f"{value!r} is none of {get_args(hint)}")
+        raise ValueError(f"{value!r} is not one of {get_args(hint)}")
     if hint in _SCALARS and type(value) is not hint and not (hint is float and type(value) is int):
-        raise ValueError(f"{value!r} is no {hint.__name__}")
+        raise ValueError(f"{value!r} is not of type {hint.__name__}")
     return value
 
 

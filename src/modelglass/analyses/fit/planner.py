@@ -140,7 +140,7 @@ class Planner:
         return self._sizes[name] if changed is None else changed
 
     def figure(self, what_if: WhatIf) -> Figure:
-        """What a change needs; a run that fails is an answer, too."""
+        """What a change needs; a run that fails is an answer as well."""
         if what_if not in self._figures:
             try:
                 self._figures[what_if] = self._figure_of(self.memory(what_if), what_if)

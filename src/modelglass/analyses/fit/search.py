@@ -88,7 +88,7 @@ class _Search:
             return min(2 * low, high - 1)
         if len(self.known) >= GUESSES:
             return (low + high) // 2
-        bends = len(self.known) % 2 == 1  # jumps look like bends, so straight lines have their turn, too
+        bends = len(self.known) % 2 == 1  # jumps look like bends, so straight lines have their turn as well
         points = _nearest(self.known, low, high)[: 3 if bends else 2]
         crossing = _crossing(points, low, high, self._device_nbytes)
         if low < crossing < high - 1:

@@ -61,7 +61,7 @@ def flow(
 
 
 def _stages(sheet: Diagram, picture: DrawnCalls, blocks: set[int]) -> dict[str, Stage]:
-    """Of every node between inputs and outputs; a group with a block in it is one, too."""
+    """Of every node between inputs and outputs; a group with a block in it is one as well."""
     trace = picture.trace
     inside = {op for call in blocks for op in range(*trace.span[call])}
     marked = {name for op, name in sheet.at.items() if op in inside}

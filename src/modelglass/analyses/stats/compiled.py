@@ -19,7 +19,7 @@ from modelglass.analyses.stats.plain import BLOCK, FAR, LANES
 _ONE = np.uint32(1)
 
 if getattr(numba.config, "DISABLE_JIT", False):  # as Python these loops would take for ever
-    raise ImportError("numba is told not to compile")
+    raise ImportError("numba is set not to compile")
 
 
 def _compile(function: Callable[..., Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Mean and spread of a set of numbers, in a form that merges without losing digits."""
+"""Moments of a set of numbers that merge without losing digits (Welford, Chan et al.)."""
 
 from __future__ import annotations
 

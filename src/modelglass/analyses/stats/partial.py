@@ -1,4 +1,4 @@
-"""What a part of a tensor tells, how two parts are put together, and what the whole comes to."""
+"""What a part of a tensor shows, how two parts are merged, and what the whole comes to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of layers that a port must have, too, under one name each and in one form."""
+"""Settings of layers that a port must have as well, under one name each and in one form."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SETTINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "hardtanh": {"min_val": ("min_val",), "max_val": ("max_val",)},
     **dict.fromkeys(("Softmax", "LogSoftmax", "Softmin", "GLU"), _DIM),
 }
-# What layers of MLX do that cannot be told anything else.
+# What layers of MLX always do.
 _ALWAYS: Mapping[str, Mapping[str, Any]] = {
     "conv": {"padding_mode": "zeros", "groups": 1, "output_padding": 0},
     "pool": {"ceil_mode": False, "count_include_pad": True, "dilation": 1},
@@ -200,9 +200,9 @@ def _width(part: Part, wanted: str, at: int) -> int | None:
 
 
 def of_one_class(a: Part, b: Part) -> Iterator[Setting]:
-    """What two modules of one class were told that is not the same, and that nothing else compares."""
+    """Arguments of two modules of one class that differ and that nothing else compares."""
     if any(slot.tensor.packing is not None for slot in (*a.slots.values(), *b.slots.values())):
-        return  # how they are packed is told with their weights
+        return  # how they are packed is reported with their weights
     told: Collection[str] = {
         key for keys in _SETTINGS.get(family_of(a.kind), {}).values() for key in keys
     } | _OF_HEADS
