@@ -368,6 +368,12 @@ def set_mode_flags(before: dict[str, bool]) -> None:
 _pre_dispatch: Callable[[], Any] = _found("torch._ops.mode_stack_state_for_pre_dispatch", object, _LEFT)
 
 
+def find_pre_dispatch_modes() -> tuple[Any, str]:
+    """The module, if there is one, and the name of its function that gives the modes of all threads."""
+    home = None if _pre_dispatch is object else sys.modules["torch._ops"]
+    return home, "mode_stack_state_for_pre_dispatch"
+
+
 def pre_dispatch_modes() -> tuple[Any, dict[str, Any]]:
     """What holds the modes of the level at which operators are seen, and all of its attributes."""
     state = _pre_dispatch()

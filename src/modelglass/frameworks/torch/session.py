@@ -52,6 +52,7 @@ from modelglass.frameworks.torch.process import (
     one_at_a_time,
     seeded as seeded,
     untouched_process as untouched_process,
+    use_own_modes,
 )
 from modelglass.frameworks.torch.recorder import CANNOT_FAKE, Recorder
 from modelglass.frameworks.torch.reproduce import reproducer as reproducer
@@ -304,6 +305,7 @@ def _run_in(session: _Session, native: nn.Module, inputs: Inputs, log: UndoLog) 
     """Run the model in the surroundings that a run needs, all of which the log has undone."""
     request, how = session.request, session.how
     log.enter(unobserved())  # modes of the user's own would count our run as theirs
+    use_own_modes(log)
     keep_process(log)
     _hide_logs(log)
     log.record(
