@@ -55,11 +55,10 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
         set(),
     ),
     "configs": (
-        {"errors", "files", "formats", "configs", "user_code"},
+        {"errors", "files", "formats", "configs", "report", "user_code"},
         {"yaml", "omegaconf", "transformers", "torch"},
     ),
     "checkpoints": ({"gc_pause", "errors", "report", "formats", "analyses", "user_code"}, set()),
-    "planning": ({"errors", "report", "analyses"}, set()),
     "symbols": ({"errors", "report", "analyses", "symbols"}, set()),
     "api": (
         {
@@ -74,7 +73,6 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
             "renderers",
             "checkpoints",
             "configs",
-            "planning",
             "symbols",
             "files",
             "options",

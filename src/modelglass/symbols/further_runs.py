@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from modelglass.analyses.size_formulas import Point, movers, rounded
+from modelglass.analyses.size_formulas import Point, movers, quotient_fits
 from modelglass.analyses.size_quotients import Fit, differing
 from modelglass.symbols.axis import Axis
 from modelglass.symbols.search import Group
@@ -74,7 +74,7 @@ class FurtherRuns:
 
     def _choose_sizes(self, vectors: Iterable[Vector]) -> dict[int, int]:
         """For each axis, the size that tells most of the quotient with the largest divisor."""
-        fitting = [(at, rounded(points, at)) for points in vectors for at in movers(points)]
+        fitting = [(at, quotient_fits(points, at)) for points in vectors for at in movers(points)]
         found: dict[int, int] = {}
         for at, fits in sorted((each for each in fitting if each[1]), key=lambda each: -each[1][0].below):
             size = None if at in found else self._find_distinguishing(fits, self.axes[at])

@@ -28,6 +28,7 @@ from modelglass.report import Shape, Value
 from modelglass.undo import UndoLog, raise_interruption, run_and_undo
 
 _TRANSPARENT = (mx.array, bool, int, float, complex, str, bytes, type(None))
+# MLX raises a plain ValueError for it.
 _NO_VALUES = re.compile(r"\[eval\] Attempting to eval an array|\[async_eval\] Not allowed inside")
 
 

@@ -36,10 +36,10 @@ def shape_of(tensor: torch.Tensor) -> tuple[int, ...] | None:
 
 def json_safe(value: Any) -> Json:
     """The value as JSON, an unknown type as its name: never an address, never a tensor's contents."""
-    return describe.json_safe(value, told)
+    return describe.json_safe(value, name_setting)
 
 
-def told(value: Any) -> str | None:
+def name_setting(value: Any) -> str | None:
     """What torch's own values are called as settings."""
     if isinstance(value, torch.device):
         return str(value)
@@ -73,14 +73,14 @@ class Describer:
             owner = self._names.get(tensor.untyped_storage()._cdata) if self._names else None
             key = (name, tensor.shape, tensor.dtype, tensor.layout, owner)
         except (RuntimeError, NotImplementedError):  # no memory or no shape to show
-            return self._described(name, tensor)
+            return self._describe_new(name, tensor)
         value = self._seen.get(key)
         if value is None:
-            value = self._described(name, tensor, owner)
+            value = self._describe_new(name, tensor, owner)
             self._seen[key] = value
         return value
 
-    def _described(self, name: str, tensor: torch.Tensor, owner: str | None = None) -> Value:
+    def _describe_new(self, name: str, tensor: torch.Tensor, owner: str | None = None) -> Value:
         """A tensor seen for the first time, of whatever kind."""
         dtype = dtype_name(tensor.dtype)
         if is_lazy(tensor):

@@ -29,7 +29,7 @@ class NeedsValuesError(RuntimeError):
     """What is asked of a tensor only a real one can tell."""
 
 
-class Reads:
+class ValueReads:
     """Answers such questions where values are known, and remembers that one was asked where they are not."""
 
     def __init__(self, mode: object, value_of: Callable[[torch.Tensor], torch.Tensor | None]) -> None:

@@ -1,4 +1,4 @@
-"""The trail of tensors through a run: each is numbered when it appears, and operators read and make numbers.
+"""Tensors through a run: each is numbered when it appears, and operators read and make numbers.
 
 The number is an attribute of the tensor, and of the memory that came with it: a tensor that no operator made,
 such as a Parameter around one, is known by its memory. Numbers of one run mean nothing in another, and those
@@ -35,7 +35,7 @@ _BITWISE = ("and", "or", "xor", "lshift", "rshift")
 _ASSIGNING = frozenset({"__setitem__", *(f"__i{name}__" for name in (*_ARITHMETIC, *_BITWISE))})
 
 
-class Trail:
+class DataflowTracker:
     """Numbers the tensors of one run."""
 
     def __init__(self) -> None:
@@ -75,10 +75,10 @@ class Trail:
 
     def read(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
         """The numbers of the tensors among the arguments, each followed by later writes to its memory."""
-        given = _given(args, kwargs)
+        given = _tensor_arguments(args, kwargs)
         return self._read(given, writes=self._has_writes and not _effects(func).is_view)
 
-    def made(
+    def add_operator(
         self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any, reads: tuple[int, ...]
     ) -> tuple[tuple[int, ...], _Made]:
         """What an operator read, and the numbers of what it made: its outputs, then what else it wrote to.
@@ -87,10 +87,14 @@ class Trail:
         """
         effects = _effects(func)
         if effects.is_view and self._has_writes:
-            reads = tuple(dict.fromkeys((*reads, *self._seen_through(_given(args, kwargs), result))))
+            reads = tuple(
+                dict.fromkeys((*reads, *self._find_writes_to_views(_tensor_arguments(args, kwargs), result)))
+            )
         if not effects.places and isinstance(result, torch.Tensor):
-            return reads, (self._given_out(result, effects.may_alias),)
-        changed = {id(each): self._rewritten(each, effects) for each in _written(effects, args, kwargs)}
+            return reads, (self._number_result(result, effects.may_alias),)
+        changed = {
+            id(each): self._renumber(each, effects) for each in _written_tensors(effects, args, kwargs)
+        }
         numbers: list[int | None] = []
         for _, value in leaves(result):
             if not isinstance(value, torch.Tensor):
@@ -98,7 +102,7 @@ class Trail:
             elif id(value) in changed:
                 numbers.append(changed.pop(id(value)))
             else:
-                numbers.append(self._given_out(value, effects.may_alias))
+                numbers.append(self._number_result(value, effects.may_alias))
         return reads, (*numbers, *changed.values())
 
     def dataflow(self, reads: Iterable[tuple[int, ...]], writes: Iterable[_Made]) -> Dataflow:
@@ -115,7 +119,7 @@ class Trail:
         if not isinstance(value, torch.Tensor):
             return None
         number: int = value.__dict__.get(_NUMBER, 0) - self._first  # the same tensor may be given twice
-        return self._appeared(value, in_new_memory=True) if number < 0 else number
+        return self._number_new(value, in_new_memory=True) if number < 0 else number
 
     def _read(self, tensors: Iterable[torch.Tensor], *, writes: bool) -> tuple[int, ...]:
         first = self._first
@@ -133,7 +137,7 @@ class Trail:
                 storage = _storage(tensor)
                 written = () if storage is None else storage.__dict__.get(_WRITTEN, ())
                 if written:
-                    since = _last_written(written, Region.of(tensor), own)
+                    since = _find_last_writes(written, Region.of(tensor), own)
                     found.update((number - first, None) for number in since)
         return tuple(found)
 
@@ -143,7 +147,7 @@ class Trail:
         number = 0 if storage is None else storage.__dict__.get(_NUMBER, 0)
         return max(number, self._first - 1)
 
-    def _seen_through(self, given: Iterable[torch.Tensor], result: Any) -> Iterator[int]:
+    def _find_writes_to_views(self, given: Iterable[torch.Tensor], result: Any) -> Iterator[int]:
         """What was written to the parts of the given tensors that the results are views of."""
         results = [(view, _storage(view)) for view in map(_bottom, tensors_in(result))]
         for tensor in map(_bottom, given):
@@ -155,17 +159,19 @@ class Trail:
             own = own if own >= self._first else self._origin(tensor)
             views = [view for view, memory in results if memory is storage]
             for view in views or [tensor]:  # it may have been copied after all
-                yield from (number - self._first for number in _last_written(written, Region.of(view), own))
+                yield from (
+                    number - self._first for number in _find_last_writes(written, Region.of(view), own)
+                )
 
-    def _given_out(self, tensor: torch.Tensor, may_alias: bool) -> int | None:
+    def _number_result(self, tensor: torch.Tensor, may_alias: bool) -> int | None:
         """The number of an operator's result; None for one that is handed on and stays what it was."""
         if self._transforms:
             tensor = _bottom(tensor)
         if tensor.__dict__.get(_NUMBER, 0) >= self._first or id(tensor) in self._unnumbered:
             return None
-        return self._appeared(tensor, in_new_memory=not may_alias)
+        return self._number_new(tensor, in_new_memory=not may_alias)
 
-    def _appeared(self, tensor: torch.Tensor, *, in_new_memory: bool) -> int:
+    def _number_new(self, tensor: torch.Tensor, *, in_new_memory: bool) -> int:
         """Number a tensor, and the memory that it brings along."""
         number = self._next
         self._next += 1
@@ -174,14 +180,14 @@ class Trail:
         if storage is not None:
             storage.__dict__[_NUMBER] = number
         if type(tensor) is not FakeTensor:
-            self._outlive(tensor, storage)
+            self._keep_alive(tensor, storage)
         return number - self._first
 
-    def _rewritten(self, tensor: torch.Tensor, effects: _Effects) -> int:
+    def _renumber(self, tensor: torch.Tensor, effects: _Effects) -> int:
         """Give a tensor that was written to a new number, which its memory remembers."""
         if self._transforms:
             tensor = _bottom(tensor)
-        number = self._appeared(tensor, in_new_memory=False)
+        number = self._number_new(tensor, in_new_memory=False)
         storage = _storage(tensor) if effects.in_memory else None
         if storage is not None:
             region = Region.of(tensor)
@@ -191,15 +197,15 @@ class Trail:
             written.append((number + self._first, region))
             self._has_writes = True
             if type(tensor) is not FakeTensor:
-                self._outlive(storage)
+                self._keep_alive(storage)
         return number
 
-    def _outlive(self, *holders: Any) -> None:
+    def _keep_alive(self, *holders: Any) -> None:
         """Keep in mind what is no fake one, so that it may live on when the run is over."""
         self._lasting.extend(weakref.ref(holder) for holder in holders if holder is not None)
 
 
-def _last_written(written: Sequence[tuple[int, Region]], region: Region, since: int) -> list[int]:
+def _find_last_writes(written: Sequence[tuple[int, Region]], region: Region, since: int) -> list[int]:
     """What was written to a region, without what was written over."""
     found: list[int] = []
     for number, where in reversed(written):
@@ -226,7 +232,7 @@ def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
         return None
 
 
-def _given(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+def _tensor_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
     """Every tensor among an operator's arguments."""
     found: list[torch.Tensor] = []
     _gather(args, found)
@@ -260,7 +266,9 @@ class _Effects(NamedTuple):
         return self.may_alias and not self.places
 
 
-def _written(effects: _Effects, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[torch.Tensor]:
+def _written_tensors(
+    effects: _Effects, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Iterator[torch.Tensor]:
     """The tensors an operator was given to write to."""
     for index, name in effects.places:
         yield from tensors_in(args[index] if index < len(args) else kwargs.get(name))

@@ -1,4 +1,4 @@
-"""Stand-ins for the user's tensors during an observed run."""
+"""Substitutes for the user's tensors during an observed run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from modelglass.frameworks.torch.known import is_knowable, tell
+from modelglass.frameworks.torch.known_values import is_knowable, set_value
 from modelglass.frameworks.torch.privates import (
     DisableTorchFunctionSubclass,
     FakeTensor,
@@ -26,30 +26,30 @@ class CannotFakeError(Exception):
     """A tensor of a kind that has no fake form."""
 
 
-class Cast:
-    """Which tensors get twins of another element type: what `model.to(dtype)` casts, and inputs."""
+class DtypeCast:
+    """Which tensors get substitutes of another element type: what `model.to(dtype)` casts, and inputs."""
 
     def __init__(self, dtype: torch.dtype | None = None, tensors: Iterable[torch.Tensor] = ()) -> None:
         self._dtype = dtype
         self._cast = {id(tensor) for tensor in tensors} if dtype is not None else set()
 
     def dtype_of(self, tensor: torch.Tensor) -> torch.dtype:
-        """The element type of the tensor's twin."""
+        """The element type of the tensor's substitute."""
         if self._dtype is not None and id(tensor) in self._cast and tensor.is_floating_point():
             return self._dtype
         return tensor.dtype
 
 
-class FakeTwins:
+class FakeTensors:
     """Tensors of the same shape, type, device and memory layout, with no memory behind them.
 
-    Tensors that share memory get twins that share it too. A tensor on `meta` has no device to speak of; its
-    twin is on the CPU, so that the kernels seen are a real device's.
+    Tensors that share memory have substitutes that share it. A tensor on `meta` has no usable device; its
+    substitute is on the CPU, so that the kernels seen are a real device's.
     """
 
-    def __init__(self, mode: FakeTensorMode, cast: Cast | None = None) -> None:
+    def __init__(self, mode: FakeTensorMode, cast: DtypeCast | None = None) -> None:
         self._mode = mode
-        self._cast = cast or Cast()
+        self._cast = cast or DtypeCast()
         self._storages: dict[_Memory, torch.UntypedStorage] = {}
         self._copies: dict[_Memory, torch.UntypedStorage] = {}
 
@@ -57,7 +57,7 @@ class FakeTwins:
         if isinstance(tensor, FakeTensor):
             return self._adopt(tensor)
         if is_lazy(tensor):
-            return _lazy_twin(tensor)
+            return _copy_lazy(tensor)
         if tensor.layout is not torch.strided:
             raise CannotFakeError("the cost of sparse tensors is in their values")
         if _has_class_of_its_own(tensor) and not tensor.is_meta:
@@ -73,18 +73,18 @@ class FakeTwins:
         if tensor.requires_grad:
             bare.requires_grad_()
         device = torch.device("cpu") if tensor.is_meta else tensor.device
-        twin: Any = FakeTensor(self._mode, bare, device)
+        substitute: Any = FakeTensor(self._mode, bare, device)
         # What nn.Parameter and nn.Buffer would set, without the operator they would run for it.
-        twin._is_param = isinstance(tensor, nn.Parameter)
-        twin._is_buffer = isinstance(tensor, nn.Buffer)
+        substitute._is_param = isinstance(tensor, nn.Parameter)
+        substitute._is_buffer = isinstance(tensor, nn.Buffer)
         if is_knowable(tensor) and tensor.device.type == "cpu":
-            tell(twin, self._values(tensor))
-        return _with_extras(tensor, twin)
+            set_value(substitute, self._values(tensor))
+        return _with_extras(tensor, substitute)
 
     def _values(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor's values in memory of our own, shared as theirs is: the run may write to it."""
         original = tensor.untyped_storage()
-        key = _memory(original)
+        key = _memory_key(original)
         if key not in self._copies:
             self._copies[key] = original.clone()
         place = tensor.storage_offset(), tensor.shape, tensor.stride()
@@ -93,13 +93,13 @@ class FakeTwins:
     def _unusual(self, tensor: torch.Tensor) -> torch.Tensor:
         """Quantized, nested, wrapped: torch itself knows how, or does not."""
         try:
-            return _like(tensor, self._mode.from_tensor(tensor.detach()))
+            return _with_role(tensor, self._mode.from_tensor(tensor.detach()))
         except Exception as cause:
             raise CannotFakeError(f"{type(tensor).__name__}: {cause}") from cause
 
     def _storage(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.UntypedStorage:
         original = tensor.untyped_storage()
-        key = _memory(original)
+        key = _memory_key(original)
         if key not in self._storages:
             nbytes = original.nbytes() // tensor.dtype.itemsize * dtype.itemsize
             self._storages[key] = torch.UntypedStorage(nbytes, device="meta")
@@ -111,20 +111,20 @@ class FakeTwins:
             bare = torch.empty_strided(
                 tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.fake_device
             )
-        return _like(tensor, bare)
+        return _with_role(tensor, bare)
 
 
-class RealTwins:
+class TensorCopies:
     """Copies in memory of our own, shared as theirs is: what a run writes reaches no tensor of the user's."""
 
-    def __init__(self, cast: Cast | None = None) -> None:
-        self._cast = cast or Cast()
+    def __init__(self, cast: DtypeCast | None = None) -> None:
+        self._cast = cast or DtypeCast()
         self._copies = Copies()
         self._freed: dict[int, torch.UntypedStorage] = {}  # by the storage that was given back to the system
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         if is_lazy(tensor):
-            return _lazy_twin(tensor)
+            return _copy_lazy(tensor)
         if _has_class_of_its_own(tensor):
             with DisableTorchFunctionSubclass():
                 copied = tensor.detach().clone().to(self._cast.dtype_of(tensor)).as_subclass(type(tensor))
@@ -133,11 +133,11 @@ class RealTwins:
         if type(tensor) not in PLAIN and tensor.is_leaf:
             return deepcopy(tensor)
         if _is_freed(tensor):
-            return _like(tensor, self._without_memory(tensor))
-        twin = _like(tensor, tensor.detach().clone().to(self._cast.dtype_of(tensor)))
+            return _with_role(tensor, self._without_memory(tensor))
+        substitute = _with_role(tensor, tensor.detach().clone().to(self._cast.dtype_of(tensor)))
         if type(tensor) in PLAIN and _is_dense(tensor):
-            self._copies.add(tensor, twin)
-        return twin
+            self._copies.add(tensor, substitute)
+        return substitute
 
     def _without_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         key = tensor.untyped_storage()._cdata
@@ -163,37 +163,37 @@ def _has_class_of_its_own(tensor: torch.Tensor) -> bool:
     return is_plain and not is_traceable_wrapper_subclass(tensor)
 
 
-def _lazy_twin(tensor: Any) -> torch.Tensor:
+def _copy_lazy(tensor: Any) -> torch.Tensor:
     """Another tensor that waits for its first input."""
-    twin: torch.Tensor = type(tensor)(
+    substitute: torch.Tensor = type(tensor)(
         requires_grad=tensor.requires_grad, device=tensor.data.device, dtype=tensor.data.dtype
     )
-    return twin
+    return substitute
 
 
-def _like(original: torch.Tensor, twin: torch.Tensor) -> torch.Tensor:
-    """The twin in the original's role: parameter or not, trainable or not."""
+def _with_role(original: torch.Tensor, substitute: torch.Tensor) -> torch.Tensor:
+    """The substitute in the original's role: parameter or not, trainable or not."""
     if isinstance(original, nn.Parameter):
-        twin = nn.Parameter(twin, requires_grad=original.requires_grad)
+        substitute = nn.Parameter(substitute, requires_grad=original.requires_grad)
     elif original.requires_grad:
-        twin.requires_grad_()
+        substitute.requires_grad_()
     elif isinstance(original, nn.Buffer):
-        twin = nn.Buffer(twin)
-    return _with_extras(original, twin)
+        substitute = nn.Buffer(substitute)
+    return _with_extras(original, substitute)
 
 
-def _with_extras(original: torch.Tensor, twin: torch.Tensor) -> torch.Tensor:
-    """The twin with the attributes that people hang on their tensors."""
+def _with_extras(original: torch.Tensor, substitute: torch.Tensor) -> torch.Tensor:
+    """The substitute with the attributes that people hang on their tensors."""
     extras: dict[str, Any] = vars(original)
     if extras:
-        twin.__dict__.update({k: v for k, v in extras.items() if k not in twin.__dict__})
-    return twin
+        substitute.__dict__.update({k: v for k, v in extras.items() if k not in substitute.__dict__})
+    return substitute
 
 
 _Memory: TypeAlias = tuple[int, int]
 
 
-def _memory(storage: torch.UntypedStorage) -> _Memory:
+def _memory_key(storage: torch.UntypedStorage) -> _Memory:
     """A key of the same bytes: two objects may stand for them, as for an array made a tensor twice."""
     address = 0 if storage.device.type == "meta" else storage.data_ptr()
     return (address, storage.nbytes()) if address else (storage._cdata, -1)

@@ -37,8 +37,8 @@ def expression(op: Op, value: Value) -> str:
     rule = _RULES.get(f"{op.overload.split('.')[1]}.{value.name.partition('.')[0]}")
     sparse = _LAYOUTS.get(value.text or "")
     if sparse is not None and value.nnz is not None:
-        return f"{_selecting(value, value.nnz)}.{sparse}"
-    return (rule(op, value) if rule is not None else None) or _any(value)
+        return f"{_write_mask(value, value.nnz)}.{sparse}"
+    return (rule(op, value) if rule is not None else None) or _any_values(value)
 
 
 def torch_constant(name: Any) -> str:
@@ -48,7 +48,7 @@ def torch_constant(name: Any) -> str:
     return f"torch.{name}"
 
 
-def _any(value: Value) -> str:
+def _any_values(value: Value) -> str:
     """Fractions between 0 and 1, small whole numbers that are not 0, or truth by the toss of a coin."""
     shape, dtype = list(value.shape or ()), value.dtype or ""
     if dtype in _QUANTIZED:
@@ -56,13 +56,13 @@ def _any(value: Value) -> str:
     if dtype == "bool":
         return f"torch.rand({shape}, device=device) < 0.5"
     if "int" in dtype:
-        return _whole(value, 1, 8)
+        return _integers(value, 1, 8)
     if dtype in ("float32", "float64", "float16", "bfloat16", "complex64", "complex128"):
         return f"torch.rand({shape}, dtype=torch.{dtype}, device=device)"
     return f"torch.rand({shape}, device=device).to(torch.{dtype})"
 
 
-def _whole(value: Value, low: int, high: int) -> str:
+def _integers(value: Value, low: int, high: int) -> str:
     """Whole numbers from `low` to below `high`."""
     shape = list(value.shape or ())
     if high <= low:  # an index into nothing: there can be none
@@ -70,7 +70,7 @@ def _whole(value: Value, low: int, high: int) -> str:
     return f"torch.randint({low}, {high}, {shape}, dtype=torch.{value.dtype}, device=device)"
 
 
-def _listed(value: Value, numbers: list[int] | int) -> str:
+def _write_list(value: Value, numbers: list[int] | int) -> str:
     return f"torch.tensor({numbers}, dtype=torch.{value.dtype})"
 
 
@@ -78,15 +78,15 @@ def _input(op: Op, name: str) -> Value | None:
     return next((value for value in op.inputs if value.name == name), None)
 
 
-def _into(name: str, dim: int | str) -> Rule:
+def _indices_into(name: str, dim: int | str) -> Rule:
     """Indices into a dimension of another argument: one of that number, or one an attribute names."""
 
     def rule(op: Op, value: Value) -> str | None:
         indexed = _input(op, name)
         at = op.attributes.get(dim) if isinstance(dim, str) else dim
         if indexed is None or not indexed.shape or not isinstance(at, int):
-            return _whole(value, 0, 1)
-        return _whole(value, 0, indexed.shape[at])
+            return _integers(value, 0, 1)
+        return _integers(value, 0, indexed.shape[at])
 
     return rule
 
@@ -97,11 +97,11 @@ def _classes(op: Op, value: Value) -> str | None:
         return None
     scores = _input(op, "self")
     if scores is None or not scores.shape:
-        return _whole(value, 0, 1)
-    return _whole(value, 0, scores.shape[1] if len(scores.shape) > 1 else scores.shape[0])
+        return _integers(value, 0, 1)
+    return _integers(value, 0, scores.shape[1] if len(scores.shape) > 1 else scores.shape[0])
 
 
-def _reaching(op: Op, value: Value) -> str | None:
+def _indices_up_to_result(op: Op, value: Value) -> str | None:
     """Whole numbers down from one below the result's last size, which may follow from the largest of them."""
     result, shape = op.outputs[0].shape, list(value.shape or ())
     if not result or not result[-1]:
@@ -117,12 +117,12 @@ def _pivots(op: Op, value: Value) -> str:
     return f"{rows}.expand({shape}).clone()"
 
 
-def _unpooled(op: Op, value: Value) -> str:
+def _unpool_indices(op: Op, value: Value) -> str:
     """Places in the larger plane that the values go back to."""
-    return _whole(value, 0, prod(op.attributes.get("output_size") or [1]))
+    return _integers(value, 0, prod(op.attributes.get("output_size") or [1]))
 
 
-def _advanced(op: Op, value: Value) -> str | None:
+def _advanced_index(op: Op, value: Value) -> str | None:
     """One of several indices of `x[i, j]`: whole numbers below a size, or a mask that selects."""
     indexed = _input(op, "self")
     if indexed is None or indexed.shape is None:
@@ -135,11 +135,11 @@ def _advanced(op: Op, value: Value) -> str | None:
             is_mask = other.dtype in ("bool", "uint8")
             dim += len(other.shape or ()) if is_mask else 1
     if value.dtype in ("bool", "uint8"):
-        return _selecting(value, _selected(op, value, dim))
-    return _whole(value, 0, indexed.shape[dim] if dim < len(indexed.shape) else 1)
+        return _write_mask(value, _count_selected(op, value, dim))
+    return _integers(value, 0, indexed.shape[dim] if dim < len(indexed.shape) else 1)
 
 
-def _selected(op: Op, mask: Value, dim: int) -> int:
+def _count_selected(op: Op, mask: Value, dim: int) -> int:
     """How many elements a mask selected, which the result or the values written tell."""
     result = op.outputs[0].shape if op.outputs else None
     others = [v for v in op.inputs if v.name.startswith("indices.") and v is not mask and v.shape is not None]
@@ -151,7 +151,7 @@ def _selected(op: Op, mask: Value, dim: int) -> int:
     return max((v.shape[0] for v in others if v.shape), default=1)
 
 
-def _selecting(value: Value, count: int) -> str:
+def _write_mask(value: Value, count: int) -> str:
     """So many elements that are true, or 1, and the rest 0."""
     shape = list(value.shape or ())
     chosen = f"(torch.arange({prod(shape)}, device=device) < {count})"
@@ -160,7 +160,7 @@ def _selecting(value: Value, count: int) -> str:
 
 def _nonzero(op: Op, value: Value) -> str | None:
     result = op.outputs[0].shape
-    return None if not result else _selecting(value, result[0])
+    return None if not result else _write_mask(value, result[0])
 
 
 def _where(op: Op, value: Value) -> str | None:
@@ -168,15 +168,15 @@ def _where(op: Op, value: Value) -> str | None:
     return _nonzero(op, value) if op.overload == "aten.where.default" else None
 
 
-def _masked(op: Op, value: Value) -> str | None:
+def _mask(op: Op, value: Value) -> str | None:
     """A mask that may be smaller than what it selects from, along which it is repeated."""
     whole, result = _input(op, "self"), op.outputs[0].numel
     if whole is None or not whole.numel or not value.numel or result is None:
         return None
-    return _selecting(value, result * value.numel // max(whole.numel, value.numel))
+    return _write_mask(value, result * value.numel // max(whole.numel, value.numel))
 
 
-def _distinct(op: Op, value: Value) -> str | None:
+def _distinct_values(op: Op, value: Value) -> str | None:
     """As many different values, or slices, as came out, in ascending order."""
     result, shape, dim = op.outputs[0].shape, list(value.shape or ()), op.attributes.get("dim")
     if not result:
@@ -198,14 +198,14 @@ def _repeats(op: Op, value: Value) -> str | None:
     if shape is None or not value.numel:
         return None
     whole = shape[dim] if isinstance(dim, int) else prod(shape)
-    return f"{_listed(value, _shares(whole, value.numel))}.to(device)"
+    return f"{_write_list(value, _shares(whole, value.numel))}.to(device)"
 
 
 def _split_points(op: Op, value: Value) -> str | None:
     """Where the pieces that came out begin, but for the first."""
     dim = op.attributes.get("dim") or 0
     sizes = [piece.shape[dim] for piece in op.outputs if piece.shape]
-    return _listed(value, list(accumulate(sizes))[:-1] if value.shape else len(sizes))
+    return _write_list(value, list(accumulate(sizes))[:-1] if value.shape else len(sizes))
 
 
 def _shares(whole: int, number: int) -> list[int]:
@@ -219,7 +219,7 @@ def _segments(op: Op, value: Value) -> str | None:
     data, axis = _input(op, "data"), op.attributes.get("axis") or 0
     if data is None or not data.shape or not value.numel:
         return None
-    return f"{_listed(value, _shares(data.shape[axis], value.numel))}.to(device)"
+    return f"{_write_list(value, _shares(data.shape[axis], value.numel))}.to(device)"
 
 
 def _ctc_lengths(op: Op, value: Value) -> str | None:
@@ -228,10 +228,10 @@ def _ctc_lengths(op: Op, value: Value) -> str | None:
     if steps is None or targets is None or not steps.shape or not targets.shape or not value.numel:
         return None
     if value.name == "input_lengths":
-        return _listed(value, [steps.shape[0]] * value.numel)
+        return _write_list(value, [steps.shape[0]] * value.numel)
     padded = len(targets.shape) == 2
     whole = targets.shape[-1]
-    return _listed(value, [whole] * value.numel if padded else _shares(whole, value.numel))
+    return _write_list(value, [whole] * value.numel if padded else _shares(whole, value.numel))
 
 
 def _group_ends(op: Op, value: Value) -> str | None:
@@ -241,7 +241,7 @@ def _group_ends(op: Op, value: Value) -> str | None:
         return None
     ragged = rows.shape[-1] if len(op.outputs[0].shape or ()) == 3 else rows.shape[0]
     ends = [ragged * (index + 1) // value.numel for index in range(value.numel)]
-    return f"{_listed(value, ends)}.to(device)"
+    return f"{_write_list(value, ends)}.to(device)"
 
 
 def _batch_sizes(op: Op, value: Value) -> str | None:
@@ -257,7 +257,7 @@ def _batch_sizes(op: Op, value: Value) -> str | None:
     else:
         return None
     rest = _shares(data.shape[0] - first, value.numel - 1) if value.numel > 1 else []
-    return _listed(value, [first, *rest])
+    return _write_list(value, [first, *rest])
 
 
 def _lengths(op: Op, value: Value) -> str | None:
@@ -266,7 +266,7 @@ def _lengths(op: Op, value: Value) -> str | None:
     if not packed or not steps or not value.numel:
         return None
     rest = _shares(packed[0] - steps[0], value.numel - 1) if value.numel > 1 else []
-    return _listed(value, [steps[0], *rest])
+    return _write_list(value, [steps[0], *rest])
 
 
 def _positive_definite(op: Op, value: Value) -> str | None:
@@ -276,7 +276,7 @@ def _positive_definite(op: Op, value: Value) -> str | None:
     return f"{identity}.expand({list(value.shape)}).clone()"
 
 
-def _strided(op: Op, value: Value) -> str | None:
+def _strided_memory(op: Op, value: Value) -> str | None:
     """A tensor at the beginning of memory that holds whatever the operator reaches."""
     sizes, strides = op.attributes.get("size"), op.attributes.get("stride")
     if not isinstance(sizes, list) or not isinstance(strides, list):
@@ -286,46 +286,49 @@ def _strided(op: Op, value: Value) -> str | None:
     if reach <= (value.numel or 0):
         return None
     own = Value(name=value.name, shape=(max(reach, 1),), dtype=value.dtype)
-    return f"{_any(own)}[:{value.numel}].view({list(value.shape or ())})"
+    return f"{_any_values(own)}[:{value.numel}].view({list(value.shape or ())})"
 
 
 def _first(op: Op, value: Value) -> str:
     """Zeros: the first of whatever is counted, which is always there."""
-    return _whole(value, 0, 1)
+    return _integers(value, 0, 1)
 
 
 # How values are made, and for which arguments of which operators.
 _PLACES: tuple[tuple[Rule, str], ...] = (
-    (_advanced, "index.indices index_put.indices index_put_.indices"),
+    (_advanced_index, "index.indices index_put.indices index_put_.indices"),
     (_batch_sizes, "lstm.batch_sizes gru.batch_sizes rnn_tanh.batch_sizes rnn_relu.batch_sizes"),
     (_batch_sizes, "_pad_packed_sequence.batch_sizes"),
     (_classes, "nll_loss.target nll_loss_nd.target nll_loss2d.target cross_entropy_loss.target"),
     (_classes, "multi_margin_loss.target multilabel_margin_loss.target"),
     (_ctc_lengths, "ctc_loss.input_lengths ctc_loss.target_lengths"),
-    (_distinct, "unique_dim.self unique_dim_consecutive.self unique_consecutive.self"),
-    (_distinct, "_unique.self _unique2.self"),
+    (_distinct_values, "unique_dim.self unique_dim_consecutive.self unique_consecutive.self"),
+    (_distinct_values, "_unique.self _unique2.self"),
     (_first, "embedding_bag.offsets _embedding_bag.offsets take.index"),
     (_group_ends, "_grouped_mm.offs _scaled_grouped_mm.offs"),
-    (_into("log_probs", -1), "ctc_loss.targets"),
-    (_into("self", 0), "embedding_renorm_.indices"),
-    (_into("self", "dim"), "gather.index index_select.index take_along_dim.indices"),
-    (_into("self", "dim"), "scatter.index scatter_add.index scatter_reduce.index"),
-    (_into("self", "dim"), "scatter_.index scatter_add_.index scatter_reduce_.index"),
-    (_into("self", "dim"), "index_add.index index_copy.index index_fill.index index_reduce.index"),
-    (_into("self", "dim"), "index_add_.index index_copy_.index index_fill_.index index_reduce_.index"),
-    (_into("sorted_sequence", -1), "searchsorted.sorter"),
-    (_into("weight", 0), "embedding.indices embedding_bag.indices _embedding_bag.indices"),
+    (_indices_into("log_probs", -1), "ctc_loss.targets"),
+    (_indices_into("self", 0), "embedding_renorm_.indices"),
+    (_indices_into("self", "dim"), "gather.index index_select.index take_along_dim.indices"),
+    (_indices_into("self", "dim"), "scatter.index scatter_add.index scatter_reduce.index"),
+    (_indices_into("self", "dim"), "scatter_.index scatter_add_.index scatter_reduce_.index"),
+    (_indices_into("self", "dim"), "index_add.index index_copy.index index_fill.index index_reduce.index"),
+    (
+        _indices_into("self", "dim"),
+        "index_add_.index index_copy_.index index_fill_.index index_reduce_.index",
+    ),
+    (_indices_into("sorted_sequence", -1), "searchsorted.sorter"),
+    (_indices_into("weight", 0), "embedding.indices embedding_bag.indices _embedding_bag.indices"),
     (_lengths, "_pack_padded_sequence.lengths"),
-    (_masked, "masked_select.mask"),
+    (_mask, "masked_select.mask"),
     (_nonzero, "nonzero.self nonzero_numpy.self argwhere.self"),
     (_pivots, "linalg_lu_solve.pivots linalg_ldl_solve.pivots lu_solve.LU_pivots lu_unpack.LU_pivots"),
     (_positive_definite, "linalg_cholesky.self linalg_cholesky_ex.self cholesky.self"),
-    (_reaching, "one_hot.self bincount.self"),
+    (_indices_up_to_result, "one_hot.self bincount.self"),
     (_repeats, "repeat_interleave.repeats"),
     (_segments, "segment_reduce.lengths"),
     (_split_points, "tensor_split.tensor_indices_or_sections"),
-    (_strided, "as_strided.self as_strided_.self"),
-    (_unpooled, "max_unpool2d.indices max_unpool3d.indices"),
+    (_strided_memory, "as_strided.self as_strided_.self"),
+    (_unpool_indices, "max_unpool2d.indices max_unpool3d.indices"),
     (_where, "where.condition"),
 )
 _RULES = {place: rule for rule, places in _PLACES for place in places.split()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 
-class Saved:
+class SavedTensor:
     """A tensor that autograd saves; it must be the same when it is needed."""
 
     __slots__ = ("_origin", "_tensor", "_version")
@@ -18,7 +18,7 @@ class Saved:
                 tensor = tensor.detach()  # which counts its versions with the original
         self._tensor = tensor
 
-    def given_back(self) -> torch.Tensor:
+    def unpack(self) -> torch.Tensor:
         """The tensor; what torch raises when it has been written to since."""
         tensor, version = self._tensor, self._tensor._version
         if version != self._version:

@@ -19,7 +19,7 @@ _SHARDING = frozenset(
 )
 
 
-def loan(
+def make_substitution(
     substitute: Callable[[torch.Tensor], torch.Tensor], checks: ClassChecks | None = None
 ) -> Substitution:
     """Every tensor is exchanged, and what TorchScript made, whose tensors live outside Python.

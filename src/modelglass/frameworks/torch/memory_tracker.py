@@ -1,4 +1,4 @@
-"""The ledger of memory: which kernel took each piece, what it is for, and when the last tensor in it went.
+"""Memory of a run: which kernel took each piece, what it is for, and when the last tensor in it went.
 
 A storage is followed from the kernel whose result first showed it until torch itself lets go of it, on fake
 tensors as on real ones. Lifetimes are thus observed, never derived: what autograd keeps, what Python still
@@ -19,15 +19,15 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from modelglass.frameworks.describe import join_path
-from modelglass.frameworks.torch import in_place, structure, unlike_real
-from modelglass.frameworks.torch.calibration import Answer, Probe, Question, Taken
+from modelglass.frameworks.torch import estimates, in_place, structure
+from modelglass.frameworks.torch.calibration import Answer, Probe, Question, ScratchSize
 from modelglass.frameworks.torch.describe import dtype_name, memory_of, pieces_of, shape_of, tensors_among
 from modelglass.frameworks.torch.digest import is_work
 from modelglass.frameworks.torch.naming import kernel_name, overload_name
 from modelglass.frameworks.torch.privates import OpOverload, next_node_number
 from modelglass.frameworks.torch.process import during
 from modelglass.frameworks.torch.recorder import Place
-from modelglass.frameworks.torch.saved import Saved
+from modelglass.frameworks.torch.saved_tensor import SavedTensor
 from modelglass.interrupts import uninterrupted
 from modelglass.report import VALUES_DECIDE, Category, Lifetimes, MemoryPhase, OptimizerStep, Step, Storage
 
@@ -68,7 +68,7 @@ class _Record:
 
 
 @dataclass(slots=True, eq=False)
-class _Ran:
+class _KernelRun:
     """One kernel that ran, and what has to be measured to know its scratch."""
 
     func: Any
@@ -90,7 +90,7 @@ class _Ran:
 class _Part:
     """The run itself, or what one optimizer did after it."""
 
-    steps: list[_Ran] = field(default_factory=list)
+    steps: list[_KernelRun] = field(default_factory=list)
     records: list[_Record] = field(default_factory=list)
     storages: tuple[Storage, ...] = ()  # as they are when the part ends
     freed: dict[int, int] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class _Round:
         yield from self.tails.values()
 
 
-class Ledger:
+class MemoryTracker:
     """Follows the memory of one run."""
 
     def __init__(
@@ -149,7 +149,7 @@ class Ledger:
         """What runs inside is ours, not the model's."""
         return during(self, _paused=True)
 
-    def base(self, category: Category, named: Named) -> None:
+    def add_base(self, category: Category, named: Named) -> None:
         """Tensors that are there before the run; memory that is already known stays what it is."""
         for name, tensor in named:
             for piece in pieces_of(tensor):
@@ -162,36 +162,36 @@ class Ledger:
         if self._paused or not kernel.makes:
             return run(func, args, kwargs)
         if self._before:
-            return self._met_before(run(func, args, kwargs))
+            return self._enter_results(run(func, args, kwargs))
         place = self._owner() if self._phase is None else Place("", self._phase)
         if place.node != self._node:
             self._release(self._node)
             self._node = place.node
         if kernel.vectors is not None:
-            args = in_place.as_for_real(func, args, place, kernel.vectors)
-        question = None if self._probe is None else self._probe.question(func, args, kwargs)
-        step = _Ran(func, place.module, place.phase, question)
-        if kernel.may_differ and unlike_real.differs(func, place, torch.is_grad_enabled() and _trains(args)):
+            args = in_place.restore_arguments(func, args, place, kernel.vectors)
+        question = None if self._probe is None else self._probe.make_question(func, args, kwargs)
+        step = _KernelRun(func, place.module, place.phase, question)
+        if kernel.may_differ and estimates.differs(func, place, torch.is_grad_enabled() and _trains(args)):
             self._other_gradients.add(kernel_name(func))
-        step.reuses = self._reused(func, args, place)
-        step.goes_on = bool(step.reuses) and in_place.goes_on(func, place)
+        step.reuses = self._find_reused(func, args, place)
+        step.goes_on = bool(step.reuses) and in_place.continues_in_place(func, place)
         at = self._now()
         self._part.steps.append(step)
         result = run(func, args, kwargs)
-        for tensor in in_place.results(result, place):
-            self._meet(tensor, at, step)
-        for tensor in in_place.dropped(result, place):
+        for tensor in in_place.kept_results(result, place):
+            self._enter_tensor(tensor, at, step)
+        for tensor in in_place.dropped_results(result, place):
             step.dropped_nbytes += tensor.untyped_storage().nbytes()
         self._count_numbers(kernel, args, result, step, place)
         if self._probe is not None and question is not None:
-            self._probe.made(question, result)
+            self._probe.add_result(question, result)
         return result
 
-    def appeared(self, tensor: torch.Tensor) -> None:
+    def add_tensor(self, tensor: torch.Tensor) -> None:
         """A tensor that torch made without any kernel, such as the state of a random generator."""
-        self._meet(tensor, self._now(), None)
+        self._enter_tensor(tensor, self._now(), None)
 
-    def resized(self, storage: torch.UntypedStorage) -> None:
+    def resize_storage(self, storage: torch.UntypedStorage) -> None:
         """A storage has another size from now on, in memory of its own."""
         record = self._live.get(storage._cdata)
         if self._paused:
@@ -225,9 +225,9 @@ class Ledger:
         """Have autograd tell what it saves for the backward pass, where that is wanted."""
         if not self._saving:
             return nullcontext()
-        return torch.autograd.graph.saved_tensors_hooks(self._saved, Saved.given_back)
+        return torch.autograd.graph.saved_tensors_hooks(self._save, SavedTensor.unpack)
 
-    def forward_ended(self) -> None:
+    def end_forward(self) -> None:
         """The loss and the backward pass come next."""
         self._round.forward_steps = self._now()
 
@@ -239,7 +239,7 @@ class Ledger:
                 if record is not None and record.category not in _GIVEN:
                     record.category, record.name = category, name
 
-    def run_ended(self) -> None:
+    def end_run(self) -> None:
         """What is let go of from here on was held to the end."""
         self._end(self._round.run)
 
@@ -282,7 +282,7 @@ class Ledger:
         part = self._round.tails[name]
         return tuple(ran.func for ran in part.steps), part.storages
 
-    def is_settled(self) -> bool:
+    def is_stable(self) -> bool:
         """Whether the last step was like the one before it, the optimizers' parts included."""
         return bool(self._earlier) and _is_alike(self._earlier[-1], self._round)
 
@@ -313,7 +313,7 @@ class Ledger:
 
     def lifetimes(self) -> Lifetimes:
         """All that was observed; scratch is measured now where that is wanted."""
-        answers = {} if self._probe is None else self._probe.answers()
+        answers = {} if self._probe is None else self._probe.measure()
         rounds = (*self._earlier, self._round)
         parts = [part for each in rounds for part in each.parts()]
         for part in parts:
@@ -361,12 +361,12 @@ class Ledger:
             _reuse(step, at)
         part.storages = tuple(record.storage() for record in part.records)
 
-    def _met_before(self, result: Any) -> Any:
+    def _enter_results(self, result: Any) -> Any:
         for tensor in tensors_among(result):
-            self._meet(tensor, None, None)
+            self._enter_tensor(tensor, None, None)
         return result
 
-    def _meet(self, tensor: torch.Tensor, at: int | None, step: _Ran | None) -> None:
+    def _enter_tensor(self, tensor: torch.Tensor, at: int | None, step: _KernelRun | None) -> None:
         """Enter a tensor's memory where it is new or has another size."""
         for piece in pieces_of(tensor):
             storage = piece.untyped_storage()
@@ -382,7 +382,7 @@ class Ledger:
             if step is not None:
                 step.made.append(record)
 
-    def _reused(self, func: Any, args: tuple[Any, ...], place: Place) -> list[_Record | None]:
+    def _find_reused(self, func: Any, args: tuple[Any, ...], place: Place) -> list[_Record | None]:
         """The memory that a real run may put the result into."""
         if in_place.is_sum_of_gradients(func, args, place):
             if args[0]._is_view():  # the engine writes to nothing that others may look at
@@ -393,10 +393,10 @@ class Ledger:
         if in_place.writes_to_its_own(func, place):
             own = self._live.get(memory_of(args[0]))
             return [own] if own is not None and own.node == place.node else []
-        return [self._live.get(memory_of(tensor)) for tensor in in_place.written(func, args, place)]
+        return [self._live.get(memory_of(tensor)) for tensor in in_place.in_place_targets(func, args, place)]
 
     def _count_numbers(
-        self, kernel: _Kernel, args: tuple[Any, ...], result: Any, step: _Ran, place: Place
+        self, kernel: _Kernel, args: tuple[Any, ...], result: Any, step: _KernelRun, place: Place
     ) -> None:
         """A number in a tensor's place becomes a tensor while the kernel runs, and once more in its type.
 
@@ -410,26 +410,26 @@ class Ledger:
             wide = _WIDE[type(args[position])]
             dtype = result.dtype if isinstance(result, torch.Tensor) else wide
             if dtype is not wide:
-                self._entered(dtype.itemsize, dtype, step)
+                self._add_unseen(dtype.itemsize, dtype, step)
             if place.node in self._numbers:
                 step.dropped_nbytes += wide.itemsize  # the node has it as a tensor already
                 continue
-            number = self._entered(wide.itemsize, wide, step)
+            number = self._add_unseen(wide.itemsize, wide, step)
             if self._saving and kernel.keeps_number and _trains(args) and torch.is_grad_enabled():
                 number.died = None
                 number.category = "activations"
                 newest = next_node_number() - 1
                 self._numbers.setdefault(newest, []).append(number)
 
-    def _count_scalar_of_list(self, args: tuple[Any, ...], step: _Ran) -> None:
+    def _count_scalar_of_list(self, args: tuple[Any, ...], step: _KernelRun) -> None:
         """Lists are worked on tensor by tensor, each with the number made a tensor, and that in its type."""
         numbers = args[1] if isinstance(args[1], (list, tuple)) else [args[1]]
         tensor = next(iter(args[0]), None)
         if tensor is not None and numbers and type(numbers[0]) in _WIDE:
             wide = _WIDE[type(numbers[0])]
-            self._entered(wide.itemsize + (tensor.dtype is not wide) * tensor.dtype.itemsize, wide, step)
+            self._add_unseen(wide.itemsize + (tensor.dtype is not wide) * tensor.dtype.itemsize, wide, step)
 
-    def _entered(self, nbytes: int, dtype: torch.dtype, step: _Ran) -> _Record:
+    def _add_unseen(self, nbytes: int, dtype: torch.dtype, step: _KernelRun) -> _Record:
         """A record of memory that no tensor of ours shows, gone with the kernel."""
         step.numbers_nbytes += nbytes
         at, records = self._now() - 1, self._part.records
@@ -478,7 +478,7 @@ class Ledger:
         else:
             record.died = last
 
-    def _saved(self, tensor: torch.Tensor) -> Saved:
+    def _save(self, tensor: torch.Tensor) -> SavedTensor:
         for piece in pieces_of(tensor):
             record = self._live.get(piece.untyped_storage()._cdata)
             if record is not None and record.saved_by is None:
@@ -486,10 +486,10 @@ class Ledger:
                 if record.category == "temporaries":
                     record.category = "activations"
         with self.paused():
-            return Saved(tensor)
+            return SavedTensor(tensor)
 
 
-def _reuse(step: _Ran, at: int) -> None:
+def _reuse(step: _KernelRun, at: int) -> None:
     """Let the result take the place of what was written to, if nothing else held that any longer."""
     made = step.made[0] if step.reuses and step.made else None
     if made is None:
@@ -535,7 +535,7 @@ def _resize_results(part: _Part, answers: Mapping[Question, Answer]) -> None:
     storages = list(part.storages)
     for ran in part.steps:
         answer = answers.get(ran.question) if ran.question is not None else None
-        if not isinstance(answer, Taken) or _has_its_own_shape(ran.func):
+        if not isinstance(answer, ScratchSize) or _has_its_own_shape(ran.func):
             continue
         if len(answer.results) == len(ran.made):
             for record, nbytes in zip(ran.made, answer.results, strict=True):
@@ -545,9 +545,9 @@ def _resize_results(part: _Part, answers: Mapping[Question, Answer]) -> None:
     part.storages = tuple(storages)
 
 
-def _scratch(ran: _Ran, answers: Mapping[Question, Answer]) -> int | None:
+def _scratch(ran: _KernelRun, answers: Mapping[Question, Answer]) -> int | None:
     answer = None if ran.question is None else answers.get(ran.question)
-    if not isinstance(answer, Taken):
+    if not isinstance(answer, ScratchSize):
         return None
     return max(0, answer.peak_nbytes - ran.made_nbytes - ran.dropped_nbytes)
 
@@ -559,8 +559,8 @@ def _missing(parts: Iterable[_Part], answers: Mapping[Question, Answer]) -> dict
         for ran in part.steps:
             unknown = "its arguments cannot be rebuilt" if answers else None
             answer = unknown if ran.question is None else answers.get(ran.question)
-            if isinstance(answer, Taken) and (
-                answer.by_values or unlike_real.depends_on_values(ran.func, ran.question)
+            if isinstance(answer, ScratchSize) and (
+                answer.by_values or estimates.depends_on_values(ran.func, ran.question)
             ):
                 answer = VALUES_DECIDE
             if isinstance(answer, str):
@@ -587,7 +587,7 @@ class _Kernel(NamedTuple):
 def _kernel(func: Any) -> _Kernel:
     return _Kernel(
         makes=_makes(func),
-        may_differ=unlike_real.may_differ(func),
+        may_differ=estimates.may_differ(func),
         vectors=in_place.VECTORS.get(func),
         wraps_scalars=_wraps_scalars(func),
         tensor_places=_tensor_places(func),
@@ -641,14 +641,14 @@ def named_tensors(model: nn.Module, kind: str) -> Iterator[tuple[str, torch.Tens
                 yield join_path(path, key), tensor
 
 
-def held_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+def find_held_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
     """Every tensor of a call's arguments, also inside objects such as caches, named by the argument."""
     for name, value in (*enumerate(args), *kwargs.items()):
-        for tensor in _held(value, set()):
+        for tensor in _find_held(value, set()):
             yield str(name), tensor
 
 
-def _held(value: Any, seen: set[int]) -> Iterator[torch.Tensor]:
+def _find_held(value: Any, seen: set[int]) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif id(value) not in seen:
@@ -660,4 +660,4 @@ def _held(value: Any, seen: set[int]) -> Iterator[torch.Tensor]:
         else:
             items = getattr(value, "__dict__", {}).values()
         for item in items:
-            yield from _held(item, seen)
+            yield from _find_held(item, seen)

@@ -19,7 +19,7 @@ _ARRAYS = "the model reads values as arrays of numpy: what it computes with them
 _UNREAD = "the model returned a generator or iterator, which is not read: what it computes is not counted"
 
 
-class Unseen:
+class UnseenWork:
     """Notices where work leaves what is watched."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Unseen:
         replace_here(log, threading.Thread, "start", noticing(_THREADS, lambda thread: True))
         replace_here(log, torch.Tensor, "numpy", noticing(_ARRAYS, _may_compute))
 
-    def returned(self, output: Any) -> None:
+    def look_through_output(self, output: Any) -> None:
         """Look for what a model returned unread."""
         if any(map(_is_unread, _inside(output))):
             self._found.setdefault(_UNREAD, {}).setdefault("")

@@ -44,7 +44,7 @@ class Blocks:
         return len(self.native._modules)
 
     @contextmanager
-    def only(self, count: int) -> Iterator[None]:
+    def shortened(self, count: int) -> Iterator[None]:
         """Have the first blocks and the last one alone in the list, so many in all; then all are back."""
         held = self.native._modules
         before = dict(held)
@@ -68,7 +68,9 @@ class Blocks:
         )
 
 
-def folded(lists: Sequence[Blocks], run: Callable[[], Lifetimes | None], place: Place) -> Lifetimes | None:
+def run_with_few(
+    lists: Sequence[Blocks], run: Callable[[], Lifetimes | None], place: Place
+) -> Lifetimes | None:
     """A run with all blocks of some lists, from runs with few; None when a run fails or does not tell."""
     if not lists:
         return run()
@@ -76,8 +78,8 @@ def folded(lists: Sequence[Blocks], run: Callable[[], Lifetimes | None], place: 
     for few in FEW:
         found: list[Lifetimes] = []
         for count in (few, few + 1):
-            with blocks.only(count):
-                short = folded(others, run, place)
+            with blocks.shortened(count):
+                short = run_with_few(others, run, place)
             if short is None:
                 return None
             found.append(short)
@@ -87,7 +89,7 @@ def folded(lists: Sequence[Blocks], run: Callable[[], Lifetimes | None], place: 
     return None
 
 
-def repeated(native: nn.Module) -> tuple[Blocks, ...]:
+def find_repeated(native: nn.Module) -> tuple[Blocks, ...]:
     """Lists of blocks that are alike, as many as make short runs cheapest; none when one whole run is."""
     aliases: dict[str, list[str]] = {}
     modules = dict(structure.walk(native, aliases))
@@ -141,7 +143,7 @@ def _is_below(path: str, root: str) -> bool:
 
 def _can_be_short(blocks: Blocks, modules: Mapping[str, nn.Module]) -> bool:
     with DisableTorchFunctionSubclass():  # parameters may have ideas of their own
-        return _is_alone(blocks, modules) and not _is_told_apart(blocks, modules) and _are_alike(blocks)
+        return _is_alone(blocks, modules) and not _is_distinguished(blocks, modules) and _are_alike(blocks)
 
 
 def _is_alone(blocks: Blocks, modules: Mapping[str, nn.Module]) -> bool:
@@ -161,7 +163,7 @@ def _is_alone(blocks: Blocks, modules: Mapping[str, nn.Module]) -> bool:
     return True
 
 
-def _is_told_apart(blocks: Blocks, modules: Mapping[str, nn.Module]) -> bool:
+def _is_distinguished(blocks: Blocks, modules: Mapping[str, nn.Module]) -> bool:
     """Whether a module around the blocks, or its configuration, has a list with something else for each."""
     path = blocks.path
     while True:
@@ -179,12 +181,13 @@ def _are_alike(blocks: Blocks) -> bool:
     """Whether all blocks but the first and the last have equal parts with equal settings."""
     _, model, *others, _ = (dict(structure.walk(block)) for block in blocks.native._modules.values() if block)
     return all(
-        list(model) == list(parts) and all(_is_twin(part, at, model[path], 1) for path, part in parts.items())
+        list(model) == list(parts)
+        and all(_is_same_module(part, at, model[path], 1) for path, part in parts.items())
         for at, parts in enumerate(others, start=2)
     )
 
 
-def _is_twin(module: nn.Module, at: int, other: nn.Module, other_at: int) -> bool:
+def _is_same_module(module: nn.Module, at: int, other: nn.Module, other_at: int) -> bool:
     """Whether two modules of blocks with these numbers are alike."""
     mine, others = vars(module), vars(other)
     if type(module) is not type(other) or list(mine) != list(others) or _tensors(module) != _tensors(other):
@@ -221,17 +224,17 @@ def _is_like(value: Any, at: int, other: Any, other_at: int) -> bool:
     if value is other:
         return True
     mine, others = json_safe(value), json_safe(other)
-    return bool(mine == others or _numberless(mine, at) == _numberless(others, other_at))
+    return bool(mine == others or _without_number(mine, at) == _without_number(others, other_at))
 
 
-def _numberless(value: Any, at: int) -> Any:
+def _without_number(value: Any, at: int) -> Any:
     """A setting with the number of its block taken out."""
     if type(value) is int:
         return "#" if value == at else value
     if isinstance(value, str):
         return re.sub(rf"(?<!\d){at}(?!\d)", "#", value)
     if isinstance(value, list):
-        return [_numberless(item, at) for item in value]
+        return [_without_number(item, at) for item in value]
     if isinstance(value, dict):
-        return {key: _numberless(item, at) for key, item in value.items()}
+        return {key: _without_number(item, at) for key, item in value.items()}
     return value

@@ -51,7 +51,7 @@ NOTHING = object()  # no answer, where None could be one
 
 
 @dataclass(frozen=True, slots=True)
-class _Everywhere:
+class _OneNumber:
     """One number in all places of a memory, which takes none until somebody looks at it.
 
     An optimizer makes two such tensors for each weight, and no model asks what is in them.
@@ -72,7 +72,7 @@ def _is_followed(tensor: torch.Tensor) -> bool:
     return small or is_knowable(tensor)
 
 
-def tell(tensor: torch.Tensor, values: torch.Tensor) -> None:
+def set_value(tensor: torch.Tensor, values: torch.Tensor) -> None:
     """Say what the values of a fake tensor are.
 
     They are kept with its memory, in memory of the same layout: whatever comes to look at the one finds the
@@ -88,7 +88,7 @@ def tell(tensor: torch.Tensor, values: torch.Tensor) -> None:
 def is_known(tensor: torch.Tensor) -> bool:
     """Whether there is an answer to what the values of a tensor are."""
     if isinstance(tensor, FakeTensor):
-        return _kept(tensor) is not None
+        return _values_beside(tensor) is not None
     is_number = tensor.dtype in _REAL and tensor.dim() == 0  # as Python's own become when they meet tensors
     return (
         tensor.device.type == "cpu" and tensor.layout is torch.strided and (is_number or is_knowable(tensor))
@@ -103,12 +103,12 @@ def value_of(tensor: torch.Tensor) -> torch.Tensor | None:
         return tensor
     storage = tensor.untyped_storage()
     with unobserved():
-        if isinstance(storage.__dict__[_KEY], _Everywhere):
+        if isinstance(storage.__dict__[_KEY], _OneNumber):
             storage.__dict__[_KEY] = _full_of(storage.__dict__[_KEY], storage.nbytes())
         return _look_at(storage.__dict__[_KEY], tensor)
 
 
-class Known:
+class KnownValues:
     """Follows values through the kernels of one run."""
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ class Known:
         if manner.is_view and type(args[0]) is FakeTensor:
             return  # it is in memory that is known or not
         if result is None and manner.is_determined and self._knows_all(args, kwargs):
-            self._computed(func, args, kwargs)  # it only checks, and raises
+            self._compute(func, args, kwargs)  # it only checks, and raises
             return
         results = result if isinstance(result, (list, tuple)) else (result,)
         if not results or not all(type(each) is FakeTensor and _is_followed(each) for each in results):
@@ -131,7 +131,7 @@ class Known:
         if results[0].device.type != "cpu":
             return
         if func is torch.ops.aten.lift_fresh.default and not isinstance(args[0], FakeTensor):
-            tell(results[0], args[0])  # numbers that the model's code writes out
+            set_value(results[0], args[0])  # numbers that the model's code writes out
         elif manner.filled_with is not None:
             _fill(results[0], manner.filled_with(args))
         elif manner.is_unfilled and is_knowable(results[0]):
@@ -139,7 +139,7 @@ class Known:
         else:
             drawn = func is torch.ops.aten.rand.default and results[0].numel() == 1  # luck, in any run
             if (drawn or manner.is_determined) and self._knows_all(args, kwargs):
-                self._tell_all(result, self._computed(func, args, kwargs), args, kwargs)
+                self._set_values(result, self._compute(func, args, kwargs), args, kwargs)
 
     def follow_writing(
         self,
@@ -160,10 +160,10 @@ class Known:
             for each in written:
                 self._forget(each)
             return run()
-        real = self._computed(func, args, kwargs)
+        real = self._compute(func, args, kwargs)
         with during(self, _is_written=True):
             result = run()
-        self._tell_all(result, real, args, kwargs)
+        self._set_values(result, real, args, kwargs)
         return result
 
     def _can_write(
@@ -193,16 +193,16 @@ class Known:
         else:
             self._keep(storage, None)
 
-    def _tell_all(self, result: Any, real: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def _set_values(self, result: Any, real: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Tell the values of results in memory of their own; the others' are where they were."""
         given = {memory_of(each) for each in tensors_among((*args, *kwargs.values()))}
         for fake, values in zip(tensors_among(result), tensors_among(real), strict=True):
             if isinstance(fake, FakeTensor) and memory_of(fake) not in given:
-                tell(fake, values)
+                set_value(fake, values)
 
-    def computed(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def compute(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What a kernel gives for real, when all that it is given is known; else `NOTHING`."""
-        return self._computed(func, args, kwargs) if self._knows_all(args, kwargs) else NOTHING
+        return self._compute(func, args, kwargs) if self._knows_all(args, kwargs) else NOTHING
 
     def places(self, mask: torch.Tensor) -> tuple[torch.Tensor, ...] | None:
         """Where a mask is set, as indices for each of its dimensions; None when that is not known."""
@@ -241,14 +241,14 @@ class Known:
         key = storage._cdata
         self._copies[key] = weakref.ref(storage, lambda _: self._copies.pop(key, None)), copy
 
-    def _computed(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def _compute(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What a kernel gives for real, of arguments that are all known."""
         known = {id(tensor): self.value(tensor) for tensor in tensors_among((*args, *kwargs.values()))}
         with unobserved():
             return func(*_real(args, known), **_real(dict(kwargs), known))
 
 
-def show_known_values(log: UndoLog) -> None:
+def expose_known_values(log: UndoLog) -> None:
     """Tell values that are known to those who would not ask: transformers, and `torch.tensor`."""
     home = sys.modules.get("transformers.utils.import_utils")
     if hasattr(home, "is_fake_tensor"):  # which takes every fake tensor for a sign of tracing
@@ -272,7 +272,7 @@ def _numbers(data: Any) -> Any:
     return data if known is None or known.dim() else known.item()
 
 
-def _kept(tensor: FakeTensor) -> torch.UntypedStorage | _Everywhere | None:
+def _values_beside(tensor: FakeTensor) -> torch.UntypedStorage | _OneNumber | None:
     """What is kept with a fake tensor's memory; nothing of one that is to be negated or conjugated yet."""
     storage = None if tensor.dtype.is_complex or tensor.is_neg() else _storage(tensor)
     return None if storage is None else storage.__dict__.get(_KEY)
@@ -292,7 +292,7 @@ def _look_at(memory: torch.UntypedStorage, tensor: torch.Tensor) -> torch.Tensor
     return empty.set_(memory, *place)  # type: ignore[call-overload, no-any-return]
 
 
-def _full_of(what: _Everywhere, nbytes: int) -> torch.UntypedStorage:
+def _full_of(what: _OneNumber, nbytes: int) -> torch.UntypedStorage:
     """Memory with one number in all places."""
     numel = nbytes // what.dtype.itemsize
     return torch.full((numel,), what.number, dtype=what.dtype, device="cpu").untyped_storage()
@@ -308,7 +308,7 @@ def _is_laid_out_like(fake: torch.Tensor, real: torch.Tensor) -> bool:
 
 def _fill(tensor: torch.Tensor, number: Any) -> None:
     """Say that a fake tensor in memory of its own holds one number."""
-    tensor.untyped_storage().__dict__[_KEY] = _Everywhere(number, tensor.dtype)
+    tensor.untyped_storage().__dict__[_KEY] = _OneNumber(number, tensor.dtype)
 
 
 def _make_room(tensor: torch.Tensor) -> bool:
