@@ -141,18 +141,17 @@ def test_autocast_around_the_call_keeps_no_casts_of_the_run(options: dict[str, A
 
 def test_another_thread_may_print_tensors_meanwhile() -> None:
     """It takes all modes out for a while, also those that torch keeps for all threads at once."""
-    printed: list[str] = []
 
     def print_in_a_thread(self: Any, x: torch.Tensor) -> torch.Tensor:
+        printed: list[str] = []
         thread = threading.Thread(target=lambda: printed.append(_printed()))
         thread.start()
         thread.join()
-        return self.layer(x)  # type: ignore[no-any-return]
+        return self.layer(x) if printed == ["tensor([1.]) 0"] else x
 
     report = mg.inspect(Apply(print_in_a_thread, layer=nn.Linear(4, 4)), torch.zeros(2, 4))
     assert report.cost is not None
     assert report.cost.macs == 32
-    assert printed == ["tensor([1.]) 0"]
 
 
 def _printed() -> str:
