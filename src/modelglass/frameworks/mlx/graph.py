@@ -1,9 +1,9 @@
 """The primitives of a traced function, with the shapes that each met, found without evaluating anything.
 
 MLX reports them in two ways, and neither is enough. An export has shapes and arguments, but merges equal
-nodes that a plain run computes each for itself, and ends at a primitive it cannot write down. A drawing has every
-node, but neither shapes nor arguments. What the function returned is known in both: from there back, each
-drawn array is found in the export.
+nodes that a plain run computes each for itself, and ends at a primitive it cannot write down. A drawing has
+every node, but neither shapes nor arguments. What the function returned is known in both: from there back,
+each drawn array is found in the export.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One observed run of an MLX model: traced on substitutes for all its arrays, so that nothing is evaluated."""
+"""One observed run of an MLX model: traced on substitutes for its arrays, so that nothing is evaluated."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def _run_requests(engine: Any, asked: _Prompts, until: float) -> list[Any]:
                     f"the engine did not finish within {GENERATING:g} seconds; the requests were cancelled",
                     hint="ask for fewer tokens: sampling_params with a lower max_tokens",
                 )
-            done.update((output.request_id, output) for output in engine.step() if output.finish)
+            done.update((output.request_id, output) for output in engine.step() if output.finished)
     finally:
         left = [each for each in added if each not in done]
         if left:
