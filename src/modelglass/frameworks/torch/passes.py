@@ -24,7 +24,7 @@ from modelglass.frameworks.torch.describe import tensors_in
 from modelglass.frameworks.torch.guesses import GUESSES, guessing
 from modelglass.frameworks.torch.inputs import device_of, dtype_named
 from modelglass.frameworks.torch.ledger import Ledger
-from modelglass.frameworks.torch.optimizers import Factory, MasterWeights, factory, state_of
+from modelglass.frameworks.torch.optimizers import Factory, MasterWeights, factory, given_to, state_of
 from modelglass.frameworks.torch.process import replace_here
 from modelglass.frameworks.torch.recorder import CANNOT_FAKE, Recorder
 from modelglass.frameworks.torch.rehearsal import STEPS, last_new_step
@@ -161,6 +161,7 @@ class Pass:
         with guessing(guess), self._ledger.tail(name):
             with self._ledger.before():
                 optimizer = make(list(named.values()))
+                self._ledger.base("optimizer_state", given_to(optimizer))
             stepping = _Stepping(optimizer, named, guess)
             self._step(stepping, call, held)  # held until the tail ends
         return stepping
@@ -210,6 +211,7 @@ class Pass:
             del held
             self._model.zero_grad()
             settles = settles or self._ledger.is_settled()
+        self._ledger.settles = last != STEPS
 
     def _keeps(self) -> bool:
         """Whether the model holds something that its pass made."""
