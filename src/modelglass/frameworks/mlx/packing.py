@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 from mlx import nn
 
-from modelglass.frameworks.mlx.places import Slot, slots
+from modelglass.frameworks.mlx.tree import Slot, find_slots
 from modelglass.quantized import SIDES
 from modelglass.report import Packing
 
-_BITS = (2, 3, 4, 5, 6, 8)  # that are guessed; a layer may say 1, too
+_BITS = (2, 3, 4, 5, 6, 8)  # that are guessed; a layer may also specify 1
 _GROUPS = (32, 64, 128)
 _USUAL_GROUP = 64  # weights in a group unless the one who quantized chose otherwise
 _MODES = {4 * 32: ("mxfp4", 4), 4 * 16: ("nvfp4", 4), 8 * 32: ("mxfp8", 8)}  # by bits x group size
@@ -34,16 +34,16 @@ class PackedSlot(NamedTuple):
     sides: Mapping[str, mx.array]
 
 
-def packed_slots(module: nn.Module) -> Iterator[PackedSlot]:
+def find_packed_slots(module: nn.Module) -> Iterator[PackedSlot]:
     """The module's own arrays, each with how it is packed."""
-    found = list(slots(module))
+    found = list(find_slots(module))
     beside: dict[int, dict[Any, mx.array]] = {}
     for slot in found:
         beside.setdefault(id(slot.container), {})[slot.key] = slot.array
     packed: dict[tuple[int, Any], _Packed] = {}
     serving: set[tuple[int, Any]] = set()
     for at, arrays in beside.items():
-        for weight in _packed_among(arrays, module):
+        for weight in _find_packed(arrays, module):
             packed[at, weight.key] = weight
             serving.update((at, key) for key in weight.sides.values())
     for slot in found:
@@ -61,7 +61,7 @@ class _Packed(NamedTuple):
     sides: Mapping[str, Any]
 
 
-def _packed_among(arrays: Mapping[Any, mx.array], module: nn.Module) -> Iterator[_Packed]:
+def _find_packed(arrays: Mapping[Any, mx.array], module: nn.Module) -> Iterator[_Packed]:
     """The packed weights among arrays that stand beside each other, in that module or a container of it."""
     for key, weight in arrays.items():
         if isinstance(key, str) and key.endswith("weight"):
@@ -97,12 +97,12 @@ def _words(key: str, weight: mx.array, arrays: Mapping[Any, mx.array], module: n
 
 
 def _scheme(group_bits: int, unbiased: bool, module: nn.Module) -> tuple[str, int]:
-    """Mode and bits: as the layer says, when its sizes agree; else as the sizes allow.
+    """Mode and bits: as the layer specifies, when its sizes agree; else as the sizes allow.
 
-    A layer may leave bits or the size of a group to MLX; the other one then tells it.
+    A layer may leave bits or the size of a group to MLX; the other one then determines it.
     """
-    said = vars(module)
-    bits, group, mode = said.get("bits"), said.get("group_size"), said.get("mode", "affine")
+    settings = vars(module)
+    bits, group, mode = settings.get("bits"), settings.get("group_size"), settings.get("mode", "affine")
     if type(bits) is not int:
         bits = group_bits // group if type(group) is int and group > 0 else None
     if type(group) is not int:
@@ -120,8 +120,8 @@ def _scheme(group_bits: int, unbiased: bool, module: nn.Module) -> tuple[str, in
 
 def _ternary(key: str, weight: mx.array, arrays: Mapping[Any, mx.array], module: nn.Module) -> _Packed | None:
     """Four weights of -1, 0 or 1 a byte, along the outputs, as BitNet's layers have them."""
-    scale, said = arrays.get(f"{key}_scale"), vars(module)
-    outputs, inputs = said.get("out_features"), said.get("in_features")
+    scale, settings = arrays.get(f"{key}_scale"), vars(module)
+    outputs, inputs = settings.get("out_features"), settings.get("in_features")
     if scale is None or weight.dtype != mx.uint8 or type(outputs) is not int or type(inputs) is not int:
         return None
     if tuple(weight.shape) != (-(-outputs // 4), inputs):

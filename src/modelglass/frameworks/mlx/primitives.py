@@ -1,7 +1,7 @@
 """MLX's primitives in a user's terms: the function that makes each, and its inputs and arguments by name.
 
-An export tells a primitive by its class, its arguments by position, and a choice among several (which
-reduction, which base of the logarithm) by its number; a drawing tells it by a label. What is in no table here
+An export identifies a primitive by its class, its arguments by position, and a choice among several (which
+reduction, which base of the logarithm) by its number; a drawing by a label. What is in no table here
 keeps its positions: a primitive of a later MLX is still shown, under the name of its class.
 """
 
@@ -16,12 +16,12 @@ from typing import Any
 
 import mlx.core as mx
 
-from modelglass.frameworks.describing import json_safe
-from modelglass.frameworks.mlx.describe import told
+from modelglass.frameworks.describe import json_safe
+from modelglass.frameworks.mlx.describe import name_setting
 from modelglass.frameworks.mlx.primitive_rows import ROWS, Row
 from modelglass.report import Json
 
-Arguments = Sequence[Any] | None  # None: MLX does not tell them
+Arguments = Sequence[Any] | None  # None: MLX does not report them
 
 MODES = ("affine", "mxfp4", "mxfp8", "nvfp4")  # of quantization, as MLX numbers them
 
@@ -39,7 +39,7 @@ def public_name(primitive: str, arguments: Arguments = ()) -> str:
     elif name in _BY_ARGUMENTS and arguments:
         function = _BY_ARGUMENTS[name](arguments)
     else:
-        function = row.function or _found(name)
+        function = row.function or _find_function(name)
     return f"mx.{function}" if function else f"mlx.{name}"
 
 
@@ -53,12 +53,12 @@ def attributes(primitive: str, arguments: Arguments = ()) -> dict[str, Json]:
     if name == "CustomKernel":
         return _custom_kernel(given)
     names = row.arguments.split()
-    named = {f"argument{index}": json_safe(value, told) for index, value in enumerate(given)}
+    named = {f"argument{index}": json_safe(value, name_setting) for index, value in enumerate(given)}
     if len(names) == len(given):
         named = dict(zip(names, named.values(), strict=True))
     label = _choice(primitive, arguments)
     if label and not named.keys() - set(names):
-        named = {**named, names[0]: _word(name, label, row.labels[label])}
+        named = {**named, names[0]: _name_choice(name, label, row.labels[label])}
     mode = named.get("mode")
     if isinstance(mode, int) and mode < len(MODES):
         named["mode"] = MODES[mode]
@@ -72,7 +72,7 @@ def roles(primitive: str, count: int, arguments: Arguments = ()) -> tuple[str, .
     (('a', 'b', 'c'), ('arrays.0', 'arrays.1'), ('0', '1'))
     """
     has_sinks = attributes(primitive, arguments).get("has_sinks")
-    alternatives = [_unstarred(names.split(), count) for names in _row(primitive).inputs.split("|")]
+    alternatives = [_expand_star(names.split(), count) for names in _row(primitive).inputs.split("|")]
     for words in alternatives:
         if len(words) == count:
             # Of a mask and sinks, there may be only one.
@@ -84,7 +84,7 @@ def roles(primitive: str, count: int, arguments: Arguments = ()) -> tuple[str, .
     return (*known, *map(str, range(len(known), count)))
 
 
-def _unstarred(words: list[str], count: int) -> list[str]:
+def _expand_star(words: list[str], count: int) -> list[str]:
     """Names with as many of the starred one as make them `count`."""
     starred = next((word for word in words if word.endswith("*")), None)
     if starred is None:
@@ -115,7 +115,7 @@ def _row(primitive: str) -> Row:
 
 
 def _choice(primitive: str, arguments: Arguments) -> str | None:
-    """Which of several the primitive is, by its first argument or, where MLX tells none, by its label."""
+    """Which of several the primitive is, by its first argument or, where MLX reports none, by its label."""
     labels = list(_row(primitive).labels)
     if arguments and labels:
         number = int(arguments[0])
@@ -124,7 +124,7 @@ def _choice(primitive: str, arguments: Arguments) -> str | None:
 
 
 @cache
-def _found(primitive: str) -> str:
+def _find_function(primitive: str) -> str:
     """The function that is called as the class is: "arccos" for ArcCos, "fast.rms_norm" for RMSNorm."""
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", primitive).lower()
     for holder, prefix in _holders():
@@ -141,8 +141,8 @@ def _holders() -> Iterator[tuple[Any, str]]:
         yield getattr(mx, name), f"{name}."
 
 
-def _word(name: str, label: str, function: str) -> Json:
-    """A choice as an attribute: by the function, where nothing says it better."""
+def _name_choice(name: str, label: str, function: str) -> Json:
+    """A choice as an attribute: by the function, where no better name is known."""
     match name:
         case "Log":
             return {"log2": 2, "log10": 10}.get(function, "e")
@@ -173,7 +173,7 @@ def _gather(arguments: Sequence[Any]) -> str:
     return "take" if len(axes) == 1 and sizes[axes[0]] == 1 else "array.__getitem__"
 
 
-# Functions that follow from several arguments, or from one that is no choice by number.
+# Functions that follow from several arguments, or from one that is not a choice by number.
 _BY_ARGUMENTS: Mapping[str, Callable[[Sequence[Any]], str]] = {
     "Convolution": _convolution,
     "FFT": _transform,

@@ -24,8 +24,8 @@ from modelglass.report.memory import KvCache
 OBSERVED = "observed cache"
 
 
-def observed_cache(outputs: Any) -> KvCache | None:
-    """What one sequence takes in the cache among `outputs`; None where there is none, or none we can read.
+def find_cache(outputs: Any) -> KvCache | None:
+    """What one sequence takes in the cache among `outputs`; None if there is no cache, or not a readable one.
 
     A cache made in advance for so many tokens counts as one that has them. Keys and values of an encoder's
     output do not grow with the text and are in `fixed_nbytes`, at the length they have here.
@@ -57,7 +57,7 @@ def config_of(native: nn.Module) -> Mapping[str, Any] | None:
 
 
 def cache_dtype(native: nn.Module) -> str | None:
-    """The type that most weights compute in, which keys and values have, too; None where no weight does."""
+    """The type that most weights compute in, which keys and values also have; None where no weight does."""
     numels: Counter[str] = Counter()
     for parameter in native.parameters():
         if not is_lazy(parameter) and parameter.dtype in _COMPUTED_IN:
@@ -125,7 +125,7 @@ def _add_cache(cache: Any, tally: _Tally) -> None:
     members = _members(cache)
     if "self_attention_cache" in members:
         _add_layers(members["self_attention_cache"], tally)
-        for tensor in _kept_of_source(members.get("cross_attention_cache")):
+        for tensor in _find_source_cache(members.get("cross_attention_cache")):
             tally.add_fixed(tensor)
     elif isinstance(cache, (tuple, list)):
         for layer in cache:
@@ -136,7 +136,7 @@ def _add_cache(cache: Any, tally: _Tally) -> None:
 
 def _add_layers(cache: Any, tally: _Tally) -> None:
     members = _members(cache)
-    layers = _listed(members.get("layers"))
+    layers = _as_list(members.get("layers"))
     lengths = (_members(layer).get("max_cache_len") for layer in layers)
     longest = max((length for length in lengths if type(length) is int), default=0)
     for layer in layers:
@@ -144,7 +144,7 @@ def _add_layers(cache: Any, tally: _Tally) -> None:
     _add_members({name: value for name, value in members.items() if name != "layers"}, None, tally)
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (tuple, list)) else []
 
 
@@ -183,8 +183,8 @@ def _add_pair(layer: Any, tally: _Tally) -> None:
         tally.add_fixed(tensor)
 
 
-def _kept_of_source(cache: Any) -> Iterator[torch.Tensor]:
-    for part in (cache, *_listed(_members(cache).get("layers"))):
+def _find_source_cache(cache: Any) -> Iterator[torch.Tensor]:
+    for part in (cache, *_as_list(_members(cache).get("layers"))):
         members = _members(part)
         yield from (tensor for name in _GROWING for tensor in _tensors_in(members.get(name)))
 

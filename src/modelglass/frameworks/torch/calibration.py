@@ -18,13 +18,13 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 
 from modelglass.frameworks.torch.describe import pieces_of, shape_of, tensors_among, unobserved
-from modelglass.frameworks.torch.known import value_of
+from modelglass.frameworks.torch.known_values import value_of
 from modelglass.frameworks.torch.privates import OpOverload, is_profiling
 from modelglass.frameworks.torch.process import one_at_a_time, untouched_process
 from modelglass.report import VALUES_DECIDE
 
 Question: TypeAlias = tuple[Any, ...]  # a kernel and all that its scratch depends on
-Answer: TypeAlias = "Taken | str"  # what a kernel took, or a few words on why nobody knows
+Answer: TypeAlias = "ScratchSize | str"  # what a kernel took, or a few words on why nobody knows
 Shape: TypeAlias = tuple[int, ...] | None  # None: it has none of its own
 
 REMEMBERED = 20_000  # answers, beyond which they are forgotten
@@ -36,7 +36,7 @@ _REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)  #
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ScratchSize:
     """The most bytes that a kernel took at once, and those behind each of its results."""
 
     peak_nbytes: int
@@ -60,7 +60,7 @@ class _Spec:
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _Workspace:
     """A kernel's result whose bytes only that kernel can make."""
 
     question: Question
@@ -84,7 +84,7 @@ class Probe:
         self._shapes: dict[Question, set[tuple[Shape, ...]]] = {}  # of the results, in this run
         self._opaque: dict[int, tuple[Question, int]] = {}  # storage -> the result of a kernel it is
 
-    def made(self, question: Question, result: Any) -> None:
+    def add_result(self, question: Question, result: Any) -> None:
         """Remember how much a kernel gave, and whether it is a workspace that no other kernel can make."""
         results = list(tensors_among(result))
         self._shapes.setdefault(question, set()).add(_shapes(results))
@@ -95,7 +95,7 @@ class Probe:
             if _may_be_workspace(tensor):
                 self._opaque[tensor.untyped_storage()._cdata] = question, index
 
-    def question(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Question | None:
+    def make_question(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Question | None:
         """What a kernel is asked, before it runs; None for one that cannot be asked again."""
         storages: dict[int, int] = {}
         workspaces, deciding = _workspace_places(func), _deciding(func)
@@ -103,10 +103,10 @@ class Probe:
             question = (
                 func,
                 tuple(
-                    self._workspace(arg) if place in workspaces else self._frozen(arg, storages, deciding)
+                    self._workspace(arg) if place in workspaces else self._freeze(arg, storages, deciding)
                     for place, arg in enumerate(args)
                 ),
-                tuple((key, self._frozen(value, storages, deciding)) for key, value in kwargs.items()),
+                tuple((key, self._freeze(value, storages, deciding)) for key, value in kwargs.items()),
                 torch.is_grad_enabled(),  # some kernels keep a workspace for their gradient
                 torch.get_num_threads(),  # and many take some memory for each thread
             )
@@ -115,8 +115,8 @@ class Probe:
             return None
         return question
 
-    def answers(self) -> dict[Question, Answer]:
-        """Run every kernel once, and say of each what it took."""
+    def measure(self) -> dict[Question, Answer]:
+        """Run every kernel once, and measure what each took."""
         found: dict[Question, Answer] = {
             question: _answers[question] for question in self._questions if question in _answers
         }
@@ -127,24 +127,26 @@ class Probe:
             for start in range(0, len(questions), BATCH):
                 if self._progress is not None:
                     self._progress(f"measuring kernels: {start:,} of {len(questions):,}")
-                measured = _measured(dict(islice(questions.items(), start, start + BATCH)))
+                measured = _measure(dict(islice(questions.items(), start, start + BATCH)))
                 _remember(measured)
                 found |= measured
         return {question: self._checked(question, answer) for question, answer in found.items()}
 
     def _checked(self, question: Question, answer: Answer) -> Answer:
         """An answer that is not about other results than those of the run, which made-up values decided."""
-        if not isinstance(answer, Taken) or self._shapes.get(question, {answer.shapes}) == {answer.shapes}:
+        if not isinstance(answer, ScratchSize) or self._shapes.get(question, {answer.shapes}) == {
+            answer.shapes
+        }:
             return answer
         return VALUES_DECIDE
 
-    def _workspace(self, value: torch.Tensor) -> _Made:
+    def _workspace(self, value: torch.Tensor) -> _Workspace:
         made = self._opaque.get(value.untyped_storage()._cdata)
         if made is None:
             raise TypeError("a workspace that no kernel of this run made")
-        return _Made(*made)
+        return _Workspace(*made)
 
-    def _frozen(self, value: Any, storages: dict[int, int], deciding: Collection[torch.dtype]) -> Any:
+    def _freeze(self, value: Any, storages: dict[int, int], deciding: Collection[torch.dtype]) -> Any:
         """An argument in a form that can be compared and kept, without the memory behind it."""
         if isinstance(value, torch.Tensor):
             storage = value.untyped_storage()
@@ -160,7 +162,7 @@ class Probe:
                 _values_of(value) if value.dtype in deciding else None,
             )
         if isinstance(value, (list, tuple)):
-            return _Items(type(value), tuple(self._frozen(item, storages, deciding) for item in value))
+            return _Items(type(value), tuple(self._freeze(item, storages, deciding) for item in value))
         if isinstance(value, torch.Generator):
             return torch.Generator, None  # the user's own is not ours to draw from
         return type(value), value  # 1, 1.0 and True are equal, and are not the same
@@ -168,7 +170,7 @@ class Probe:
 
 @contextmanager
 def _quiet_profiler() -> Iterator[None]:
-    """The profiler's library writes to stderr unless this variable, read at its first use, says not to."""
+    """The profiler's library writes to stderr unless this variable, read at its first use, forbids it."""
     name = "KINETO_LOG_LEVEL"
     if name in os.environ:
         yield
@@ -181,16 +183,16 @@ def _quiet_profiler() -> Iterator[None]:
 
 
 # A search asks about the same kernels again and again. What did not work out may do so another time.
-_answers: dict[Question, Taken] = {}
+_answers: dict[Question, ScratchSize] = {}
 
 
 def _remember(measured: Mapping[Question, Answer]) -> None:
     if len(_answers) > REMEMBERED:
         _answers.clear()
-    _answers.update((each, answer) for each, answer in measured.items() if isinstance(answer, Taken))
+    _answers.update((each, answer) for each, answer in measured.items() if isinstance(answer, ScratchSize))
 
 
-def _measured(questions: Mapping[Question, int]) -> dict[Question, Answer]:
+def _measure(questions: Mapping[Question, int]) -> dict[Question, Answer]:
     ran: dict[Question, _Results | str] = {}
     others: dict[Question, _Results | str] = {}
     with torch.profiler.profile(
@@ -210,7 +212,7 @@ def _measured(questions: Mapping[Question, int]) -> dict[Question, Answer]:
             continue
         peak, other = (peaks.get(f"{mark}{index}", 0) for mark in (_MARK, _OTHER_MARK))
         differs = not isinstance(others.get(question, ""), str) and other != peak
-        found[question] = Taken(max(peak, other), results.sizes, results.shapes, by_values=differs)
+        found[question] = ScratchSize(max(peak, other), results.sizes, results.shapes, by_values=differs)
     return found
 
 
@@ -273,7 +275,7 @@ _BY_MASK = frozenset(
         "masked_scatter_backward",
     }
 )
-_BY_NUMBERS = frozenset({"_pack_padded_sequence"})  # without a tag that says so
+_BY_NUMBERS = frozenset({"_pack_padded_sequence"})  # without a tag for it
 
 
 def _values_of(mask: torch.Tensor) -> bytes | None:
@@ -296,14 +298,14 @@ def _run(question: Question, nbytes: int, mark: str, fills: Sequence[int] = (0, 
     problem = ""
     for fill in fills:  # few kernels mind values at all; those that do mostly want something positive
         try:
-            call = _thawed_call(question, fill)
+            call = _thaw_call(question, fill)
             with torch.profiler.record_function(mark):
                 result = call()
             tensors = list(tensors_among(result))
             sizes = (piece.untyped_storage().nbytes() for each in tensors for piece in pieces_of(each))
             return _Results(tuple(sizes), _shapes(tensors))
         except _REFUSALS as error:
-            problem = f"it does not run on made-up values ({str(error).splitlines()[0][:100]})"
+            problem = f"it does not run on sample values ({str(error).splitlines()[0][:100]})"
     return problem
 
 
@@ -316,12 +318,12 @@ def _workspace_places(func: Any) -> frozenset[int]:
     return frozenset(at for at, name in enumerate(names) if name in ("workspace", "reserve"))
 
 
-def _thawed_call(question: Question, fill: int) -> Callable[[], Any]:
+def _thaw_call(question: Question, fill: int) -> Callable[[], Any]:
     """The kernel, ready to run on arguments made anew."""
     func, args, kwargs, gradients, _ = question
     storages: dict[int, torch.UntypedStorage] = {}
-    given = [_thawed(arg, storages, fill) for arg in args]
-    named = {key: _thawed(value, storages, fill) for key, value in kwargs}
+    given = [_thaw(arg, storages, fill) for arg in args]
+    named = {key: _thaw(value, storages, fill) for key, value in kwargs}
     return torch.set_grad_enabled(gradients)(partial(func, *given, **named))
 
 
@@ -333,10 +335,10 @@ def _specs(value: Any) -> Iterator[_Spec]:
             yield from _specs(item)
 
 
-def _thawed(value: Any, storages: dict[int, torch.UntypedStorage], fill: int) -> Any:
+def _thaw(value: Any, storages: dict[int, torch.UntypedStorage], fill: int) -> Any:
     """The argument again, in new memory that is shared as it was."""
-    if isinstance(value, _Made):
-        return list(tensors_among(_thawed_call(value.question, fill)()))[value.index]
+    if isinstance(value, _Workspace):
+        return list(tensors_among(_thaw_call(value.question, fill)()))[value.index]
     if isinstance(value, _Spec):
         if value.storage not in storages:
             count = value.storage_nbytes // value.dtype.itemsize
@@ -348,7 +350,7 @@ def _thawed(value: Any, storages: dict[int, torch.UntypedStorage], fill: int) ->
             storages[value.storage], value.offset, value.shape, value.stride
         )
     if isinstance(value, _Items):
-        return value.kind(_thawed(item, storages, fill) for item in value.items)
+        return value.kind(_thaw(item, storages, fill) for item in value.items)
     kind, plain = value
     return torch.Generator() if kind is torch.Generator else plain
 
@@ -379,5 +381,5 @@ def _peaks(events: Sequence[Any]) -> dict[str, int]:
 def _free_nbytes() -> int:
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):  # a system that does not say
+    except (ValueError, OSError, AttributeError):  # a system that does not report it
         return 1 << 62

@@ -36,13 +36,13 @@ def is_registered() -> bool:
 
 
 def inspect_worker(worker: Any) -> str:
-    """What the worker holds, as a JSON document, or a JSON object that says why there is none.
+    """What the worker holds, as a JSON document, or a JSON object with the reason for its absence.
 
     The answer is text, whatever happens: an engine whose worker returns anything else may hang.
     """
     try:
-        from modelglass.frameworks.vllm.worker import document
+        from modelglass.frameworks.vllm.worker import dump_worker
 
-        return document(worker)
+        return dump_worker(worker)
     except Exception as problem:
         return json.dumps({PROBLEM: f"{type(problem).__name__}: {problem}"})
