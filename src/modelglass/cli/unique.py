@@ -81,7 +81,7 @@ def unique(
     configuration has inputs of its own.
     """
     if columns is not None:
-        api.known_columns(columns, api.UNIQUE_COLUMNS)
+        api.known_columns(columns, api.UNIQUE_DATA_COLUMNS if format_ == "csv" else api.UNIQUE_COLUMNS)
     given = parse_inputs(inputs, specs)
     if given is None and (ops or repro or api.has_weights_and_config(Path(target))):
         given = api.AUTOMATIC  # operators are seen in a run, and so are the modules of a folder with weights
@@ -92,7 +92,7 @@ def unique(
         found = api.unique(report)
         made = None if repro is None else api.reproduce(report, repro)
     kinds = [kind for kind, wanted in (("modules", modules), ("ops", ops)) if wanted or modules == ops]
-    look: dict[str, object] = {} if format_ in ("json", "csv") else {"columns": columns}
+    look: dict[str, object] = {} if format_ == "json" else {"columns": columns}
     if format_ == "text":
         look |= {"width": width_of(width, output), "color": wants_color(color, output)}
     choice = api.UniqueChoice(kinds, sort, top)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from modelglass import api
 from modelglass.files import write_whole
-from modelglass.page.sections.layer_cells import saw_calls
 from modelglass.page.sources import dtype_text
 from modelglass.renderers._json import pretty
 from modelglass.renderers.records import Remark, remarks
 from modelglass.report import Call, Json, Module, Report, Tensor, Value
+from modelglass.report.layers import saw_calls
 
 if TYPE_CHECKING:
     from modelglass.compat.served_model_info import ServedModelDocument
