@@ -13,6 +13,7 @@ from torch import nn
 
 import modelglass as mg
 from modelglass import api
+from modelglass.errors import UsageError
 from modelglass.page.units import size
 from modelglass.report import Finding, Scan, ScannedFile
 
@@ -118,7 +119,7 @@ def test_sorted_modules_keep_to_the_depth() -> None:
 
 def test_unknown_columns_of_csv_are_refused() -> None:
     for noun in ("inspect", "stats", "unique"):
-        with pytest.raises(mg.UsageError, match="there is no column 'weight'"):
+        with pytest.raises(UsageError, match="there is no column 'weight'"):
             api.RENDERERS[noun]["csv"](*nouns(noun), columns="weight")
 
 
