@@ -30,7 +30,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, *notes: tuple[Note, ...]) -> None
         )
         for rank, each in enumerate(notes)
     )
-    monkeypatch.setattr(engine, "held_by_workers", lambda asked: reports)
+    monkeypatch.setattr(engine, "inspect_workers", lambda asked: reports)
     monkeypatch.setattr(engine, "version", lambda: "0.32.0")
     monkeypatch.setattr(engine, "components", lambda *asked: ())
 
@@ -68,7 +68,7 @@ def test_neither_workers_nor_settings_leave_a_hole(monkeypatch: pytest.MonkeyPat
         raise rpc.NotReachedError("nobody answers")
 
     answering(monkeypatch)
-    monkeypatch.setattr(engine, "held_by_workers", silent)
+    monkeypatch.setattr(engine, "inspect_workers", silent)
     found = engine.observe_engine(None, engine_with(), Request())
     assert [tensor.shape for tensor in found.model.tensors] == [None]
     assert [note.code for note in found.notes] == ["engine-not-reached", "settings-unknown"]
@@ -86,5 +86,5 @@ def test_bytes_are_no_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     vllm = ModuleType("vllm")
     vllm.SamplingParams = type("SamplingParams", (), {"__init__": lambda self, **given: None})  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "vllm", vllm)
-    with pytest.raises(UsageError, match="no prompt: bytes"):
+    with pytest.raises(UsageError, match="not a prompt: bytes"):
         engine.observe_engine(None, engine_with(), Request(inputs=Inputs(args=(b"hello",))))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from modelglass.api._inspect import read_report, report_on_model, require_complete
 from modelglass.api._models import BuiltModel, with_model
-from modelglass.collector import without_gc
 from modelglass.errors import ForwardError, InputsError, UsageError
+from modelglass.gc_pause import paused_gc
 from modelglass.options import SERVING, BuildOptions, ReadOptions, RunOptions
 from modelglass.targets import Readable, Target, resolve
 
@@ -82,7 +82,7 @@ def compare(
         if isinstance(side.target, Readable):
             side.target.check_installed()
     (one, unsaved_a), (other, unsaved_b) = (_read_or_run(side, progress) for side in sides)
-    with without_gc():
+    with paused_gc():
         return compare_models(
             one.model,
             other.model,

@@ -144,7 +144,7 @@ def parse_limits(given: tuple[str, ...]) -> dict[str, int] | None:
     for each in given:
         name, _, text = each.partition("=")
         chosen[name] = int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else 0
-    api.checked_limits(chosen)
+    api.check_limits(chosen)
     return chosen or None
 
 

@@ -27,7 +27,7 @@ from modelglass.cli._options import (
     train_option,
     width_option,
 )
-from modelglass.cli._output import aside, emit, wants_color, width_of
+from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
 from modelglass.cli._progress import Progress
 from modelglass.cli._serving import parse_serving, serving_options
 
@@ -106,7 +106,7 @@ def inspect(
     most = parse_limits(limits)
     serving = parse_serving(framework, engine)
     # What the user's code prints must not mix with the result.
-    with Progress() as progress, aside():
+    with Progress() as progress, stdout_to_stderr():
         report = api.inspect(
             target,
             given,

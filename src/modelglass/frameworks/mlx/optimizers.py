@@ -19,36 +19,36 @@ Factory: TypeAlias = Callable[[], optimizers.Optimizer]
 _RATE = 1e-3  # how fast it learns changes no memory
 
 
-def factories(request: Request) -> dict[str, Factory]:
+def find_factories(request: Request) -> dict[str, Factory]:
     """The optimizers whose steps are looked at: the one that is asked for first; of others, those MLX has."""
     if not request.train or request.optimizer is None:
         return {}
-    found = dict([factory(request.optimizer)])
+    found = dict([make_factory(request.optimizer)])
     for name in request.other_optimizers:
         try:
-            found.update([factory(name)])
+            found.update([make_factory(name)])
         except UsageError:
             continue  # nobody asked for it by name
     return found
 
 
-def factory(given: Any) -> tuple[str, Factory]:
+def make_factory(given: Any) -> tuple[str, Factory]:
     """The optimizer's name and a function that makes a fresh one; an instance of the user's is copied."""
     if isinstance(given, str):
         name = given.lower()
-        return name, _named(name)
+        return name, _find_by_name(name)
     if isinstance(given, optimizers.Optimizer):
         return type(given).__name__.lower(), lambda: deepcopy(given)
     if not callable(given):
         raise UsageError(
-            f"{type(given).__name__} is no way to make an optimizer",
-            hint='give a name such as "adamw", an optimizer of mlx.optimizers, or a function that makes one',
+            f"optimizer must be a name or a function, got {type(given).__name__}",
+            hint='give a name such as "adamw", or a function or optimizer of mlx.optimizers',
         )
-    made = _made(given)
+    made = _call_function(given)
     return str(getattr(given, "__name__", type(given).__name__)), lambda: deepcopy(made)
 
 
-def _named(name: str) -> Factory:
+def _find_by_name(name: str) -> Factory:
     if name in IMITATED:
         raise UsageError(
             f"MLX has no optimizer that keeps its state in 8 bits, as {name} does",
@@ -64,14 +64,14 @@ def _named(name: str) -> Factory:
     if name not in known:
         raise UsageError(
             f"MLX has no optimizer {name!r}",
-            hint=f"one of {', '.join(sorted(known))}, or a function that makes one",
+            hint=f"one of {', '.join(sorted(known))}, or a function that makes an optimizer",
         )
     made = known[name]
     takes_rate = inspect.signature(made).parameters["learning_rate"].default is inspect.Parameter.empty
     return lambda: made(learning_rate=_RATE) if takes_rate else made()
 
 
-def _made(make: Callable[..., Any]) -> optimizers.Optimizer:
+def _call_function(make: Callable[..., Any]) -> optimizers.Optimizer:
     """What the user's function gives; one that wants the parameters, as other frameworks' do, is refused."""
     try:
         inspect.signature(make).bind()
@@ -85,15 +85,15 @@ def _made(make: Callable[..., Any]) -> optimizers.Optimizer:
     made = make()
     if not isinstance(made, optimizers.Optimizer):
         raise UsageError(
-            f"the function given as optimizer= made a {type(made).__name__}, which is no optimizer of MLX's",
+            f"the function given as optimizer= returned {type(made).__name__}, not an optimizer of MLX",
             hint="return an optimizer of mlx.optimizers",
         )
     return made
 
 
-def fresh(optimizer: optimizers.Optimizer) -> None:
+def reset_state(optimizer: optimizers.Optimizer) -> None:
     """Have an optimizer forget what it kept of parameters, so that its next step is a first one."""
     plain = {key: value for key, value in optimizer.state.items() if isinstance(value, mx.array)}
     optimizer.state = plain
     for part in getattr(optimizer, "optimizers", ()):  # one made of several
-        fresh(part)
+        reset_state(part)

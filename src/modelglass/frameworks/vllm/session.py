@@ -16,7 +16,7 @@ from modelglass.frameworks.torch.process import seeded as seeded, untouched_proc
 from modelglass.frameworks.torch.reproduce import reproducer as reproducer
 from modelglass.frameworks.vllm.components import version
 from modelglass.frameworks.vllm.engine import observe_engine
-from modelglass.frameworks.vllm.reading import Reading, read
+from modelglass.frameworks.vllm.structure import Reading, read
 from modelglass.frameworks.vllm.versions import version_notes
 from modelglass.report import Engine, Lifetimes, Observation, RankModel
 from modelglass.report.values import Values
@@ -39,7 +39,7 @@ def observe(native: Any, request: Request) -> Observation:
     reading, found = read(native), of_torch.observe(native, request)
     model = replace(reading.model, calls=found.model.calls, ops=found.model.ops)
     notes = (*reading.notes, *found.notes, *version_notes(version()))
-    engine, ranks = _around(native, reading)
+    engine, ranks = _engine_around(native, reading)
     return replace(found, model=model, notes=tuple(dict.fromkeys(notes)), engine=engine, ranks=ranks)
 
 
@@ -57,7 +57,7 @@ def run_resized(native: Any, request: Request, sizes: Mapping[tuple[int, int], i
 
 def sizes(native: Any, request: Request) -> tuple[int | None, int | None]:
     """The batch size and the sequence length that a module's inputs show, None for what they do not."""
-    _require_module(native, "it makes up batches of its own")
+    _require_module(native, "it builds its own batches")
     return of_torch.sizes(native, request)
 
 
@@ -90,7 +90,7 @@ def _require_module(native: Any, reason: str) -> None:
     if not isinstance(native, nn.Module):
         raise UsageError(
             f"this is a vLLM engine, and {reason}",
-            hint="pass the model itself, such as transformers builds it, or its configuration",
+            hint="pass the model itself, as transformers builds it, or its configuration",
         )
 
 
@@ -108,11 +108,11 @@ def _engine_of(native: Any) -> Any:
         )
     engine = native if _is_a(native, "LLMEngine") else getattr(native, "llm_engine", None)
     if engine is None:
-        raise TargetError("this LLM has no engine any more", hint="start it again")
+        raise TargetError("the engine of this LLM was released", hint="start it again")
     return engine
 
 
-def _around(native: nn.Module, reading: Reading) -> tuple[Engine | None, tuple[RankModel, ...]]:
+def _engine_around(native: nn.Module, reading: Reading) -> tuple[Engine | None, tuple[RankModel, ...]]:
     """What is known of the engine that a module was made for: how ranks divide its weights."""
     if not reading.shards:
         return None, ()

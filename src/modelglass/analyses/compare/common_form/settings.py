@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from modelglass.analyses.compare.common_form import conventions
 from modelglass.analyses.compare.common_form.conventions import RECURRENT, canonical_name
+from modelglass.report import huggingface_keys as hf
 
 if TYPE_CHECKING:
     from modelglass.analyses.compare.common_form.parts import Part
@@ -58,9 +59,9 @@ _OF_TYPE = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float64": 2.0**-52}
 _FLOAT32 = 2.0**-23
 
 _HEADS = {
-    "num_heads": ("num_heads", "n_heads", "num_attention_heads", "n_head", "nhead", "heads"),
-    "num_kv_heads": ("num_key_value_heads", "n_kv_heads", "num_kv_heads", "n_kv_head", "n_head_kv"),
-    "head_dim": ("head_dim", "head_size", "dim_head", "attention_head_size"),
+    "num_heads": hf.HEADS_OF_MODULES,
+    "num_kv_heads": hf.KV_HEADS_OF_MODULES,
+    "head_dim": hf.HEAD_DIM_OF_MODULES,
 }
 # What an engine's layers call them, whatever a rank has of them.
 _ALL_HEADS = {"num_heads": ("total_num_heads",), "num_kv_heads": ("total_num_kv_heads",)}
