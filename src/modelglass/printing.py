@@ -1,5 +1,9 @@
 """What `print` shows of a noun: the text that its command shows."""
 
+from __future__ import annotations
+
+from importlib import import_module
+
 
 class Printed:
     """A noun that prints as text, and has a short `repr` or that of its fields."""
@@ -7,6 +11,5 @@ class Printed:
     __slots__ = ()
 
     def __str__(self) -> str:
-        from modelglass.api import render  # when somebody prints; nouns need nothing else of it
-
-        return render(self).rstrip("\n")  # type: ignore[arg-type]  # nouns alone print
+        api = import_module("modelglass.api")  # when somebody prints; nouns need nothing else of it
+        return str(api.render(self)).rstrip("\n")
