@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from modelglass.checkpoints import LIMITS as LIMITS, check_limits as check_limits
     from modelglass.frameworks.request import TensorSpec as TensorSpec
     from modelglass.options import AUTOMATIC as AUTOMATIC
-    from modelglass.page import known_columns as known_columns
+    from modelglass.page import parse_columns as parse_columns
     from modelglass.page.sections.distinct import (
         UNIQUE_COLUMNS as UNIQUE_COLUMNS,
         UNIQUE_DATA_COLUMNS as UNIQUE_DATA_COLUMNS,
@@ -86,7 +86,7 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.frameworks.request": "TensorSpec",
         "modelglass.options": "AUTOMATIC",
         "modelglass.renderers._escape": "told unspoken",
-        "modelglass.page": "known_columns",
+        "modelglass.page": "parse_columns",
         "modelglass.page.sections.layers": "COLUMNS DATA_COLUMNS SORTS",
         "modelglass.page.sections.distinct": "UNIQUE_COLUMNS UNIQUE_DATA_COLUMNS UNIQUE_SORTS UniqueChoice",
         "modelglass.page.sections.statistics": "STATS_COLUMNS STATS_SORTS",
