@@ -27,7 +27,17 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "undo": (set(), set()),
     "interrupts": ({"undo"}, set()),
     "frameworks": (
-        {"collector", "errors", "interrupts", "options", "report", "quantized", "frameworks", "undo"},
+        {
+            "collector",
+            "errors",
+            "inputs",
+            "interrupts",
+            "options",
+            "report",
+            "quantized",
+            "frameworks",
+            "undo",
+        },
         {"torch", "mlx", "vllm", "numpy"},
     ),
     "analyses": ({"errors", "report", "analyses"}, {"numpy", "numba"}),
@@ -60,6 +70,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "checkpoints": ({"collector", "errors", "report", "formats", "analyses", "user_code"}, set()),
     "planning": ({"errors", "report", "analyses"}, set()),
     "symbols": ({"errors", "report", "analyses", "symbols"}, set()),
+    "inputs": ({"inputs"}, set()),
     "api": (
         {
             "_lazy",
@@ -75,6 +86,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
             "configs",
             "planning",
             "symbols",
+            "inputs",
             "files",
             "options",
             "targets",
