@@ -20,15 +20,16 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "_lazy": (set(), set()),
     "_version": (set(), set()),
     "errors": (set(), set()),
-    "report": ({"_lazy", "_version", "errors", "report"}, set()),
+    "printing": ({"api"}, set()),
+    "report": ({"printing", "_lazy", "_version", "errors", "report"}, set()),
     "quantized": ({"report", "quantized"}, {"numpy"}),
     "formats": ({"errors", "report", "quantized", "formats"}, {"numpy", "jinja2", "yaml"}),
-    "collector": ({"undo"}, set()),
+    "gc_pause": ({"undo"}, set()),
     "undo": (set(), set()),
     "interrupts": ({"undo"}, set()),
     "frameworks": (
         {
-            "collector",
+            "gc_pause",
             "errors",
             "inputs",
             "interrupts",
@@ -50,7 +51,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
         {
             "analyses",
             "checkpoints",
-            "collector",
+            "gc_pause",
             "configs",
             "errors",
             "files",
@@ -64,17 +65,16 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
         set(),
     ),
     "configs": (
-        {"errors", "files", "formats", "configs", "user_code"},
+        {"errors", "files", "formats", "configs", "report", "user_code"},
         {"yaml", "omegaconf", "transformers", "torch"},
     ),
-    "checkpoints": ({"collector", "errors", "report", "formats", "analyses", "user_code"}, set()),
-    "planning": ({"errors", "report", "analyses"}, set()),
+    "checkpoints": ({"gc_pause", "errors", "report", "formats", "analyses", "user_code"}, set()),
     "symbols": ({"errors", "report", "analyses", "symbols"}, set()),
     "inputs": ({"inputs"}, set()),
     "api": (
         {
             "_lazy",
-            "collector",
+            "gc_pause",
             "errors",
             "report",
             "formats",
@@ -84,7 +84,6 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
             "renderers",
             "checkpoints",
             "configs",
-            "planning",
             "symbols",
             "inputs",
             "files",
@@ -193,7 +192,7 @@ def test_listing_a_file_loads_nothing_that_is_about_runs(tmp_path: Path) -> None
         "print(*(name.removeprefix('modelglass.') for name in sys.modules))"
     )
     loaded = set(fresh(code, str(path)).split())
-    assert "renderers.text" in loaded
+    assert "renderers.pages.text" in loaded
     assert loaded.isdisjoint({"analyses.formulas", "api._compare", "api._unique", "api._fit"})
     assert loaded.isdisjoint({f"report.{noun}" for noun in ("comparison", "fit", "flow", "memory")})
 

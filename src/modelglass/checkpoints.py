@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelglass.analyses.counts import count
 from modelglass.analyses.equal_blocks import equal_blocks
-from modelglass.analyses.remarks import remarks_on_counts
-from modelglass.collector import without_gc
+from modelglass.analyses.notes import count_notes
 from modelglass.errors import CorruptFileError, UsageError
 from modelglass.formats import read
 from modelglass.formats.configs import config_of
@@ -21,6 +20,7 @@ from modelglass.formats.mlx_packing import ASSUMED, contradicted
 from modelglass.formats.packing import packed
 from modelglass.formats.reading import Reading
 from modelglass.formats.tree import modules
+from modelglass.gc_pause import paused_gc
 from modelglass.report import Checkpoint, File, Model, Note, Report
 from modelglass.user_code import only_installed
 
@@ -46,8 +46,8 @@ def inspect_file(
 
     `with_stats` adds statistics, while the files are still open.
     """
-    reading = Reading(limits=checked_limits(limits))
-    with without_gc(), only_installed(path):
+    reading = Reading(limits=check_limits(limits))
+    with paused_gc(), only_installed(path):
         try:
             progress(f"reading {path.name}")
             read(path, reading)
@@ -64,11 +64,11 @@ def scan_files(
     """What is found in files and folders."""
     from modelglass.formats.scanning import scan
 
-    with without_gc(), only_installed(*paths):
-        return scan(paths, checked_limits(limits), progress, isolate=isolate)
+    with paused_gc(), only_installed(*paths):
+        return scan(paths, check_limits(limits), progress, isolate=isolate)
 
 
-def checked_limits(chosen: Mapping[str, int] | None) -> Limits:
+def check_limits(chosen: Mapping[str, int] | None) -> Limits:
     """The limits with some of them changed."""
     for name, value in (chosen or {}).items():
         if name not in LIMITS:
@@ -124,8 +124,11 @@ def _report(path: Path, reading: Reading) -> Report:
     )
     trained = {name for part in reading.parts for name in part.matched.values()}
     unsure = [name for name in doubtful(tensors) if name not in trained] if reading.has_buffers else []
-    remarks = (*_remarks(counts, guessed, unsure), *_on_packing(tensors, contradictions))
-    notes = (*_notes(reading), *remarks, *_one_of_several(reading))
+    notes = (
+        *_notes(reading),
+        *_kind_notes(counts, guessed, unsure),
+        *_packing_notes(tensors, contradictions),
+    )
     blocks = equal_blocks(model, counts)
     return Report(model=model, counts=counts, blocks=blocks, checkpoint=checkpoint, notes=notes)
 
@@ -158,8 +161,8 @@ def _note(finding: Finding) -> Note:
     return Note(code=finding.code, text=finding.text, severity=_SEVERITY[finding.level], where=where)
 
 
-def _remarks(counts: Counts, guessed: Sequence[str], unsure: Sequence[str]) -> Iterator[Note]:
-    yield from remarks_on_counts(counts)
+def _kind_notes(counts: Counts, guessed: Sequence[str], unsure: Sequence[str]) -> Iterator[Note]:
+    yield from count_notes(counts)
     if guessed:
         yield Note(
             code="buffers-guessed",
@@ -174,7 +177,7 @@ def _remarks(counts: Counts, guessed: Sequence[str], unsure: Sequence[str]) -> I
         )
 
 
-def _on_packing(tensors: Sequence[Tensor], contradictions: Sequence[str]) -> Iterator[Note]:
+def _packing_notes(tensors: Sequence[Tensor], contradictions: Sequence[str]) -> Iterator[Note]:
     if contradictions:
         yield Note(
             code="packing-contradicted",
@@ -193,7 +196,7 @@ def _on_packing(tensors: Sequence[Tensor], contradictions: Sequence[str]) -> Ite
         )
 
 
-def _one_of_several(reading: Reading) -> Iterator[Note]:
+def _shard_notes(reading: Reading) -> Iterator[Note]:
     """A note when the file is one shard, also when it is all that its folder has."""
     path = reading.opened[0].path
     shard = _SHARD.search(path.name)

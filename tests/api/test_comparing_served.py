@@ -33,13 +33,13 @@ Capture = pytest.CaptureFixture[str]
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A configuration, and what stands for the process in which vLLM builds it."""
-    from modelglass.frameworks.vllm import building, versions
+    from modelglass.frameworks.vllm import build, versions
 
     def built(path: Path, serving: Serving, *, progress: Callable[[str], None]) -> Observation:
         return build_engine.observation(ranks=serving.tensor_parallel, rank=serving.rank)
 
-    monkeypatch.setattr(building, "built", built)
-    monkeypatch.setattr(versions, "installed", lambda: versions.TESTED[0])
+    monkeypatch.setattr(build, "build_rank", built)
+    monkeypatch.setattr(versions, "installed_version", lambda: versions.TESTED[0])
     path = tmp_path / "config.json"
     path.write_text(json.dumps(LLAMA))
     return path
@@ -100,7 +100,7 @@ def test_what_is_missing_is_said_before_anything_is_built(
 ) -> None:
     from modelglass.frameworks.vllm import versions
 
-    monkeypatch.setattr(versions, "installed", lambda: None)
+    monkeypatch.setattr(versions, "installed_version", lambda: None)
     told: list[str] = []
     with pytest.raises(MissingPackageError, match="needs the package 'vllm'"):
         mg.compare_structure(config, framework_b="vllm", progress=told.append)

@@ -37,10 +37,11 @@ class Builder:
 
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch) -> Builder:
-    from modelglass.frameworks.vllm import building
 
     builder = Builder()
-    monkeypatch.setattr(building, "built", builder)
+    from modelglass.frameworks.vllm import build
+
+    monkeypatch.setattr(build, "build_rank", builder)
     return builder
 
 

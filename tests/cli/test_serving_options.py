@@ -33,7 +33,6 @@ def config(tmp_path: Path) -> str:
 @pytest.fixture
 def setups(monkeypatch: pytest.MonkeyPatch) -> list[Serving]:
     """How engines were to be set up, by the calls so far."""
-    from modelglass.frameworks.vllm import building
 
     found: list[Serving] = []
 
@@ -41,7 +40,9 @@ def setups(monkeypatch: pytest.MonkeyPatch) -> list[Serving]:
         found.append(serving)
         return build_engine.observation(ranks=serving.tensor_parallel, rank=serving.rank)
 
-    monkeypatch.setattr(building, "built", built)
+    from modelglass.frameworks.vllm import build
+
+    monkeypatch.setattr(build, "build_rank", built)
     return found
 
 
@@ -114,12 +115,13 @@ def test_wrong_usage_is_told_in_a_line(
 
 
 def test_a_missing_package_is_one_sentence(run: Run, config: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from modelglass.frameworks.vllm import building
 
     def built(*args: object, **more: object) -> Observation:
         raise MissingPackageError("vllm", wanted_by="building a model of vLLM", extra="vllm")
 
-    monkeypatch.setattr(building, "built", built)
+    from modelglass.frameworks.vllm import build
+
+    monkeypatch.setattr(build, "build_rank", built)
     code, out, err = run("inspect", config, "--framework", "vllm")
     assert (code, out) == (3, "")
     assert "needs the package 'vllm'" in err

@@ -157,7 +157,7 @@ def test_a_distributed_checkpoint(tmp_path: Path) -> None:
 SINCE = {
     **dict.fromkeys(("torch.float8_e8m0fnu", "torch.float4_e2m1fn_x2"), (2, 9)),
     **{f"torch.{sign}int{bits}": (2, 9) for sign in ("", "u") for bits in range(1, 8)},
-    "torch.bcomplex32": (2, 15),
+    "torch.bcomplex32": (2, 14),
 }
 UNTIL = {"torch._utils._rebuild_nested_tensor": (2, 15)}
 

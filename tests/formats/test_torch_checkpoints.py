@@ -14,7 +14,7 @@ from torch import nn
 
 import modelglass as mg
 from genuine import lightning, network, wrapped
-from modelglass.report import Checkpoint, Counts, Part, Report
+from modelglass.report import Checkpoint, CheckpointPart, Counts, Report
 
 
 class Scaled(nn.Module):
@@ -50,7 +50,7 @@ def counts_of(report: Report) -> Counts:
     return report.counts
 
 
-def part_of(report: Report, key: str) -> Part:
+def part_of(report: Report, key: str) -> CheckpointPart:
     return next(part for part in checkpoint_of(report).parts if part.key == key)
 
 

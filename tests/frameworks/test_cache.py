@@ -13,7 +13,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from modelglass.analyses.kv_cache import kv_cache
-from modelglass.frameworks.torch.cache import OBSERVED, cache_dtype, config_of, observed_cache
+from modelglass.frameworks.torch.cache import OBSERVED, cache_dtype, config_of, find_cache
 from modelglass.report.memory import KvCache
 
 SEQUENCES, WINDOW = 2, 4
@@ -134,7 +134,7 @@ def real_nbytes(outputs: Any) -> int:
 def test_the_observed_cache_is_as_large_as_the_real_one(name: str) -> None:
     native = native_model(name, FAMILIES.get(name) or UNTOLD[name])
     outputs = outputs_of(native, 3)
-    cache = observed_cache(outputs)
+    cache = find_cache(outputs)
     assert cache is not None
     assert (cache.method, cache.source) == ("exact", OBSERVED)
     assert cache.nbytes(3, SEQUENCES) == real_nbytes(outputs)
@@ -145,10 +145,10 @@ def test_the_observed_cache_is_as_large_as_the_real_one(name: str) -> None:
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.filterwarnings("ignore")
 def test_fake_tensors_and_the_configuration_tell_the_same(name: str) -> None:
-    real = observed_cache(outputs_of(native_model(name, FAMILIES[name]), 6))
+    real = find_cache(outputs_of(native_model(name, FAMILIES[name]), 6))
     with FakeTensorMode(allow_non_fake_inputs=True):
         native = native_model(name, FAMILIES[name])
-        fake = observed_cache(outputs_of(native, 3))
+        fake = find_cache(outputs_of(native, 3))
     assert fake == real
     config = config_of(native)
     assert config is not None
@@ -172,7 +172,7 @@ def test_what_is_kept_of_the_source_does_not_grow() -> None:
     ids = torch.full((SEQUENCES, 5), 7)
     with torch.no_grad():
         outputs = native(input_ids=ids, decoder_input_ids=ids[:, :3], use_cache=True)
-    cache = observed_cache(outputs)
+    cache = find_cache(outputs)
     assert cache is not None
     assert cache.nbytes_per_token == 2 * 2 * 4 * 24 * 2
     assert cache.fixed_nbytes == 5 * cache.nbytes_per_token
@@ -195,7 +195,7 @@ def test_a_cache_made_in_advance_counts_as_full() -> None:
 
     native = native_model("gemma2", HALF_WINDOWED)
     cache = StaticCache(config=native.config, max_cache_len=10)
-    observed = observed_cache(outputs_of(native, 6, past_key_values=cache))
+    observed = find_cache(outputs_of(native, 6, past_key_values=cache))
     assert observed is not None
     assert observed.windows == {WINDOW: observed.nbytes_per_token}
     assert observed.nbytes(10, SEQUENCES) == sum(held(cache, {}).values())
@@ -209,7 +209,7 @@ def test_a_window_that_may_be_longer_than_the_cache_is_an_estimate(length: int, 
 
     native = native_model("mistral", FAMILIES["mistral"])
     cache = StaticCache(config=native.config, max_cache_len=length)
-    observed = observed_cache(outputs_of(native, 3, past_key_values=cache))
+    observed = find_cache(outputs_of(native, 3, past_key_values=cache))
     assert observed is not None
     assert observed.method == "estimate"
     assert observed.nbytes(kept, SEQUENCES) == sum(held(cache, {}).values())
@@ -222,11 +222,11 @@ def pair(tokens: int = 5, heads: int = 3, sequences: int = 2) -> tuple[torch.Ten
 
 @pytest.mark.parametrize("keep", [dict, OrderedDict, lambda **parts: SimpleNamespace(**parts)])
 def test_caches_of_old_were_tuples(keep: Any) -> None:
-    cache = observed_cache(keep(logits=torch.zeros(2, 5, 9), past_key_values=(pair(), pair())))
+    cache = find_cache(keep(logits=torch.zeros(2, 5, 9), past_key_values=(pair(), pair())))
     assert cache is not None
     assert cache.nbytes_per_token == 2 * 3 * (8 + 4) * 2
     assert cache.fixed_nbytes == 0
-    beside_an_encoder = observed_cache(keep(past_key_values=[(*pair(), *pair(7))]))
+    beside_an_encoder = find_cache(keep(past_key_values=[(*pair(), *pair(7))]))
     assert beside_an_encoder is not None
     assert beside_an_encoder.nbytes_per_token == 3 * (8 + 4) * 2
     assert beside_an_encoder.fixed_nbytes == 7 * 3 * (8 + 4) * 2
@@ -236,13 +236,13 @@ def test_caches_of_old_were_lists_of_keys_and_lists_of_values() -> None:
     keys, values = zip(pair(), pair(), strict=True)
     states = [torch.zeros(2, 6, 4), torch.zeros(2, 0)]
     cache = SimpleNamespace(key_cache=list(keys), value_cache=list(values), ssm_states=states, seen=5)
-    observed = observed_cache((torch.zeros(2, 5, 9), cache))
+    observed = find_cache((torch.zeros(2, 5, 9), cache))
     assert observed is not None
     assert observed.nbytes_per_token == 2 * 3 * (8 + 4) * 2
     assert observed.fixed_nbytes == 6 * 4 * 4
     source = SimpleNamespace(key_cache=[pair(7)[0]], value_cache=[pair(7)[1]])
     own = SimpleNamespace(key_cache=[pair()[0]], value_cache=[pair()[1]])
-    both = observed_cache(SimpleNamespace(self_attention_cache=own, cross_attention_cache=source))
+    both = find_cache(SimpleNamespace(self_attention_cache=own, cross_attention_cache=source))
     assert both is not None
     assert both.fixed_nbytes == 7 * both.nbytes_per_token == 7 * 3 * (8 + 4) * 2
 
@@ -282,14 +282,14 @@ def cache_of(*layers: Any, **members: Any) -> SimpleNamespace:
     ids=lambda outputs: type(outputs).__name__,
 )
 def test_what_is_no_cache_or_a_strange_one_is_unknown(outputs: Any) -> None:
-    assert observed_cache(cache_of(layer(), layer())) is not None
-    assert observed_cache(outputs) is None
+    assert find_cache(cache_of(layer(), layer())) is not None
+    assert find_cache(outputs) is None
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_keys_without_one_shape_are_unknown() -> None:
     ragged = torch.nested.nested_tensor([torch.zeros(2, 3), torch.zeros(1, 3)])
-    assert observed_cache(cache_of(layer(keys=ragged))) is None
+    assert find_cache(cache_of(layer(keys=ragged))) is None
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -298,7 +298,7 @@ def test_a_cache_of_quantized_parts_is_unknown() -> None:
 
     native = native_model("llama", SMALL)
     cache = QuantizedCache("fp8", native.config)
-    assert observed_cache(outputs_of(native, 4, past_key_values=cache)) is None
+    assert find_cache(outputs_of(native, 4, past_key_values=cache)) is None
 
 
 def test_outputs_are_looked_at_without_running_their_code() -> None:
@@ -309,9 +309,9 @@ def test_outputs_are_looked_at_without_running_their_code() -> None:
 
         layers = past_key_values
 
-    assert observed_cache(Proud()) is None
-    assert observed_cache((Proud(), cache_of(layer()))) is not None
-    assert observed_cache(namedtuple("Named", ["logits", "cache"])(1, cache_of(layer()))) is not None
+    assert find_cache(Proud()) is None
+    assert find_cache((Proud(), cache_of(layer()))) is not None
+    assert find_cache(namedtuple("Named", ["logits", "cache"])(1, cache_of(layer()))) is not None
 
 
 class WithConfig(nn.Module):

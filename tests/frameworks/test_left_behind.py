@@ -42,6 +42,8 @@ class Member(Enum):
 
 
 SLOTTED = Slotted()
+OUTSIDE = nn.Linear(4, 4)
+WITH_GRADIENT = {"scale": nn.Parameter(torch.ones(4))}
 
 
 def _once(table: dict[str, Any], size: int) -> torch.Tensor:
@@ -221,3 +223,15 @@ def test_a_run_that_fails_leaves_nothing_behind_either(run: Any) -> None:
     report = mg.inspect(Apply(lambda self, x: run(x)), torch.ones(2, device="meta"), on_failure="report")
     assert report.run.failure is not None
     assert "left-behind" not in [note.code for note in report.notes]
+
+
+@pytest.mark.parametrize("run", ["fake", "real"])
+def test_gradients_of_parameters_outside_the_model_are_put_back(run: Any) -> None:
+    scale = WITH_GRADIENT["scale"]
+    gradient = scale.grad = torch.ones(4)
+    model = Apply(lambda self, x: OUTSIDE(self.layer(x)) * WITH_GRADIENT["scale"], layer=nn.Linear(4, 4))
+    report = mg.inspect(model, torch.rand(2, 4), train=True, run=run)
+    assert report.notes == ()
+    assert (OUTSIDE.weight.grad, OUTSIDE.bias.grad) == (None, None)
+    assert scale.grad is gradient
+    assert gradient.tolist() == [1, 1, 1, 1]

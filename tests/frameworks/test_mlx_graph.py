@@ -8,7 +8,7 @@ import mlx.core as mx
 import pytest
 from mlx import nn
 
-from modelglass.frameworks.mlx.graph import Graph, traced
+from modelglass.frameworks.mlx.graph import Graph, trace
 
 X, W = mx.zeros((2, 8)), mx.zeros((8, 8))
 Arrays = Sequence[mx.array]
@@ -19,7 +19,7 @@ def primitives(graph: Graph) -> list[str]:
 
 
 def test_a_node_has_its_arrays_shapes_and_arguments() -> None:
-    graph = traced(lambda given: [mx.softmax(given[0] @ given[1], axis=-1)], [X, W])
+    graph = trace(lambda given: [mx.softmax(given[0] @ given[1], axis=-1)], [X, W])
     product, softmax = graph.nodes
     assert product.primitive == "Matmul"
     assert product.inputs == graph.inputs
@@ -35,7 +35,7 @@ def test_equal_work_is_listed_as_often_as_it_is_done() -> None:
         x, w = given
         return [mx.exp(x @ w) + mx.exp(x @ w)]
 
-    graph = traced(twice, [X, W])
+    graph = trace(twice, [X, W])
     assert primitives(graph) == ["Matmul", "Exp", "Matmul", "Exp", "Add"]
     first, second = graph.nodes[1], graph.nodes[3]
     assert graph.nodes[4].inputs == (*first.outputs, *second.outputs)
@@ -47,7 +47,7 @@ def test_constants_of_the_same_value_do_not_confuse_shapes() -> None:
         x, w = given
         return [mx.where(x > 0, 2.0, 3.0), mx.where(w > 0, 2.0, 3.0), x * 2.0, w[:1] * 2.0]
 
-    graph = traced(scaled, [X, W])
+    graph = trace(scaled, [X, W])
     for node in graph.nodes:
         if node.primitive == "Broadcast" and node.arguments is not None:
             assert graph.shapes[node.outputs[0]] == tuple(node.arguments[0])
@@ -57,7 +57,7 @@ def test_constants_of_the_same_value_do_not_confuse_shapes() -> None:
 
 
 def test_slices_that_differ_in_arguments_alone_stay_apart() -> None:
-    graph = traced(lambda given: [given[1][0:2] + given[1][0:2], given[1][1:5] * 1.0], [X, W])
+    graph = trace(lambda given: [given[1][0:2] + given[1][0:2], given[1][1:5] * 1.0], [X, W])
     slices = [node for node in graph.nodes if node.primitive == "Slice"]
     assert [graph.shapes[node.outputs[0]] for node in slices] == [(2, 8), (2, 8), (4, 8)]
     assert [node.arguments and tuple(node.arguments[0]) for node in slices] == [(0, 0), (0, 0), (1, 0)]
@@ -69,7 +69,7 @@ def test_what_is_returned_may_be_given_repeated_or_passed_on() -> None:
         y = mx.exp(x)
         return [w, y, y, x, mx.stop_gradient(x), mx.stop_gradient(y)]
 
-    graph = traced(strange, [X, W])
+    graph = trace(strange, [X, W])
     x, w = graph.inputs
     y = graph.nodes[0].outputs[0]
     assert primitives(graph) == ["Exp"]
@@ -77,14 +77,14 @@ def test_what_is_returned_may_be_given_repeated_or_passed_on() -> None:
 
 
 def test_a_function_of_nothing_returns_nothing() -> None:
-    graph = traced(lambda given: [], [X])
+    graph = trace(lambda given: [], [X])
     assert (graph.nodes, graph.outputs, len(graph.inputs)) == ((), (), 1)
 
 
 def test_what_was_there_before_is_constant() -> None:
     outside = mx.ones((8,))
     mx.eval(outside)
-    graph = traced(lambda given: [given[0] + outside], [X])
+    graph = trace(lambda given: [given[0] + outside], [X])
     (added,) = [node for node in graph.nodes if node.primitive == "Add"]
     made = {number for node in graph.nodes for number in node.outputs}
     assert graph.constants
@@ -95,7 +95,7 @@ def test_what_was_there_before_is_constant() -> None:
 def test_compiled_functions_show_what_is_in_them() -> None:
     compiled = mx.compile(lambda x: mx.exp(x) @ x.T)
     mx.eval(compiled(X))
-    assert primitives(traced(lambda given: [compiled(given[0])], [X])) == ["Exp", "Transpose", "Matmul"]
+    assert primitives(trace(lambda given: [compiled(given[0])], [X])) == ["Exp", "Transpose", "Matmul"]
 
 
 def test_behind_what_cannot_be_written_down_nodes_are_known_and_some_shapes() -> None:
@@ -106,8 +106,8 @@ def test_behind_what_cannot_be_written_down_nodes_are_known_and_some_shapes() ->
         before = x @ w
         return [before, checkpointed(before) @ w]
 
-    graph = traced(behind, [X, W])
-    assert graph.untold == "CustomTransforms"
+    graph = trace(behind, [X, W])
+    assert graph.unexported == "CustomTransforms"
     assert primitives(graph) == ["Matmul", "Exp", "Multiply", "Matmul"]
     last = graph.nodes[-1]
     assert graph.shapes[last.outputs[0]] == (2, 8)
@@ -121,13 +121,13 @@ def test_other_errors_of_the_function_are_its_own() -> None:
         raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine"):
-        traced(fails, [X])
+        trace(fails, [X])
 
 
 def test_nothing_is_evaluated() -> None:
     before = mx.get_active_memory()
     large = nn.Linear(50_000, 50_000)
-    graph = traced(lambda given: [given[0] @ given[1].T], [mx.zeros((1, 50_000)), large.weight])
+    graph = trace(lambda given: [given[0] @ given[1].T], [mx.zeros((1, 50_000)), large.weight])
     assert graph.shapes[graph.outputs[0]] == (1, 50_000)
     assert mx.get_active_memory() - before < 2**20
 
@@ -139,7 +139,7 @@ def test_nothing_is_evaluated() -> None:
 )
 def test_every_node_can_run_when_its_turn_comes(layer: nn.Module) -> None:
     call = (lambda x: layer(x, None)) if isinstance(layer, nn.TransformerEncoderLayer) else layer
-    graph = traced(lambda given: [mx.sum(_first(call(given[0])))], [mx.zeros((2, 5, 16))])
+    graph = trace(lambda given: [mx.sum(_first(call(given[0])))], [mx.zeros((2, 5, 16))])
     there = {*graph.inputs, *graph.constants}
     for node in graph.nodes:
         assert there.issuperset(node.inputs)

@@ -15,8 +15,8 @@ from mlx.utils import tree_flatten
 import modelglass as mg
 from modelglass.analyses.memory import memory
 from modelglass.errors import InspectError
-from modelglass.frameworks.mlx.graph import Graph, traced
-from modelglass.frameworks.mlx.lifetimes import Evaluated, Role, lifetimes
+from modelglass.frameworks.mlx.graph import Graph, trace
+from modelglass.frameworks.mlx.lifetimes import Evaluation, Role, find_lifetimes
 from modelglass.frameworks.mlx.order import evaluation_order
 from modelglass.frameworks.mlx.session import observe, sizes
 from modelglass.frameworks.request import Inputs, Request
@@ -174,10 +174,10 @@ def worked_out(function: Callable[..., Any], *given: mx.array) -> tuple[Lifetime
         made = function(*arrays)
         return [made] if isinstance(made, mx.array) else list(made)
 
-    graph = traced(returned, given)
+    graph = trace(returned, given)
     roles = {number: Role("inputs", str(number)) for number in graph.inputs}
-    found = lifetimes(
-        graph, Evaluated(roles, graph.outputs), lambda place: (graph.nodes[place].primitive, "", "forward")
+    found = find_lifetimes(
+        graph, Evaluation(roles, graph.outputs), lambda place: (graph.nodes[place].primitive, "", "forward")
     )
     assert found is not None
     return found, graph

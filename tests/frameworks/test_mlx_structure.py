@@ -14,7 +14,7 @@ from mlx.utils import tree_flatten
 
 from modelglass.analyses.counts import count
 from modelglass.frameworks.mlx import structure
-from modelglass.frameworks.mlx.places import nodes
+from modelglass.frameworks.mlx.tree import walk_nodes
 from modelglass.report import Counts, Model
 
 
@@ -23,7 +23,7 @@ def model_of(native: nn.Module) -> Model:
 
 
 def named_arrays(native: nn.Module) -> list[tuple[str, mx.array]]:
-    return [(name, slot.array) for name, slot in structure.named_slots(nodes(native))]
+    return [(name, slot.array) for name, slot in structure.name_slots(walk_nodes(native))]
 
 
 def counts_of(native: nn.Module) -> Counts:
@@ -201,7 +201,7 @@ def test_a_private_module_is_in_the_tree_and_its_arrays_are_buffers() -> None:
         "_aux.bias": "buffer",
     }
     assert note_codes(native) == {"private-module": ("_aux",)}
-    assert structure.unsaved(native) == {"_freqs", "_aux.weight", "_aux.bias"}
+    assert structure.find_non_persistent(native) == {"_freqs", "_aux.weight", "_aux.bias"}
     counts = counts_of(native)
     assert (counts.params, counts.trainable) == as_mlx_counts(native) == (8, 8)
     assert counts.buffers == 17
@@ -238,7 +238,7 @@ def test_functions_in_a_sequential_are_modules_without_tensors() -> None:
         nn.Linear(2, 2), mx.tanh, nn.gelu, lambda x: x, partial(mx.softmax, axis=-1), nn.gelu
     )
     assert list(paths(native).values())[2:] == ["Linear", "tanh", "gelu", "<lambda>", "softmax", "gelu"]
-    found = list(structure.functions(nodes(native)))
+    found = list(structure.find_functions(walk_nodes(native)))
     assert [path for path, *_ in found] == [f"layers.{at}" for at in range(1, 6)]
     for _, steps, at, function in found:
         assert steps[at] is function

@@ -15,7 +15,7 @@ from mlx.utils import tree_flatten
 
 import modelglass as mg
 from modelglass.errors import UsageError
-from modelglass.frameworks.mlx.optimizers import factory
+from modelglass.frameworks.mlx.optimizers import make_factory
 from modelglass.frameworks.mlx.session import observe
 from modelglass.frameworks.request import Inputs, Request
 from modelglass.report import Lifetimes, Observation, WhatIf
@@ -233,7 +233,7 @@ def test_a_function_makes_the_optimizer() -> None:
 )
 def test_what_makes_no_optimizer_is_refused(given: Any, says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        factory(given)
+        make_factory(given)
 
 
 def test_an_optimizer_that_fails_is_told() -> None:

@@ -13,11 +13,11 @@ from torch.utils.checkpoint import checkpoint
 
 import modelglass as mg
 from fingerprint import fingerprint
-from modelglass.analyses.blocks import placed
+from modelglass.analyses.extrapolation import extrapolate
 from modelglass.analyses.memory import memory
 from modelglass.frameworks.request import Detail, Inputs, Request
-from modelglass.frameworks.torch import folding, session as adapter
-from modelglass.frameworks.torch.folding import MANY, Blocks, repeated
+from modelglass.frameworks.torch import repeated_blocks, session as adapter
+from modelglass.frameworks.torch.repeated_blocks import MANY, Blocks, find_repeated
 from modelglass.report import Lifetimes
 from models import SMALL, Apply, ids, transformers_model
 
@@ -29,7 +29,7 @@ Case = tuple[nn.Module, Any]
 @pytest.fixture(autouse=True)
 def _worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models of a test are so small that whole runs cost no more."""
-    monkeypatch.setattr(folding, "WORTH", 10.0)
+    monkeypatch.setattr(repeated_blocks, "WORTH", 10.0)
 
 
 def text(name: str, suffix: str = "ForCausalLM", **more: Any) -> Case:
@@ -151,7 +151,7 @@ def both(model: nn.Module, asked: Request) -> tuple[Lifetimes | None, Lifetimes]
     model.train(asked.train)
     whole = adapter.observe(model, asked).lifetimes
     assert whole is not None
-    return adapter.run_shortened(model, asked, placed), whole
+    return adapter.run_shortened(model, asked, extrapolate), whole
 
 
 PASSED = ["gpt2", "bert", "t5", "vit", "mixtral", "qwen3", "transformer", "timm convnext"]
@@ -241,13 +241,13 @@ UNLIKE: dict[str, Callable[[], Case]] = {
 
 @pytest.mark.parametrize("name", UNLIKE)
 def test_blocks_that_differ_are_not_folded(name: str) -> None:
-    assert repeated(UNLIKE[name]()[0]) == ()
+    assert find_repeated(UNLIKE[name]()[0]) == ()
 
 
 def test_a_change_of_some_blocks_is_not_folded() -> None:
     model, inputs = text("Llama")
     some = request(inputs, train=True, what_if=mg.WhatIf(recompute=("model.layers.[0-3]",)))
-    assert adapter.run_shortened(model, some, placed) is None
+    assert adapter.run_shortened(model, some, extrapolate) is None
 
 
 @pytest.mark.slow
@@ -281,8 +281,8 @@ def by_index(self: Any, x: torch.Tensor) -> torch.Tensor:
 def test_a_model_that_needs_all_its_blocks_falls_back() -> None:
     model = Apply(by_index, layers=nn.ModuleList(mlp() for _ in range(COUNT)))
     asked = request(torch.randn(4, 8), train=False)
-    assert repeated(model) != ()
-    assert adapter.run_shortened(model, asked, placed) is None
+    assert find_repeated(model) != ()
+    assert adapter.run_shortened(model, asked, extrapolate) is None
     assert len(model.layers) == COUNT  # type: ignore[arg-type]
 
 
@@ -333,14 +333,14 @@ def test_blocks_are_back_when_a_run_fails() -> None:
     model = Apply(failing, layers=nn.ModuleList(mlp() for _ in range(COUNT)))
     inputs = torch.randn(4, 8)
     before = fingerprint(model, inputs)
-    assert adapter.run_shortened(model, request(inputs, train=False), placed) is None
+    assert adapter.run_shortened(model, request(inputs, train=False), extrapolate) is None
     assert fingerprint(model, inputs) == before
 
 
 def test_the_first_blocks_and_the_last_one_stay_in_the_list() -> None:
     native = nn.Sequential(*(mlp() for _ in range(COUNT)))
     children, held = dict(native._modules), native._modules
-    with Blocks("", native).only(3):
+    with Blocks("", native).shortened(3):
         assert list(native) == [children["0"], children["1"], children[str(COUNT - 1)]]
     assert native._modules is held
     assert list(held.items()) == list(children.items())
@@ -348,7 +348,7 @@ def test_the_first_blocks_and_the_last_one_stay_in_the_list() -> None:
 
 def test_short_runs_are_taken_where_they_cost_less(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert [blocks.count for blocks in repeated(nn.Sequential(*(mlp() for _ in range(12))))] == [12]
-    assert repeated(nn.Sequential(*(mlp() for _ in range(8)))) == ()
+    assert [blocks.count for blocks in find_repeated(nn.Sequential(*(mlp() for _ in range(12))))] == [12]
+    assert find_repeated(nn.Sequential(*(mlp() for _ in range(8)))) == ()
     both_lists = nn.Transformer(16, 2, 24, 24, 32, batch_first=True)
-    assert [blocks.path for blocks in repeated(both_lists)] == ["decoder.layers", "encoder.layers"]
+    assert [blocks.path for blocks in find_repeated(both_lists)] == ["decoder.layers", "encoder.layers"]

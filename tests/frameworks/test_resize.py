@@ -15,7 +15,7 @@ from transformers import BatchEncoding
 import modelglass as mg
 from modelglass import Inputs
 from modelglass.errors import InputsError, UsageError
-from modelglass.frameworks.torch.resize import dimensions, resized, resized_at
+from modelglass.frameworks.torch.resize import dimensions, resize_inputs, resize_inputs_at
 
 
 def ids(*shape: int) -> torch.Tensor:
@@ -80,7 +80,7 @@ def test_each_tensor_gets_the_new_sizes_where_it_has_the_old_ones(
     shape: tuple[int, ...], dtype: torch.dtype, expected: tuple[int, ...]
 ) -> None:
     given = torch.zeros(shape, dtype=dtype)
-    inputs = resized(Inputs(args=(ids(2, 16), given)), 5, 64)
+    inputs = resize_inputs(Inputs(args=(ids(2, 16), given)), 5, 64)
     assert shapes(inputs.args) == ((5, 64), expected)
     assert inputs.args[1].dtype == dtype
     assert (inputs.args[1] is given) == (shape == expected)
@@ -88,17 +88,17 @@ def test_each_tensor_gets_the_new_sizes_where_it_has_the_old_ones(
 
 def test_one_size_can_change_alone() -> None:
     inputs = Inputs(args=(ids(2, 16),), kwargs={"labels": ids(2)})
-    assert shapes(resized(inputs, 8, None).args) == ((8, 16),)
-    assert shapes(resized(inputs, 8, None).kwargs) == {"labels": (8,)}
-    assert shapes(resized(inputs, None, 9).args) == ((2, 9),)
-    assert resized(inputs, None, None).args is inputs.args
-    assert resized(inputs, 2, 16).kwargs["labels"] is inputs.kwargs["labels"]
+    assert shapes(resize_inputs(inputs, 8, None).args) == ((8, 16),)
+    assert shapes(resize_inputs(inputs, 8, None).kwargs) == {"labels": (8,)}
+    assert shapes(resize_inputs(inputs, None, 9).args) == ((2, 9),)
+    assert resize_inputs(inputs, None, None).args is inputs.args
+    assert resize_inputs(inputs, 2, 16).kwargs["labels"] is inputs.kwargs["labels"]
 
 
 def test_structures_stay_what_they_are_and_the_given_ones_are_untouched() -> None:
     given: list[Any] = [{"x": ids(2, 4)}, Pair(ids(2, 4), ids(2)), Batch(ids(2, 4)), (ids(2, 4), "a")]
     encoding = BatchEncoding({"input_ids": ids(2, 4), "attention_mask": ids(2, 4)})
-    inputs = resized(Inputs(args=(given,), kwargs={"encoding": encoding}), 3, 5)
+    inputs = resize_inputs(Inputs(args=(given,), kwargs={"encoding": encoding}), 3, 5)
     [made] = inputs.args
     assert shapes(made[0]) == {"x": (3, 5)}
     assert type(made[1]) is Pair
@@ -114,12 +114,12 @@ def test_structures_stay_what_they_are_and_the_given_ones_are_untouched() -> Non
 
 def test_the_same_tensor_in_two_places_stays_one() -> None:
     tokens = ids(2, 4)
-    inputs = resized(Inputs(kwargs={"input_ids": tokens, "labels": tokens}), 3, None)
+    inputs = resize_inputs(Inputs(kwargs={"input_ids": tokens, "labels": tokens}), 3, None)
     assert inputs.kwargs["input_ids"] is inputs.kwargs["labels"]
 
 
 def test_a_batch_of_a_million_pictures_takes_no_memory() -> None:
-    inputs = resized(Inputs(args=(torch.zeros(1, 3, 224, 224),)), 2**20, None)
+    inputs = resize_inputs(Inputs(args=(torch.zeros(1, 3, 224, 224),)), 2**20, None)
     assert inputs.args[0].is_meta
     assert inputs.args[0].shape == (2**20, 3, 224, 224)
 
@@ -127,7 +127,7 @@ def test_a_batch_of_a_million_pictures_takes_no_memory() -> None:
 def test_layout_and_gradients_are_kept_and_expanded_tensors_are_filled() -> None:
     last = torch.zeros(2, 3, 8, 8).to(memory_format=torch.channels_last).requires_grad_()
     expanded = torch.zeros(1, 5).expand(2, 5)
-    made_last, made_expanded = resized(Inputs(args=(last, expanded)), 4, None).args
+    made_last, made_expanded = resize_inputs(Inputs(args=(last, expanded)), 4, None).args
     assert made_last.is_contiguous(memory_format=torch.channels_last)
     assert made_last.requires_grad
     assert made_expanded.stride() == (5, 1)
@@ -136,7 +136,7 @@ def test_layout_and_gradients_are_kept_and_expanded_tensors_are_filled() -> None
 def test_a_tensor_of_another_device_becomes_a_fake_one_there() -> None:
     with FakeTensorMode():
         given = torch.empty(2, 8, device="cuda:0")
-    [made] = resized(Inputs(args=(given,)), 3, None).args
+    [made] = resize_inputs(Inputs(args=(given,)), 3, None).args
     assert isinstance(made, FakeTensor)
     assert (made.shape, made.fake_device) == ((3, 8), torch.device("cuda:0"))
 
@@ -144,7 +144,7 @@ def test_a_tensor_of_another_device_becomes_a_fake_one_there() -> None:
 def test_what_has_sizes_in_its_values_is_left_alone() -> None:
     packed = pack_padded_sequence(torch.zeros(2, 4, 3), torch.tensor([4, 2]), batch_first=True)
     sparse = torch.zeros(2, 4).to_sparse()
-    inputs = resized(Inputs(args=(ids(2, 4), packed, sparse)), 3, None)
+    inputs = resize_inputs(Inputs(args=(ids(2, 4), packed, sparse)), 3, None)
     assert dimensions(Inputs(args=(packed,))) == (None, None)
     assert inputs.args[1] is packed
     assert inputs.args[2] is sparse
@@ -163,7 +163,7 @@ def test_what_cannot_be_resized_is_an_error(
     inputs: Inputs, batch: int | None, seq: int | None, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        resized(inputs, batch, seq)
+        resize_inputs(inputs, batch, seq)
 
 
 SPECS = {
@@ -175,7 +175,7 @@ SPECS = {
 
 def test_a_fake_run_takes_resized_inputs() -> None:
     model = nn.Sequential(nn.Embedding(10, 8), nn.Linear(8, 3))
-    inputs = resized(Inputs(args=(ids(2, 16),)), 1000, 7)
+    inputs = resize_inputs(Inputs(args=(ids(2, 16),)), 1000, 7)
     report = mg.inspect(model, inputs)
     assert report.run.failure is None
     assert report.run.outputs[0].shape == (1000, 7, 3)
@@ -184,7 +184,7 @@ def test_a_fake_run_takes_resized_inputs() -> None:
 def test_single_dimensions_are_resized_by_the_order_of_the_leaves() -> None:
     tokens, mask, image = ids(2, 3), torch.ones(2, 3, dtype=torch.bool), torch.zeros(2, 3, 8, 8)
     given = Inputs((tokens, [mask, "text"]), {"picture": {"pixels": image}, "again": tokens})
-    new = resized_at(given, {(0, 1): 7, (3, 3): 4, (3, 2): 16})
+    new = resize_inputs_at(given, {(0, 1): 7, (3, 3): 4, (3, 2): 16})
     assert shapes(new.args[0]) == (2, 7)
     assert new.args[0].tolist() == [[0] * 7] * 2, "small whole numbers are repeated"
     assert new.kwargs["again"] is new.args[0]
@@ -196,7 +196,7 @@ def test_single_dimensions_are_resized_by_the_order_of_the_leaves() -> None:
 
 def test_what_cannot_be_had_in_another_size_stays() -> None:
     packed = pack_padded_sequence(torch.zeros(4, 2, 3), torch.tensor([4, 2]))
-    assert resized_at(Inputs((packed,)), {(0, 0): 12}).args[0] is packed
+    assert resize_inputs_at(Inputs((packed,)), {(0, 0): 12}).args[0] is packed
 
 
 def test_a_run_with_other_sizes_shows_operators_and_shapes_and_no_memory() -> None:

@@ -11,8 +11,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence
 
 import modelglass as mg
+from modelglass.frameworks.torch import calibration
 from models import Apply
 
 
@@ -153,6 +155,11 @@ def weighted(run: Callable[..., Any], *shape: int) -> nn.Module:
     return Apply(lambda self, *args: run(self.layer.weight, *args), layer=layer)
 
 
+def packed(self: Any, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    sequences = pack_padded_sequence(x, lengths, enforce_sorted=False)
+    return self.layer(sequences)[0].data  # type: ignore[no-any-return]
+
+
 @pytest.mark.parametrize(
     ("build", "args", "train"),
     [
@@ -212,6 +219,18 @@ def weighted(run: Callable[..., Any], *shape: int) -> nn.Module:
         pytest.param(
             lambda: nn.Embedding(1000, 64, sparse=True), (torch.arange(500) % 100,), True, id="sparse"
         ),
+        pytest.param(
+            lambda: Apply(packed, layer=nn.LSTM(16, 32)),
+            (torch.ones(9, 4, 16), torch.tensor([9, 4, 2, 7])),
+            True,
+            id="packed sequences",
+        ),
+        pytest.param(
+            lambda: weighted(lambda w, n: w[(n - 2).nonzero()[:, 0]], 32, 16),
+            (torch.arange(32) % 5,),
+            True,
+            id="places of numbers",
+        ),
     ],
 )
 def test_kernels_take_what_they_take_unwatched(
@@ -251,6 +270,20 @@ def test_vectors_that_only_an_observed_run_works_out_make_an_estimate() -> None:
     memory = mg.inspect(weighted(torch.linalg.eigvals, 16, 16), mg.Inputs()).memory
     assert memory is not None
     assert memory.method == "estimate"
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_scratch_is_of_the_results_that_were_seen(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made-up lengths make other results than real ones; what was measured on them is not the run's."""
+    if not known:
+        monkeypatch.setattr(calibration, "_values_of", lambda tensor: None)
+    lengths = torch.tensor([9, 4, 2, 7])
+    memory = mg.inspect(
+        Apply(packed, layer=nn.GRU(16, 32)), mg.Inputs((torch.ones(9, 4, 16), lengths)), calibrate=True
+    ).memory
+    assert memory is not None
+    assert memory.method == ("measured" if known else "estimate")
+    assert any("_pack_padded_sequence" in each for each in memory.excludes) is not known
 
 
 def largest_of_bags(w: torch.Tensor) -> torch.Tensor:

@@ -30,7 +30,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, *notes: tuple[Note, ...]) -> None
         )
         for rank, each in enumerate(notes)
     )
-    monkeypatch.setattr(engine, "held_by_workers", lambda asked: reports)
+    monkeypatch.setattr(engine, "inspect_workers", lambda asked: reports)
     monkeypatch.setattr(engine, "version", lambda: "0.32.0")
     monkeypatch.setattr(engine, "components", lambda *asked: ())
 
@@ -68,7 +68,7 @@ def test_neither_workers_nor_settings_leave_a_hole(monkeypatch: pytest.MonkeyPat
         raise rpc.NotReachedError("nobody answers")
 
     answering(monkeypatch)
-    monkeypatch.setattr(engine, "held_by_workers", silent)
+    monkeypatch.setattr(engine, "inspect_workers", silent)
     found = engine.observe_engine(None, engine_with(), Request())
     assert [tensor.shape for tensor in found.model.tensors] == [None]
     assert [note.code for note in found.notes] == ["engine-not-reached", "settings-unknown"]

@@ -18,7 +18,7 @@ import pytest
 
 from modelglass.errors import TargetError, UsageError
 from modelglass.frameworks.request import Inputs, Request, TensorSpec
-from modelglass.frameworks.vllm import components, generating, plugin, rpc
+from modelglass.frameworks.vllm import components, generate, plugin, rpc
 from modelglass.options import FRAMEWORKS
 from modelglass.report import Engine, Model, Module, Report, codec
 
@@ -150,19 +150,19 @@ class FakeEngine:
 
 class TestCalling:
     def test_answers_come_in_the_order_of_ranks(self) -> None:
-        reports = rpc.held_by_workers(FakeEngine([document(1), document(0)]))
+        reports = rpc.inspect_workers(FakeEngine([document(1), document(0)]))
         assert [report.model.name for report in reports] == ["M0", "M1"]
 
     def test_workers_of_another_process_are_asked_by_name(self, vllm: Any) -> None:
         plugin.register()
         engine = FakeEngine([document(0)], in_process=False)
-        rpc.held_by_workers(engine)
+        rpc.inspect_workers(engine)
         assert engine.asked == [plugin.METHOD]
 
     def test_workers_without_the_plugin_are_not_asked(self, vllm: Any) -> None:
         engine = FakeEngine([document(0)], in_process=False)
         with pytest.raises(rpc.NotReachedError, match="without modelglass' plugin"):
-            rpc.held_by_workers(engine)
+            rpc.inspect_workers(engine)
         assert engine.asked == []
 
     @pytest.mark.parametrize(
@@ -176,21 +176,21 @@ class TestCalling:
     )
     def test_an_answer_that_is_no_document_says_so(self, answer: Any, said: str) -> None:
         with pytest.raises(rpc.NotReachedError, match=said):
-            rpc.held_by_workers(FakeEngine([answer]))
+            rpc.inspect_workers(FakeEngine([answer]))
 
     def test_an_error_of_the_engine_says_that_workers_did_not_answer(self) -> None:
         def fail() -> None:
             raise NotImplementedError("Method is not implemented.\nmore")
 
         with pytest.raises(rpc.NotReachedError) as caught:
-            rpc.held_by_workers(FakeEngine(fail))
+            rpc.inspect_workers(FakeEngine(fail))
         assert caught.value.problem == "the engine's workers did not answer: Method is not implemented."
 
     def test_workers_that_hang_are_given_up_in_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(rpc, "SECONDS", 0.2)
         begun = time.monotonic()
         with pytest.raises(TargetError, match=r"not answered within 0\.2 seconds"):
-            rpc.held_by_workers(FakeEngine(lambda: time.sleep(3)))
+            rpc.inspect_workers(FakeEngine(lambda: time.sleep(3)))
         assert time.monotonic() - begun < 2
 
     def test_a_closed_engine_is_an_error_and_an_open_one_is_not(self) -> None:
@@ -319,14 +319,14 @@ def _output(name: str, prompt: Any) -> Any:
     )
 
 
-def generate(llm: FakeLLM, *args: Any, **kwargs: Any) -> Any:
-    return generating.generated(llm, llm, Request(inputs=Inputs(args, kwargs)))
+def generate_text(llm: FakeLLM, *args: Any, **kwargs: Any) -> Any:
+    return generate.generate(llm, llm, Request(inputs=Inputs(args, kwargs)))
 
 
 @pytest.mark.usefixtures("vllm")
 class TestGenerating:
     def test_a_prompt_gives_a_text_and_how_many_tokens_there_were(self) -> None:
-        run, notes = generate(FakeLLM(), "hello")
+        run, notes = generate_text(FakeLLM(), "hello")
         assert run.mode == "real"
         assert [(value.name, value.text, value.shape) for value in run.inputs] == [("prompt", "hello", (2,))]
         assert [(value.name, value.text, value.shape) for value in run.outputs] == [("0", "and so on", (3,))]
@@ -334,15 +334,15 @@ class TestGenerating:
 
     def test_without_other_wishes_tokens_are_the_likeliest_and_few(self) -> None:
         llm = FakeLLM()
-        generate(llm, "hello", "you")
+        generate_text(llm, "hello", "you")
         sampling = llm.asked[1]
         assert (llm.asked[0], sampling.temperature, sampling.max_tokens) == (["hello", "you"], 0.0, 16)
 
     def test_text_that_takes_too_long_is_aborted(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(generating, "GENERATING", -1.0)
+        monkeypatch.setattr(generate, "GENERATING", -1.0)
         llm = FakeLLM()
         with pytest.raises(TargetError, match="told to leave it"):
-            generate(llm, "hello", "you")
+            generate_text(llm, "hello", "you")
         assert len(llm.aborted) == 2
         assert not llm.get_num_unfinished_requests()
 
@@ -363,7 +363,7 @@ class TestGenerating:
     )
     def test_prompts_come_in_many_forms(self, args: Any, kwargs: Any, prompts: list[Any]) -> None:
         llm = FakeLLM()
-        generate(llm, *args, sampling_params={"max_tokens": 3}, **kwargs)
+        generate_text(llm, *args, sampling_params={"max_tokens": 3}, **kwargs)
         assert (llm.asked[0], llm.asked[1].max_tokens) == (prompts, 3)
 
     @pytest.mark.parametrize(
@@ -378,21 +378,21 @@ class TestGenerating:
     )
     def test_what_is_no_prompt_is_refused(self, args: Any, kwargs: Any) -> None:
         with pytest.raises(UsageError):
-            generate(FakeLLM(), *args, **kwargs)
+            generate_text(FakeLLM(), *args, **kwargs)
 
     def test_shapes_are_refused(self) -> None:
         llm = FakeLLM()
         with pytest.raises(UsageError, match="prompts"):
-            generating.generated(llm, llm, Request(inputs=(TensorSpec((1, 2)),)))
+            generate.generate(llm, llm, Request(inputs=(TensorSpec((1, 2)),)))
 
     def test_requests_of_others_are_not_disturbed(self) -> None:
         llm = FakeLLM(unfinished=1)
         with pytest.raises(UsageError, match="under way"):
-            generate(llm, "hello")
+            generate_text(llm, "hello")
         assert llm.asked[0] == []
 
     def test_a_failure_is_an_answer(self) -> None:
-        run, (note,) = generate(FakeLLM(error=ValueError("too long\nby far")), "hello")
+        run, (note,) = generate_text(FakeLLM(error=ValueError("too long\nby far")), "hello")
         assert (run.failure.error, run.failure.message) == ("ValueError", "too long\nby far")
         assert note.severity == "error"
         assert note.text == "the engine could not generate: ValueError: too long"
@@ -410,7 +410,7 @@ class TestAdapter:
     def test_naming_the_package_loads_no_framework(self) -> None:
         code = (
             "import sys, modelglass.frameworks.vllm as adapter\n"
-            "import modelglass.frameworks.vllm.rpc, modelglass.frameworks.vllm.generating\n"
+            "import modelglass.frameworks.vllm.rpc, modelglass.frameworks.vllm.generate\n"
             "print(sorted({'torch', 'numpy', 'vllm'} & set(sys.modules)), hasattr(adapter, 'nothing'))"
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -475,13 +475,14 @@ class TestEngine:
     def test_where_nothing_can_be_reached_or_built_the_size_is_unknown(
         self, monkeypatch: pytest.MonkeyPatch, says: bool
     ) -> None:
-        from modelglass.frameworks.vllm import building
 
         def fail(folder: Path, *args: Any, **kwargs: Any) -> Any:
             assert json.loads((folder / "config.json").read_text()) == {}
             raise TargetError("there is no vllm", hint="install it")
 
-        monkeypatch.setattr(building, "built", fail)
+        from modelglass.frameworks.vllm import build
+
+        monkeypatch.setattr(build, "build_rank", fail)
         config = a_configuration()
         if says:
             config.model_config.hf_config = SimpleNamespace(to_json_string=lambda use_diff: "{}")

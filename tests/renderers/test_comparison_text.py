@@ -13,7 +13,7 @@ import modelglass as mg
 from modelglass.api import RENDERERS
 from modelglass.errors import ReportFormatError, UsageError
 from modelglass.renderers._escape import cell_width
-from modelglass.report import Compared, Comparison, Deviation, Note, Pair, TensorPair, Term
+from modelglass.report import ComparedModel, Comparison, Deviation, Note, Pair, ParameterTerm, TensorPair
 
 Golden = Callable[[str, str], None]
 
@@ -59,13 +59,13 @@ def no_bias(number: int) -> Deviation:
 
 
 SAME = Comparison(
-    a=Compared(name="Net", source="torch", tensors=2, matched=2, params=128),
-    b=Compared(name="Port", source="mlx", tensors=2, matched=2, params=128),
+    a=ComparedModel(name="Net", source="torch", tensors=2, matched=2, params=128),
+    b=ComparedModel(name="Port", source="mlx", tensors=2, matched=2, params=128),
     pairs=(layer(0), layer(1)),
 )
 DIFFERENT = Comparison(
-    a=Compared(name="Net", source="torch", tensors=8, matched=3, params=1_234_567, macs=2_000),
-    b=Compared(name="Port", source="mlx", tensors=5, matched=3, params=None, macs=None),
+    a=ComparedModel(name="Net", source="torch", tensors=8, matched=3, params=1_234_567, macs=2_000),
+    b=ComparedModel(name="Port", source="mlx", tensors=5, matched=3, params=None, macs=None),
     pairs=(
         *(layer(number, no_bias(number)) for number in range(3)),
         Pair(
@@ -89,29 +89,29 @@ DIFFERENT = Comparison(
 SERVED = replace(
     SAME,
     a=replace(SAME.a, params=263_552),
-    b=Compared(name="Net", source="vllm", tensors=2, matched=2, params=139_909),
+    b=ComparedModel(name="Net", source="vllm", tensors=2, matched=2, params=139_909),
     reconciliation=(
-        Term(code="total", text="parameters of a", params=263_552),
-        Term(
+        ParameterTerm(code="total", text="parameters of a", params=263_552),
+        ParameterTerm(
             code="buffer",
             text="a parameter in one only",
             params=5,
             tensors_a=("layers.0.gate.bias", "layers.1.gate.bias"),
             tensors_b=("blocks.0.gate.bias", "blocks.1.gate.bias"),
         ),
-        Term(
+        ParameterTerm(
             code="ranks",
             text="what other ranks hold",
             params=-139_264,
             tensors_b=tuple(f"{name}.weight" for name in ("embed", "blocks.0.qkv", "blocks.1.qkv", *"abcd")),
         ),
-        Term(
+        ParameterTerm(
             code="padding",
             text="elements that stand for nothing",
             params=15_616,
             tensors_b=("embed.weight", "head.weight"),
         ),
-        Term(code="total", text="parameters of b, rank 1 of 2", params=139_909),
+        ParameterTerm(code="total", text="parameters of b, rank 1 of 2", params=139_909),
     ),
 )
 
@@ -168,8 +168,8 @@ def test_formats_are_those_that_there_are() -> None:
 
 
 def test_what_nothing_explains_is_a_difference() -> None:
-    odd = Term(code="unexplained", text="nothing explains it", params=3, standing="different")
-    totals = [Term(code="total", text=f"parameters of {side}", params=125) for side in "ab"]
+    odd = ParameterTerm(code="unexplained", text="nothing explains it", params=3, standing="different")
+    totals = [ParameterTerm(code="total", text=f"parameters of {side}", params=125) for side in "ab"]
     comparison = replace(SAME, reconciliation=(totals[0], odd, replace(totals[1], params=128)))
     text = COMPARE["text"](comparison)
     assert text.startswith("different: 1 difference; 2 of 2 tensors")

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 
 import build
 import modelglass as mg
-from modelglass.analyses.cost import cost, priced
+from modelglass.analyses.cost import cost, with_macs
 from modelglass.analyses.counts import count
 from modelglass.errors import ReportFormatError
 from modelglass.report import Finding, GlobalUse, Report, Scan, ScannedFile, Value
@@ -54,7 +54,7 @@ values = st.builds(
 def test_any_text_and_any_size_survive(inputs: list[Value], tensor_names: list[str]) -> None:
     tensors = [build.tensor(name) for name in tensor_names]
     call = build.call(inputs=tuple(inputs), outputs=tuple(inputs))
-    model = priced(build.model(*tensors, calls=(call,)))
+    model = with_macs(build.model(*tensors, calls=(call,)))
     report = Report(model=model, counts=count(model), cost=cost(model))
     assert loads(dumps(report)) == report
 

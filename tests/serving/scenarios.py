@@ -196,7 +196,7 @@ def workers(folder: str) -> Any:
     from vllm.v1.worker.worker_base import WorkerBase
 
     from modelglass.frameworks.request import Inputs
-    from modelglass.frameworks.vllm import generating, plugin, rpc
+    from modelglass.frameworks.vllm import generate, plugin, rpc
 
     llm = start(folder, worker_extension_cls="watching.Watcher")
     before = tokens(llm)
@@ -211,9 +211,9 @@ def workers(folder: str) -> Any:
         "prompt": told(look(llm, inputs=Inputs(args=(PROMPT,)))),
         **told(seen),
     }
-    enough, generating.GENERATING = generating.GENERATING, 0.0
+    enough, generate.GENERATING = generate.GENERATING, 0.0
     result["too long"] = refusal(lambda: look(llm, inputs=Inputs(args=(PROMPT,))))
-    generating.GENERATING = enough
+    generate.GENERATING = enough
     result["left"] = llm.llm_engine.get_num_unfinished_requests()
     result["after too long"] = tokens(llm)
     method, rpc.SECONDS = plugin.METHOD, 1.0

@@ -109,7 +109,7 @@ def built(folder: str) -> Iterator[dict[str, Any]]:
     """Each case, with what torch counts in both."""
     import modelglass as mg
     from modelglass.frameworks.vllm.meta.builder import Builder
-    from modelglass.frameworks.vllm.meta.documents import told
+    from modelglass.frameworks.vllm.meta.rank_report import read_with_engine
 
     # All of them first: where vLLM takes a class of transformers, it makes it its own.
     originals = {name: original(name) for name in MODELS}
@@ -120,7 +120,7 @@ def built(folder: str) -> Iterator[dict[str, Any]]:
         report, held = Builder(str(home), serving).build(
             rank,
             ranks,
-            lambda native, config: (told(native, config, serving, "0"), counted(native)),  # noqa: B023
+            lambda native, config: (read_with_engine(native, config, serving, "0"), counted(native)),  # noqa: B023
         )
         case = {"model": name, "ranks": ranks, "rank": rank, "method": method}
         yield {

@@ -14,7 +14,7 @@ import pytest
 
 from modelglass.analyses.serving import with_shares
 from modelglass.errors import TargetError
-from modelglass.frameworks.vllm.building import built
+from modelglass.frameworks.vllm.build import build_rank
 from modelglass.report import Engine, Observation, PagedCache, Serving
 
 GIB = 1 << 30
@@ -127,7 +127,7 @@ def build(folders: Path) -> Build:
 
     @cache
     def made(name: str, **settings: Any) -> Observation:
-        return built(folders / name, Serving(**settings))
+        return build_rank(folders / name, Serving(**settings))
 
     return made
 

@@ -13,7 +13,7 @@ import pytest
 from builds import MODELS
 
 from modelglass.analyses.counts import count
-from modelglass.frameworks.vllm.meta.documents import agreed
+from modelglass.frameworks.vllm.meta.rank_report import correct_shards
 from modelglass.report import Report, Shape, Shard, Tensor, codec
 
 RANKS = 4
@@ -121,7 +121,7 @@ def test_what_a_rank_does_not_tell_the_whole_does(builds: Any) -> None:
     whole = codec.loads(builds["sinks"]["whole"])
     name = "model.layers.0.attn.sinks"
     fewer = {key: shard for key, shard in report.engine.shards.items() if key != name}
-    found = agreed(replace(report, engine=replace(report.engine, shards=fewer)), whole)
+    found = correct_shards(replace(report, engine=replace(report.engine, shards=fewer)), whole)
     assert found.engine.shards[name] == report.engine.shards[name]
 
 

@@ -22,7 +22,7 @@ import modelglass as mg
 from fingerprint import fingerprint
 from modelglass import Inputs
 from modelglass.report import Symbols, codec
-from modelglass.symbols.further import RUNS as FURTHER
+from modelglass.symbols.further_runs import RUNS as FURTHER
 from modelglass.symbols.search import RUNS
 from models import SAMPLES, Apply, CellLoop, UNet, gpt2, ids, mixtral, transformers_model
 

@@ -21,7 +21,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from modelglass.analyses.tree import contents
+from modelglass.analyses.tree import children_by_module
 from modelglass.report.blocks import EqualBlocks, Varying
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Structures:
         self._numbers = numbers
         self._modules = {module.path: module for module in model.modules}
         self._tensors = {tensor.name: tensor for tensor in model.tensors}
-        self._contents = contents(model)
+        self._contents = children_by_module(model)
         self._known: dict[str, int | None] = {}
         for module in reversed(model.modules):  # what it contains comes first
             self.of(module.path)

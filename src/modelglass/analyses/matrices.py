@@ -38,7 +38,7 @@ def matrices(model: Model) -> dict[str, Matrix]:
     shapes = _shapes(model)
     found = dict(_of_layers(model, shapes))
     for op in model.ops:
-        for name, features in _multiplied(op, shapes):
+        for name, features in _multiplied_weights(op, shapes):
             found.setdefault(name, Matrix("experts" if len(shapes[name]) > 2 else "linear", features))
     return found
 
@@ -103,7 +103,7 @@ def _experts(module: Module) -> frozenset[int]:
     )
 
 
-def _multiplied(op: Op, shapes: Mapping[str, Shape]) -> Iterator[tuple[str, int]]:
+def _multiplied_weights(op: Op, shapes: Mapping[str, Shape]) -> Iterator[tuple[str, int]]:
     """The weight that an operator multiplies with something else, and its output features."""
     if not op.macs or op.phase != "forward" or not op.outputs:
         return

@@ -10,19 +10,17 @@ if TYPE_CHECKING:
     from modelglass.api._flow import flow as flow
     from modelglass.api._found import FoundInputs as FoundInputs, find_inputs as find_inputs
     from modelglass.api._inspect import (
-        contained as contained,
-        held as held,
+        children_by_module as children_by_module,
+        fixed_seed as fixed_seed,
         inspect as inspect,
         inspect_calls as inspect_calls,
         inspect_run as inspect_run,
         require_complete as require_complete,
         scan as scan,
-        seeded as seeded,
+        tensors_by_module as tensors_by_module,
     )
     from modelglass.api._memory import memory as memory
-    from modelglass.api._stats import stats as stats
-    from modelglass.api._unique import reproduce as reproduce, unique as unique
-    from modelglass.api.showing import (
+    from modelglass.api._output import (
         RENDERERS as RENDERERS,
         load as load,
         plot as plot,
@@ -33,21 +31,24 @@ if TYPE_CHECKING:
         show as show,
         timeline_plotter as timeline_plotter,
     )
-    from modelglass.checkpoints import LIMITS as LIMITS, checked_limits as checked_limits
+    from modelglass.api._stats import stats as stats
+    from modelglass.api._unique import reproduce as reproduce, unique as unique
+    from modelglass.checkpoints import LIMITS as LIMITS, check_limits as check_limits
     from modelglass.frameworks.request import TensorSpec as TensorSpec
     from modelglass.options import AUTOMATIC as AUTOMATIC
     from modelglass.page import known_columns as known_columns
+    from modelglass.page.columns import COLUMNS as COLUMNS
     from modelglass.page.sections.distinct import (
         UNIQUE_COLUMNS as UNIQUE_COLUMNS,
         UNIQUE_SORTS as UNIQUE_SORTS,
         UniqueChoice as UniqueChoice,
     )
+    from modelglass.page.sections.layers import SORTS as SORTS
     from modelglass.page.sections.statistics import (
         STATS_COLUMNS as STATS_COLUMNS,
         STATS_SORTS as STATS_SORTS,
     )
     from modelglass.renderers._escape import told as told, unspoken as unspoken
-    from modelglass.renderers.columns import COLUMNS as COLUMNS
     from modelglass.report import (
         AUTOCAST as AUTOCAST,
         FINDINGS as FINDINGS,
@@ -69,22 +70,24 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.api._flow": "flow",
         "modelglass.api._found": "FoundInputs find_inputs",
         "modelglass.api._inspect": (
-            "contained held inspect inspect_calls inspect_run require_complete scan seeded"
+            "children_by_module fixed_seed inspect inspect_calls inspect_run require_complete scan "
+            "tensors_by_module"
         ),
         "modelglass.api._memory": "memory",
         "modelglass.api._stats": "stats",
         "modelglass.api._unique": "reproduce unique",
-        "modelglass.api.showing": (
+        "modelglass.api._output": (
             "RENDERERS load plot plot_memory plotter render save show timeline_plotter"
         ),
-        "modelglass.checkpoints": "LIMITS checked_limits",
+        "modelglass.checkpoints": "LIMITS check_limits",
         "modelglass.frameworks.request": "TensorSpec",
         "modelglass.options": "AUTOMATIC",
         "modelglass.renderers._escape": "told unspoken",
         "modelglass.page": "known_columns",
+        "modelglass.page.sections.layers": "SORTS",
         "modelglass.page.sections.distinct": "UNIQUE_COLUMNS UNIQUE_SORTS UniqueChoice",
         "modelglass.page.sections.statistics": "STATS_COLUMNS STATS_SORTS",
-        "modelglass.renderers.columns": "COLUMNS",
+        "modelglass.page.columns": "COLUMNS",
         "modelglass.report": "AUTOCAST FINDINGS WEIGHTS Serving WhatIf",
         "modelglass.report.dtypes": "full_dtype_name",
         "modelglass.report.scan": "LEVELS Level",

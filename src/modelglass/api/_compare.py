@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from modelglass.api._inspect import read_report, report_on_model, require_complete
 from modelglass.api._models import BuiltModel, with_model
-from modelglass.collector import without_gc
 from modelglass.errors import ForwardError, InputsError, UsageError
+from modelglass.gc_pause import paused_gc
 from modelglass.options import SERVING, BuildOptions, ReadOptions, RunOptions
 from modelglass.targets import Readable, Target, resolve
 
@@ -52,7 +52,7 @@ def compare(
     >>> found.same, [(pair.a, pair.deviations[0].code) for pair in found.differing]
     (False, [('2', 'bias')])
     """
-    from modelglass.analyses import comparison
+    from modelglass.analyses.compare import compare as compare_models
 
     again = b is None
     if again and framework_a == framework_b:
@@ -82,8 +82,8 @@ def compare(
         if isinstance(side.target, Readable):
             side.target.check_installed()
     (one, unsaved_a), (other, unsaved_b) = (_read_or_run(side, progress) for side in sides)
-    with without_gc():
-        return comparison.compare(
+    with paused_gc():
+        return compare_models(
             one.model,
             other.model,
             unsaved_a=unsaved_a,

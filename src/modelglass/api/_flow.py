@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from modelglass.api._inspect import inspect_run, require_complete
-from modelglass.collector import without_gc
 from modelglass.errors import UsageError
+from modelglass.gc_pause import paused_gc
 
 if TYPE_CHECKING:
     from modelglass.report import Flow
@@ -27,7 +27,7 @@ _ABOUT_NUMBERS = frozenset(
 )
 
 
-@without_gc()
+@paused_gc()
 def flow(target: Any, inputs: Any = None, *, depth: int | None = None, **options: Any) -> Flow:
     """The dataflow between modules, and operators where no module did the work, found in a run.
 

@@ -66,14 +66,14 @@ def automatic_inputs(native: Any, own: Any = None, notes: list[Note] | None = No
     None: nothing says it. Optional inputs that are left out go to `notes`.
     """
     from modelglass import configs
-    from modelglass.frameworks.request import Inputs, requested_inputs
+    from modelglass.frameworks.request import Inputs, parse_inputs
     from modelglass.report import Note
 
     found = configs.Example(own) if own is not None else configs.example(native, _output_shapes)
     if found.left_out and notes is not None:
         text = "the model also takes these inputs, which could not be made for it"
         notes.append(Note(code="inputs-left-out", text=text, where=found.left_out))
-    given = requested_inputs(found.inputs, None, 1, None)
+    given = parse_inputs(found.inputs, None, 1, None)
     return given if isinstance(given, Inputs) else None
 
 

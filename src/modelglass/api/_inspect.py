@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from modelglass.api._inputs import NEEDS_VALUES
 from modelglass.api._models import BuiltModel, require_extra, with_model
-from modelglass.collector import without_gc
 from modelglass.errors import ForwardError, UsageError
+from modelglass.gc_pause import paused_gc
 from modelglass.options import (
     AUTOMATIC,
     BuildOptions,
@@ -151,7 +151,7 @@ def report_on_model(
             request = replace(request, axes=axes_for(built, request, run.what_if))
         found = built.adapter.observe(built.native, request)
         built.check(found)
-        with without_gc():
+        with paused_gc():
             report = analyse(found, run.what_if, request.axes)
         report = replace(report, notes=(*built.notes, *report.notes))
         if run.symbols:
@@ -171,11 +171,11 @@ def request_for(
     """What an adapter is asked for a run with these options."""
     from modelglass.analyses.formulas import costs_nothing
     from modelglass.analyses.what_if import needs_run
-    from modelglass.frameworks.request import Request, requested_inputs
+    from modelglass.frameworks.request import Request, parse_inputs
     from modelglass.report.fit import NOTHING
 
     return Request(
-        inputs=requested_inputs(built.inputs, run.input_shape, run.batch_size, run.dtype),
+        inputs=parse_inputs(built.inputs, run.input_shape, run.batch_size, run.dtype),
         mode=run.mode,
         train=run.train,
         optimizer=optimizer,
@@ -293,22 +293,22 @@ def scan(
     return scan_files(files, limits=limits, progress=progress or report_nothing, isolate=isolate)
 
 
-def seeded() -> AbstractContextManager[None]:
+def fixed_seed() -> AbstractContextManager[None]:
     """The same random numbers each time inside; outside, random states are as if nothing had happened."""
     from modelglass import frameworks
 
     return frameworks.seeded()
 
 
-def held(report: Report) -> Mapping[str, tuple[Tensor, ...]]:
+def tensors_by_module(report: Report) -> Mapping[str, tuple[Tensor, ...]]:
     """By module, the tensors of it and of all it contains, as the framework itself would list them."""
-    from modelglass.analyses.tree import held
+    from modelglass.analyses.tree import tensors_by_module
 
-    return held(report.model)
+    return tensors_by_module(report.model)
 
 
-def contained(report: Report) -> Mapping[str, Sequence[tuple[str, str]]]:
+def children_by_module(report: Report) -> Mapping[str, Sequence[tuple[str, str]]]:
     """By module, the names of what hangs below it, each with the path that it is known by."""
-    from modelglass.analyses.tree import contents
+    from modelglass.analyses.tree import children_by_module
 
-    return contents(report.model)
+    return children_by_module(report.model)

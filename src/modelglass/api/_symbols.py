@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from modelglass.frameworks.protocol import Adapter
     from modelglass.frameworks.request import Request
     from modelglass.report import Observation
-    from modelglass.symbols import Seen, Sizes
+    from modelglass.symbols import Sizes, TrialRun
 
 
 def with_symbols(report: Report, adapter: Adapter, native: Any, request: Request) -> Report:
@@ -34,7 +34,7 @@ def with_symbols(report: Report, adapter: Adapter, native: Any, request: Request
     quiet = replace(request, progress=None)
     runs = 0
 
-    def vary(sizes: Sizes) -> Seen | None:
+    def vary(sizes: Sizes) -> TrialRun | None:
         nonlocal runs
         runs += 1
         tell(f"trying other sizes, run {runs}")

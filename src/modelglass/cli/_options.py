@@ -67,7 +67,7 @@ inputs_options = options(
         "--inputs",
         metavar="CODE",
         type=TargetName(),
-        help="Function that returns the inputs (file.py::function), or auto: made from the configuration, or found by trying.",
+        help="Function that returns the inputs (file.py::function), or auto: from the configuration, or by trying.",
     ),
     option(
         "--input",
@@ -142,7 +142,7 @@ def parse_limits(given: tuple[str, ...]) -> dict[str, int] | None:
     for each in given:
         name, _, text = each.partition("=")
         chosen[name] = int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else 0
-    api.checked_limits(chosen)
+    api.check_limits(chosen)
     return chosen or None
 
 

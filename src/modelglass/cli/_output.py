@@ -26,7 +26,7 @@ def emit(text: str, output: Path | None) -> None:
 
 
 @contextmanager
-def aside() -> Iterator[None]:
+def stdout_to_stderr() -> Iterator[None]:
     """What others print goes to stderr, so that it does not mix with the result.
 
     Processes that they start, and libraries that write past Python, know the stream by its number alone.

@@ -15,10 +15,12 @@ from modelglass.cli._options import (
     inputs_options,
     output_option,
     parse_inputs,
+    sort_option,
+    top_option,
     trust_option,
     width_option,
 )
-from modelglass.cli._output import aside, emit, wants_color, width_of
+from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
 from modelglass.cli._progress import Progress
 from modelglass.cli._serving import parse_serving, rank_options
 from modelglass.cli._types import TargetName
@@ -57,6 +59,8 @@ Exit codes:
 @trust_option
 @rank_options
 @option("--all", "all_", is_flag=True, help="Show everything side by side, not only differences.")
+@sort_option(("times", "a", "b"))
+@top_option
 @width_option
 @format_option(api.RENDERERS["compare"])
 @color_option
@@ -74,6 +78,8 @@ def compare(
     framework_b: str | None,
     trust: bool,
     all_: bool,
+    sort: str | None,
+    top: int | None,
     width: int | None,
     format_: str,
     color: str,
@@ -91,7 +97,7 @@ def compare(
     given_a, given_b = _own("a", inputs_a, specs_a, both), _own("b", inputs_b, specs_b, both)
     served = "vllm" if "vllm" in (framework_a, framework_b) else None
     serving = parse_serving(served, engine, option="--framework-b")
-    with Progress() as progress, aside():
+    with Progress() as progress, stdout_to_stderr():
         found = api.compare(
             a,
             b,
@@ -103,7 +109,7 @@ def compare(
             trust=trust,
             progress=progress,
         )
-    look: dict[str, object] = {} if format_ == "json" else {"all": all_}
+    look: dict[str, object] = {} if format_ == "json" else {"all": all_, "sort": sort, "top": top}
     if format_ == "text":
         look |= {"width": width_of(width, output), "color": wants_color(color, output)}
     emit(api.RENDERERS["compare"][format_](found, **look), output)

@@ -24,7 +24,7 @@ from modelglass.cli._options import (
     train_option,
     width_option,
 )
-from modelglass.cli._output import aside, emit, wants_color, width_of
+from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
 from modelglass.cli._progress import Progress
 from modelglass.cli._what_if import parse_what_if, what_if_options
 
@@ -89,7 +89,7 @@ def fit(
     given = parse_inputs(inputs, specs)
     what_if = parse_what_if(train, **changes)
     stepper = parse_optimizer(train, optimizer)
-    with Progress() as progress, aside():
+    with Progress() as progress, stdout_to_stderr():
         found = api.fit(
             target,
             given,

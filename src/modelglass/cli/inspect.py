@@ -21,11 +21,13 @@ from modelglass.cli._options import (
     output_option,
     parse_inputs,
     parse_limits,
+    sort_option,
     target_argument,
+    top_option,
     train_option,
     width_option,
 )
-from modelglass.cli._output import aside, emit, wants_color, width_of
+from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
 from modelglass.cli._progress import Progress
 from modelglass.cli._serving import parse_serving, serving_options
 
@@ -57,6 +59,8 @@ Examples:
 @train_option
 @depth_option
 @columns_option(api.COLUMNS)
+@sort_option(api.SORTS)
+@top_option
 @option("--no-fold", is_flag=True, help="Show equal blocks one by one.")
 @option("--stats", is_flag=True, help="Read every weight and show statistics.")
 @limit_option
@@ -76,6 +80,8 @@ def inspect(
     train: bool,
     depth: int | None,
     columns: str | None,
+    sort: str | None,
+    top: int | None,
     no_fold: bool,
     stats: bool,
     limits: tuple[str, ...],
@@ -99,7 +105,7 @@ def inspect(
     most = parse_limits(limits)
     serving = parse_serving(framework, engine)
     # What the user's code prints must not mix with the result.
-    with Progress() as progress, aside():
+    with Progress() as progress, stdout_to_stderr():
         report = api.inspect(
             target,
             given,
@@ -115,10 +121,10 @@ def inspect(
             on_failure="report",
             progress=progress,
         )
-    options: dict[str, Any] = {}
-    if format_ != "json":
-        options = {"depth": depth, "fold": not no_fold, "columns": shown}
+    options: dict[str, Any] = {} if format_ == "json" else {"sort": sort, "top": top}
+    if format_ in ("text", "markdown"):
+        options |= {"depth": depth, "fold": not no_fold, "columns": shown}
     if format_ == "text":
         options |= {"width": width_of(width, output), "color": wants_color(color, output)}
     emit(api.render(report, format_, **options), output)
-    end_of_run(report, shown=output is None and format_ != "json")
+    end_of_run(report, shown=output is None and format_ not in ("json", "csv"))

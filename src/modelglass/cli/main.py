@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from modelglass import __version__
-from modelglass.cli._exit import exit_code, tell
+from modelglass.cli._exit import exit_code, write_stderr
 
 COMPLETING = "_MODELGLASS_COMPLETE"  # set while a shell asks for completions
 
@@ -116,7 +116,7 @@ def _answer(command: click.Command, name: str, args: list[str]) -> Any:
     except click.ClickException as error:
         shown = StringIO()
         error.show(shown)
-        tell(*shown.getvalue().splitlines())  # it may quote the name of a file
+        write_stderr(*shown.getvalue().splitlines())  # it may quote the name of a file
         return error.exit_code
     except click.Abort as stop:
         raise KeyboardInterrupt from stop

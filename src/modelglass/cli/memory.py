@@ -9,7 +9,7 @@ import click
 
 from modelglass import api
 from modelglass.cli._command import Command, option
-from modelglass.cli._exit import INCOMPLETE, end_of_run, tell
+from modelglass.cli._exit import INCOMPLETE, end_of_run, write_stderr
 from modelglass.cli._options import (
     calibrate_option,
     color_option,
@@ -21,11 +21,13 @@ from modelglass.cli._options import (
     parse_inputs,
     parse_optimizer,
     plot_option,
+    sort_option,
     target_argument,
+    top_option,
     train_option,
     width_option,
 )
-from modelglass.cli._output import aside, emit, wants_color, width_of
+from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
 from modelglass.cli._progress import Progress
 from modelglass.cli._what_if import parse_what_if, what_if_options
 
@@ -59,6 +61,8 @@ Examples:
     multiple=True,
     help="Show the KV cache at this many tokens. Repeatable.",
 )
+@sort_option(("nbytes",))
+@top_option
 @plot_option
 @width_option
 @format_option(api.RENDERERS["memory"])
@@ -75,6 +79,8 @@ def memory(
     optimizer: str | None,
     calibrate: bool,
     contexts: tuple[int, ...],
+    sort: str | None,
+    top: int | None,
     plot: Path | None,
     width: int | None,
     format_: str,
@@ -93,7 +99,7 @@ def memory(
     what_if = parse_what_if(train, **changes)
     stepper = parse_optimizer(train, optimizer)
     draw = None if plot is None else api.timeline_plotter(plot)
-    with Progress() as progress, aside():
+    with Progress() as progress, stdout_to_stderr():
         report = api.inspect_run(
             target,
             given,
@@ -110,12 +116,14 @@ def memory(
         if draw is not None and report.memory is not None:
             progress("drawing")
             draw(report)
-    options: dict[str, object] = {} if format_ in ("json", "csv") else {"contexts": contexts}
+    options: dict[str, object] = {} if format_ == "json" else {"sort": sort, "top": top}
+    if format_ in ("text", "markdown"):
+        options |= {"contexts": contexts}
     if format_ == "text":
         options |= {"width": width_of(width, output), "color": wants_color(color, output)}
     if report.run.failure is None or format_ != "csv":  # a table of what never happened would be empty
         emit(api.RENDERERS["memory"][format_](report, **options), output)
     if report.run.failure is None and report.memory is None:  # in JSON, which has a place for that
-        tell(*(f"{note.severity}: {note.text}" for note in report.notes if note.severity != "info"))
+        write_stderr(*(f"{note.severity}: {note.text}" for note in report.notes if note.severity != "info"))
         raise SystemExit(INCOMPLETE)
     end_of_run(report, shown=output is None and format_ not in ("json", "csv"))

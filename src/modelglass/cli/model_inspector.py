@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from modelglass.cli._exit import tell
+from modelglass.cli._exit import write_stderr
 from modelglass.cli._options import (
     NO_OPTIMIZER,
     inputs_options,
@@ -19,7 +19,7 @@ from modelglass.cli._options import (
     trust_option,
     width_option,
 )
-from modelglass.cli._output import aside, emit, width_of
+from modelglass.cli._output import emit, stdout_to_stderr, width_of
 from modelglass.cli._progress import Progress
 from modelglass.cli.main import run
 from modelglass.compat import model_inspector as inspector
@@ -98,7 +98,7 @@ def model_inspector(
     if config is None and checkpoint is None:
         raise click.UsageError("give --config FILE, --checkpoint FILE, or both")
     given = parse_inputs(inputs, specs)
-    with Progress(NAME) as progress, aside():
+    with Progress(NAME) as progress, stdout_to_stderr():
         question = inspector.Question(
             config=config,
             checkpoint=checkpoint,
@@ -123,7 +123,7 @@ def model_inspector(
 def _end(found: Any) -> None:
     """Tell what failed, and leave with the code for it."""
     for failure in found.failures:
-        tell(*f"error: {failure}".split("\n"))
+        write_stderr(*f"error: {failure}".split("\n"))
     if found.failures:
         raise SystemExit(FAILED)
     if found.matching is not None and not found.matching.complete:

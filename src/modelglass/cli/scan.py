@@ -15,9 +15,10 @@ from modelglass.cli._options import (
     limit_option,
     output_option,
     parse_limits,
+    top_option,
     width_option,
 )
-from modelglass.cli._output import aside, emit, wants_color, width_of
+from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
 from modelglass.cli._progress import Progress
 
 EPILOG = """\b
@@ -49,6 +50,7 @@ For several files it is the first of 3, 4, 1 and 0 that applies to any of them.
     help="Read files in a process of their own, each within the limits seconds and memory_nbytes.",
 )
 @option("--redact", is_flag=True, help="Hide tokens, passwords and the names of home folders.")
+@top_option
 @width_option
 @format_option(api.RENDERERS["scan"])
 @color_option
@@ -59,6 +61,7 @@ def scan(
     limits: tuple[str, ...],
     isolate: bool,
     redact: bool,
+    top: int | None,
     width: int | None,
     format_: str,
     color: str,
@@ -71,9 +74,11 @@ def scan(
     that were read, not that a file can be trusted.
     """
     chosen = parse_limits(limits)
-    with Progress() as progress, aside():
+    with Progress() as progress, stdout_to_stderr():
         found = api.scan(paths, limits=chosen, isolate=isolate, progress=progress)
     look: dict[str, object] = {"redact": redact}
+    if format_ in ("text", "markdown"):
+        look |= {"top": top}
     if format_ == "text":
         look |= {"width": width_of(width, output), "color": wants_color(color, output)}
     emit(api.RENDERERS["scan"][format_](found, **look), output)

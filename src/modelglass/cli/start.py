@@ -19,7 +19,7 @@ def main() -> None:
     if len(args) == 1 and _is_file(args[0]) and COMPLETING not in os.environ:
         from modelglass.cli._exit import exit_code
 
-        sys.exit(exit_code(lambda: _list(args[0])))
+        sys.exit(exit_code(lambda: _inspect_file_fast(args[0])))
     from modelglass.cli.main import main as commands
 
     commands()
@@ -54,7 +54,7 @@ def _is_file(arg: str) -> bool:
     return named and not arg.endswith((".yaml", ".yml", ".json")) and os.path.isfile(arg)
 
 
-def _list(path: str) -> None:
+def _inspect_file_fast(path: str) -> None:
     """What `modelglass inspect` prints of a file when it is given no option."""
     from modelglass import api
     from modelglass.cli._output import wants_color, width_of

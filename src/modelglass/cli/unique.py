@@ -9,7 +9,7 @@ import click
 
 from modelglass import api
 from modelglass.cli._command import Command, option
-from modelglass.cli._exit import tell
+from modelglass.cli._exit import write_stderr
 from modelglass.cli._options import (
     color_option,
     columns_option,
@@ -23,7 +23,7 @@ from modelglass.cli._options import (
     top_option,
     width_option,
 )
-from modelglass.cli._output import aside, emit, wants_color, width_of
+from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
 from modelglass.cli._progress import Progress
 
 EPILOG = """\b
@@ -85,7 +85,7 @@ def unique(
     given = parse_inputs(inputs, specs)
     if given is None and (ops or repro or api.has_weights_and_config(Path(target))):
         given = api.AUTOMATIC  # operators are seen in a run, and so are the modules of a folder with weights
-    with Progress() as progress, aside():
+    with Progress() as progress, stdout_to_stderr():
         report = api.inspect(
             target, given, builder=builder, model_key=model_key, trust=trust, progress=progress
         )
@@ -102,6 +102,6 @@ def unique(
 
 
 def _tell_files(files: Sequence[str], missing: Mapping[str, str], folder: Path | None) -> None:
-    tell(f"{len(files):,} operators, one file each, in {folder}")
+    write_stderr(f"{len(files):,} operators, one file each, in {folder}")
     for id, reason in missing.items():
-        tell(f"no file for {id}: {reason}")
+        write_stderr(f"no file for {id}: {reason}")

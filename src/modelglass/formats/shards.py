@@ -90,7 +90,9 @@ class _Together:
     def add(self, name: str, shard: OpenFile) -> Reading:
         """Read a shard, and give back what is in it alone."""
         reading = self._reading
-        part = Reading(limits=reading.limits, thorough=reading.thorough, one_of_several=True)
+        part = Reading(
+            limits=reading.limits, thorough=reading.thorough, search=reading.search, one_of_several=True
+        )
         try:
             self._read_shard(shard, part)
             shard.check_unchanged()

@@ -25,10 +25,20 @@ _CONSTANT = frozenset({int, float, bool, str, bytes, type(None), tuple, frozense
 class Reach:
     """Follows names from code to what it can reach, and has all of that kept."""
 
-    def __init__(self, package: str, record: Callable[..., None], stand_in: Callable[[Any], Any]) -> None:
+    def __init__(
+        self,
+        package: str,
+        record: Callable[..., None],
+        stand_in: Callable[[Any], Any],
+        *,
+        builtins: Mapping[str, Any],
+        look_at: Callable[[FunctionType], None],
+    ) -> None:
         self._package = package
         self._record = record
         self._stand_in = stand_in
+        self._builtins = builtins
+        self._look_at = look_at
         self._seen: set[Any] = set()
         self._names: set[str] = set()
         self._waiting: dict[str, list[FunctionType]] = {}  # methods that no code has named yet
@@ -62,6 +72,10 @@ class Reach:
                 self._stand_in(value)
         names = names_in(function.__code__)
         self._keep_names(function.__globals__, names)
+        for name, value in self._builtins.items():
+            if name in names:
+                function.__globals__.setdefault(name, value)
+        self._look_at(function)
         for name in names - self._names:
             self._names.add(name)
             for method in self._waiting.pop(name, ()):

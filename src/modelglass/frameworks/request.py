@@ -66,7 +66,7 @@ class TensorSpec:
         return specs
 
 
-def requested_inputs(
+def parse_inputs(
     inputs: Any, input_shape: Sequence[Any] | None, batch_size: int, dtype: Any
 ) -> Inputs | tuple[TensorSpec, ...] | None:
     """What the user gave in whatever form, as native inputs or as specs to make them from."""

@@ -7,7 +7,7 @@ from inspect import Parameter, signature
 from typing import Any
 
 
-def positional(call: Callable[..., Any]) -> list[str]:
+def positional_names(call: Callable[..., Any]) -> list[str]:
     """What a signature calls positional arguments; one that takes any number has a last "*name"."""
     try:
         parameters = signature(call).parameters.values()

@@ -81,7 +81,7 @@ def keep_state(value: Any, record: Record, witness: Witness, stand_in: StandIn) 
     elif isinstance(value, _BUFFERS):
         _keep_buffer(value, record, witness)
     elif isinstance(value, _CACHE):
-        before = _held_by(value)
+        before = _referents_of(value)
         record(_restore_cache, value, before, {id(each) for each in before})
         stand_in(value.__wrapped__)
         stand_in(vars(value))
@@ -97,7 +97,7 @@ class Witness:
 
     def watch(self, value: Any, look: Callable[[], Any] | None = None) -> None:
         """Compare afterwards what can be seen of a value."""
-        look = look or functools.partial(_seen_of, value)
+        look = look or functools.partial(_visible_state, value)
         self._watched.append((value, look, look()))
 
     def moved(self) -> list[Any]:
@@ -194,7 +194,7 @@ def _restore_buffer(value: Any, before: bytes) -> None:
             plain[:] = before
 
 
-def _held_by(cache: Any) -> list[Any]:
+def _referents_of(cache: Any) -> list[Any]:
     """What a cache of `functools` refers to, with what a plain dict inside it does."""
     found = gc.get_referents(cache)
     inner = [each for each in found if type(each) is dict and each is not vars(cache)]
@@ -203,11 +203,11 @@ def _held_by(cache: Any) -> list[Any]:
 
 def _restore_cache(cache: Any, before: list[Any], ids: set[int]) -> None:
     """A cache that learned something in the run forgets; one can only be emptied as a whole."""
-    if any(id(each) not in ids for each in _held_by(cache)):
+    if any(id(each) not in ids for each in _referents_of(cache)):
         cache.cache_clear()
 
 
-def _seen_of(value: Any) -> tuple[Any, ...]:
+def _visible_state(value: Any) -> tuple[Any, ...]:
     """What can be seen of an object whose state cannot be kept."""
     if isinstance(value, queue.SimpleQueue):
         return (value.qsize(),)
@@ -220,7 +220,9 @@ def _seen_of(value: Any) -> tuple[Any, ...]:
         return (repr(value),)
     frame = getattr(value, "gi_frame", None) or getattr(value, "cr_frame", None)
     inner = gc.get_referents(value)
-    states = (_seen_of(each) for each in inner if type(each) in ITERATORS or isinstance(each, GENERATORS))
+    states = (
+        _visible_state(each) for each in inner if type(each) in ITERATORS or isinstance(each, GENERATORS)
+    )
     hint = getattr(value, "__length_hint__", lambda: None)()
     return (None if frame is None else frame.f_lasti, hint, *inner, *states)
 
@@ -233,7 +235,7 @@ def _is_same(now: Any, before: Any) -> bool:
     return now is before or (isinstance(now, plain) and type(now) is type(before) and now == before)
 
 
-def moved_notes(witness: Witness) -> Iterator[Note]:
+def note_moved(witness: Witness) -> Iterator[Note]:
     """What the run moved and nobody can set back, by the places that hold it."""
     moved = witness.moved()
     if moved:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from modelglass.errors import UsageError
@@ -53,6 +53,7 @@ class Table(NamedTuple):
     spare: Sequence[str] = ()  # columns that are left out, in this order, where a line is too short
     document_width: int = DATA_ONLY - 1  # of the lines of a document, which has none of its own
     whole: bool = False  # a few rows in an order of their own
+    brief: Callable[[], Sequence[Sequence[str]]] | None = None  # the rows in short numbers, for short lines
 
 
 class Heading(NamedTuple):

@@ -5,11 +5,46 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from modelglass.page import Block, Heading, Notes, Page, Text, sorted_page
+from modelglass.page import Block, Facts, Heading, Notes, Page, Text, sorted_page
 
 if TYPE_CHECKING:
     from modelglass.page.sections.distinct import UniqueChoice
     from modelglass.report import Comparison, Fit, Flow, Report, Scan, Unique
+
+
+def inspect(
+    report: Report,
+    *,
+    width: int = 110,
+    depth: int | None = None,
+    fold: bool = True,
+    columns: Sequence[str] | None = None,
+    sort: str | None = None,
+    top: int | None = None,
+) -> Page:
+    """What is in a model, layer by layer. `width` of a line says how many columns there are."""
+    from modelglass.page.sections import layers
+    from modelglass.page.sections.totals import totals
+
+    if sort or top:
+        table = layers.by_figure(report, sort, top, width=width, columns=columns)
+    else:
+        table = layers.tree(report, width=width, depth=depth, fold=fold, columns=columns)
+    heading = Heading(report.model.name, of_document=True)
+    return Page([heading, table, Facts(totals(report), head="total", most=4), *_inspected(report)])
+
+
+def _inspected(report: Report) -> Iterator[Block]:
+    if report.engine is not None:
+        from modelglass.page.sections import engine
+
+        yield from engine.blocks(report, report.engine)
+    yield from _failure(report)
+    if report.stats is not None:
+        from modelglass.page.sections import statistics
+
+        yield statistics.table(statistics.chosen(report))
+    yield from _notes(report)
 
 
 def memory(
@@ -26,15 +61,18 @@ def _memory(report: Report, contexts: Sequence[int], top: int | None) -> Iterato
     yield Heading(f"{report.model.name} ({report.model.source}): {ran}", cut=True)
     if report.run.failure is None:
         yield from memory.blocks(report, contexts, top)
-    yield from _remarks(report)
+    yield from _failure(report)
+    yield from _notes(report)
 
 
-def _remarks(report: Report) -> Iterator[Block]:
-    """What stopped the run, and the notes."""
-    from modelglass.page.sections.totals import failure_lines
-
+def _failure(report: Report) -> Iterator[Block]:
     if report.run.failure is not None:
+        from modelglass.page.sections.totals import failure_lines
+
         yield Text(failure_lines(report.run.failure), tone="alarm", quoted=True)
+
+
+def _notes(report: Report) -> Iterator[Block]:
     notes = [note for note in report.notes if note.code != "forward-failed"]
     if notes:
         yield Notes(notes)

@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from modelglass.report import Comparison, Fit, Flow, Report, Scan, Unique
 
 
+def inspect(report: Report, *, sort: str | None = None, top: int | None = None) -> Table:
+    """A row for each module."""
+    from modelglass.page.sections.layers import data
+
+    return data(report, sort, top)
+
+
 def stats(
     report: Report,
     *,

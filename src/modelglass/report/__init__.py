@@ -38,7 +38,9 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.report.architecture": "Architecture",
         "modelglass.report.blocks": "EqualBlocks Varying",
         "modelglass.report.checkpoint": "Checkpoint File",
-        "modelglass.report.comparison": "Compared Comparison Deviation Matched Pair Standing TensorPair Term",
+        "modelglass.report.comparison": (
+            "ComparedModel Comparison Deviation Matched Pair ParameterTerm Standing TensorPair"
+        ),
         "modelglass.report.cost": "Cost ModuleCost",
         "modelglass.report.dataflow": "Dataflow Dims Symbol Symbols",
         "modelglass.report.engine": (
@@ -47,12 +49,14 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.report.execution": "Call Failure Kernel Op Phase SourceLine Value",
         "modelglass.report.fit": "AUTOCAST Axes Fit Option Sharding WEIGHTS WhatIf",
         "modelglass.report.flow": "Flow FlowEdge FlowNode NodeKind Stage",
-        "modelglass.report.lifetimes": "Category Lifetimes MemoryPhase Step Storage Tail VALUES_DECIDE",
+        "modelglass.report.lifetimes": (
+            "Category Lifetimes MemoryPhase OptimizerStep Step Storage VALUES_DECIDE"
+        ),
         "modelglass.report.matching": "Difference Matching Side",
         "modelglass.report.memory": "CATEGORIES Coverage KvCache LiveTensor Memory Method Moment",
         "modelglass.report.model": "Json Model Module Packing Shape Tensor TensorKind",
         "modelglass.report.observation": "Observation RankModel",
-        "modelglass.report.parts": "Part PartKind",
+        "modelglass.report.parts": "CheckpointPart PartKind",
         "modelglass.report.report": "Counts ModuleCounts Note Report Run RunMode Severity Tally",
         "modelglass.report.scan": "Finding GlobalKind GlobalUse LEVELS Level Scan ScannedFile Verdict",
         "modelglass.report.stats": "Described FINDINGS Histogram TensorStats",

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from modelglass.report.architecture import Architecture
     from modelglass.report.execution import Value
     from modelglass.report.model import Json
-    from modelglass.report.parts import Part
+    from modelglass.report.parts import CheckpointPart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class Checkpoint:
     files: tuple[File, ...]
     read_nbytes: int
     metadata: Mapping[str, Json] = field(default_factory=dict)
-    parts: tuple[Part, ...] = ()
+    parts: tuple[CheckpointPart, ...] = ()
     prefix: str = ""  # that all names had and that was taken off
     inputs: tuple[Value, ...] = ()  # of a graph
     outputs: tuple[Value, ...] = ()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from modelglass.printing import Printed
 from modelglass.report.model import Shape
 from modelglass.report.report import Note
 
@@ -69,7 +70,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class ComparedModel:
     """One of the two models. `matched` of its tensors have a counterpart or need none."""
 
     name: str
@@ -82,7 +83,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
+class ParameterTerm:
     """One term of the sum that leads from the parameters of one model to those of the other.
 
     The first and the last, of code "total", are the two numbers themselves; the others say what comes to the
@@ -98,7 +99,7 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Printed):
     """Two models, part by part, in the order of the first one.
 
     `first` is the index of the pair that differs first in the order in which modules were called; None: they
@@ -106,12 +107,12 @@ class Comparison:
     other; it is empty where one number is not known, and where there is nothing to explain.
     """
 
-    a: Compared
-    b: Compared
+    a: ComparedModel
+    b: ComparedModel
     pairs: tuple[Pair, ...]
     first: int | None = None
     notes: tuple[Note, ...] = ()
-    reconciliation: tuple[Term, ...] = ()
+    reconciliation: tuple[ParameterTerm, ...] = ()
 
     def __post_init__(self) -> None:
         if self.first is not None and not 0 <= self.first < len(self.pairs):

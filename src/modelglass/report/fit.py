@@ -6,6 +6,7 @@ from dataclasses import InitVar, dataclass
 from typing import Literal, TypeAlias, get_args
 
 from modelglass.errors import UsageError
+from modelglass.printing import Printed
 from modelglass.report.dtypes import full_dtype_name
 from modelglass.report.memory import Coverage, Method
 from modelglass.report.report import Note
@@ -89,7 +90,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
+class Fit(Printed):
     """Whether a pass or step fits, the largest that does, and what else would.
 
     `batch_size` and `seq_len` are those of the inputs as given. The largest are None when not even one fits,

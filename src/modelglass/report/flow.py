@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from modelglass.printing import Printed
 from modelglass.report.dataflow import Dims, Symbol
 from modelglass.report.report import Note
 
@@ -54,7 +55,7 @@ class FlowEdge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flow:
+class Flow(Printed):
     """The dataflow of one forward pass, down to some depth. Nodes are in the order in which they ran."""
 
     name: str

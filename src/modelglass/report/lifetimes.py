@@ -49,7 +49,7 @@ class Storage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tail:
+class OptimizerStep:
     """What one optimizer does after the backward pass; its storages count steps from the run's first one.
 
     `freed` are storages of the run itself that it gives back: their place in `Lifetimes.storages`, and the
@@ -80,7 +80,7 @@ class Lifetimes:
     steps: tuple[Step, ...]  # forward, loss and backward
     storages: tuple[Storage, ...]
     forward_steps: int
-    tails: Mapping[str, Tail] = field(default_factory=dict)  # by the optimizer's name
+    tails: Mapping[str, OptimizerStep] = field(default_factory=dict)  # by the optimizer's name
     tells_saved: bool = True  # whether autograd said what it saves for backward
     calibrated: bool = False
     estimated: bool = False

@@ -23,7 +23,7 @@ PartKind: TypeAlias = Literal[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class CheckpointPart:
     """One thing that a training checkpoint holds, under the key where it was found.
 
     `value` is what can be shown of plain data; `tensors` are those of anything but the model, whose tensors

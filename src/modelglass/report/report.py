@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from modelglass.printing import Printed
+
 if TYPE_CHECKING:  # what not every report has is loaded by those that do
     from modelglass.report.blocks import EqualBlocks
     from modelglass.report.checkpoint import Checkpoint
@@ -13,6 +15,7 @@ if TYPE_CHECKING:  # what not every report has is loaded by those that do
     from modelglass.report.dataflow import Dataflow, Symbols
     from modelglass.report.engine import Engine
     from modelglass.report.execution import Failure, Value
+    from modelglass.report.layers import Layer
     from modelglass.report.memory import Memory
     from modelglass.report.model import Model, Tensor
     from modelglass.report.stats import TensorStats
@@ -96,7 +99,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Report:
+class Report(Printed):
     """Everything known about one model, in one piece of plain data."""
 
     model: Model
@@ -118,6 +121,13 @@ class Report:
         """The tensors that hold parameters, tied ones once."""
         tied = self.counts.tied if self.counts else {}
         return tuple(t for t in self.model.tensors if t.kind != "buffer" and t.name not in tied)
+
+    @property
+    def layers(self) -> list[Layer]:
+        """The modules as plain records, equal ones one by one: `pandas.DataFrame(report.layers)`."""
+        from modelglass.report.layers import layers
+
+        return layers(self)
 
     def __repr__(self) -> str:
         params = "" if self.counts is None else f", {self.counts.params:,} parameters"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from modelglass.printing import Printed
 from modelglass.report.model import Json
 
 # "info" is how ordinary files look. "notice": loading needs or runs something beyond tensors. "high":
@@ -74,7 +75,7 @@ class ScannedFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scan:
+class Scan(Printed):
     """What was found in one or more files."""
 
     files: tuple[ScannedFile, ...]

@@ -19,18 +19,18 @@ framework: whoever asks brings a function that runs the model with other sizes.
 from __future__ import annotations
 
 from modelglass.report import Note, Symbol, Symbols
-from modelglass.symbols.following import Following
-from modelglass.symbols.search import Search, names_of, places_of
-from modelglass.symbols.trials import Seen, Sizes, Vary
+from modelglass.symbols.following_shapes import FollowingShapes
+from modelglass.symbols.search import Search, find_input_dims, name_groups
+from modelglass.symbols.trials import Sizes, TrialRun, Vary
 
-__all__ = ["Seen", "Sizes", "Vary", "find_symbols"]
+__all__ = ["Sizes", "TrialRun", "Vary", "find_symbols"]
 
 
-def find_symbols(first: Seen, vary: Vary) -> tuple[Symbols, tuple[Note, ...]]:
+def find_symbols(first: TrialRun, vary: Vary) -> tuple[Symbols, tuple[Note, ...]]:
     """The sizes that can change, the shapes that follow them, and what is to be said about it."""
-    search = Search(places_of(first), vary)
+    search = Search(find_input_dims(first), vary)
     groups = search.groups()
-    names = names_of(groups)
+    names = name_groups(groups)
     symbols = tuple(
         Symbol(
             name=name,
@@ -40,6 +40,6 @@ def find_symbols(first: Seen, vary: Vary) -> tuple[Symbols, tuple[Note, ...]]:
         )
         for name, group in zip(names, groups, strict=True)
     )
-    following = Following(first, names, groups, vary)
+    following = FollowingShapes(first, names, groups, vary)
     found = Symbols(symbols=symbols, shapes=following.shapes())
     return found, (*search.notes(), *following.notes())

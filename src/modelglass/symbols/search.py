@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from modelglass.report import Note
-from modelglass.symbols.trials import Seen, Sizes, Vary, varied
+from modelglass.symbols.trials import Sizes, TrialRun, Vary, run_resized
 
 RUNS = 19  # that look for sizes that can change
 RUNS_OF_A_GROUP = 4
@@ -17,7 +17,7 @@ SMALL = 4  # sizes below it have no half to try; one more of a larger one may ge
 
 
 @dataclass(frozen=True)
-class Place:
+class InputDim:
     """One dimension of one input."""
 
     index: int
@@ -43,8 +43,8 @@ class Place:
 class Group:
     """Places that change together, and the runs with other sizes: two, and a third to see what is rounded."""
 
-    places: tuple[Place, ...]
-    runs: tuple[tuple[int, Seen], ...]
+    places: tuple[InputDim, ...]
+    runs: tuple[tuple[int, TrialRun], ...]
 
     @property
     def size(self) -> int:
@@ -58,11 +58,11 @@ class Group:
         return {(place.index, place.dim): size for place in self.places}
 
 
-def places_of(first: Seen) -> tuple[Place, ...]:
+def find_input_dims(first: TrialRun) -> tuple[InputDim, ...]:
     """Every dimension of every tensor that is given, one given twice once."""
     model, run, flow = first
     channels_last = model.source in _CHANNELS_LAST
-    places: list[Place] = []
+    places: list[InputDim] = []
     numbers: set[int] = set()
     for index, (value, number, name) in enumerate(zip(run.inputs, flow.inputs, flow.names, strict=True)):
         if number is None or number in numbers or value.shape is None or value.text is not None:
@@ -71,19 +71,19 @@ def places_of(first: Seen) -> tuple[Place, ...]:
         floating = str(value.dtype).startswith(("float", "bfloat", "complex"))
         rank = len(value.shape)
         places.extend(
-            Place(index, dim, size, f"{name}.{dim}", rank, floating, channels_last)
+            InputDim(index, dim, size, f"{name}.{dim}", rank, floating, channels_last)
             for dim, size in enumerate(value.shape)
             if size > 0
         )
     return tuple(places)
 
 
-def _candidates(places: Sequence[Place]) -> Iterator[tuple[Place, ...]]:
+def _candidates(places: Sequence[InputDim]) -> Iterator[tuple[InputDim, ...]]:
     """The groups that are tried first: batches, lengths, pictures, channels."""
-    batches: dict[int, list[Place]] = {}
-    lengths: dict[int, list[Place]] = {}
-    pictures: dict[tuple[str, int], list[Place]] = {}
-    channels: dict[int, list[Place]] = {}
+    batches: dict[int, list[InputDim]] = {}
+    lengths: dict[int, list[InputDim]] = {}
+    pictures: dict[tuple[str, int], list[InputDim]] = {}
+    channels: dict[int, list[InputDim]] = {}
     for place in places:
         if place.dim == 0:
             batches.setdefault(place.size, []).append(place)
@@ -100,26 +100,26 @@ def _candidates(places: Sequence[Place]) -> Iterator[tuple[Place, ...]]:
 class Search:
     """Looks for the groups of places that can change."""
 
-    def __init__(self, places: tuple[Place, ...], vary: Vary) -> None:
+    def __init__(self, places: tuple[InputDim, ...], vary: Vary) -> None:
         self._places = places
         self._vary = vary
         self._left = RUNS
-        self._known: dict[tuple[tuple[tuple[int, int], int], ...], Seen | None] = {}
-        self._stuck: dict[Place, None] = {}
+        self._known: dict[tuple[tuple[tuple[int, int], int], ...], TrialRun | None] = {}
+        self._stuck: dict[InputDim, None] = {}
 
     def groups(self) -> tuple[Group, ...]:
         """Those that can change: batches, then others, in the order of the inputs."""
         found: list[Group] = []
-        failed: list[tuple[Place, ...]] = []
+        failed: list[tuple[InputDim, ...]] = []
         for places in _candidates(self._places):
-            group = self._changed(places)
+            group = self._try_group(places)
             if group is None:
                 failed.append(places)
                 self._stuck.update(dict.fromkeys(places))
             else:
                 found.append(group)
         for places in failed:
-            found.extend(self._changed_otherwise(places))
+            found.extend(self._try_subgroups(places))
         return tuple(
             sorted(found, key=lambda group: (not group.is_first, self._places.index(group.places[0])))
         )
@@ -131,7 +131,7 @@ class Search:
         elif where:
             yield Note(code="sizes-not-tried", text="not every way to change these was tried", where=where)
 
-    def _changed_otherwise(self, places: tuple[Place, ...]) -> Iterator[Group]:
+    def _try_subgroups(self, places: tuple[InputDim, ...]) -> Iterator[Group]:
         """The groups that can change when those of a size cannot all do so together.
 
         Batches are not tied to anything else: what is left of them may be, with what is not first.
@@ -142,13 +142,13 @@ class Search:
             for chosen in combinations(same, count):
                 if chosen == places or not self._stuck.keys() >= set(chosen):
                     continue
-                group = self._changed(chosen)
+                group = self._try_group(chosen)
                 if group is not None:
                     for place in chosen:
                         del self._stuck[place]
                     yield group
 
-    def _changed(self, places: tuple[Place, ...]) -> Group | None:
+    def _try_group(self, places: tuple[InputDim, ...]) -> Group | None:
         """The places as a group when the model runs with two other sizes."""
         size = places[0].size
         trial = _Trial(self, places)
@@ -169,23 +169,23 @@ class Search:
             trial.works(next(iter(trial.runs)) + 1)  # no multiple: what is rounded shows
         return Group(tuple(sorted(places, key=self._places.index)), tuple(trial.runs.items()))
 
-    def run(self, sizes: Sizes) -> Seen | None:
+    def run(self, sizes: Sizes) -> TrialRun | None:
         """A run with these sizes, made once; None when it fails, or was one too many."""
         key = tuple(sorted(sizes.items()))
         if key not in self._known and self._left > 0:
             self._left -= 1
-            self._known[key] = varied(self._vary, sizes)
+            self._known[key] = run_resized(self._vary, sizes)
         return self._known.get(key)
 
 
 class _Trial:
     """The runs of one group: few, and none with a single element, which fits anything by being repeated."""
 
-    def __init__(self, search: Search, places: tuple[Place, ...]) -> None:
+    def __init__(self, search: Search, places: tuple[InputDim, ...]) -> None:
         self._search = search
         self._group = Group(places, ())
         self._tried = {self._group.size}
-        self.runs: dict[int, Seen] = {}
+        self.runs: dict[int, TrialRun] = {}
 
     def works(self, size: int) -> bool:
         if size < 2 or size in self._tried or len(self._tried) > RUNS_OF_A_GROUP:
@@ -197,7 +197,7 @@ class _Trial:
         return seen is not None
 
 
-def names_of(groups: Sequence[Group]) -> tuple[str, ...]:
+def name_groups(groups: Sequence[Group]) -> tuple[str, ...]:
     """Batches are B, height and width of what can change in both H and W, the others L; then B2, L2 ..."""
     pictures: dict[int, set[str | None]] = {}
     for group in groups:

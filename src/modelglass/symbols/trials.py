@@ -7,12 +7,12 @@ from typing import TypeAlias
 
 from modelglass.report import Dataflow, Model, Run
 
-Seen: TypeAlias = tuple[Model, Run, Dataflow]
+TrialRun: TypeAlias = tuple[Model, Run, Dataflow]
 Sizes: TypeAlias = Mapping[tuple[int, int], int]  # by input, in the order of `Run.inputs`, and dimension
-Vary: TypeAlias = Callable[[Sizes], "Seen | None"]  # None: the model does not run with these
+Vary: TypeAlias = Callable[[Sizes], "TrialRun | None"]  # None: the model does not run with these
 
 
-def varied(vary: Vary, sizes: Sizes) -> Seen | None:
+def run_resized(vary: Vary, sizes: Sizes) -> TrialRun | None:
     """A run with these sizes; what cannot be given in another size (packed, nested) has not run with it."""
     seen = vary(sizes)
     if seen is None:

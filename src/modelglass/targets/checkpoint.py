@@ -51,7 +51,7 @@ class Checkpoint(Readable):
         return inspect_file(self.path, limits=options.limits, progress=progress, with_stats=add)
 
 
-def _unnamed_code(path: Path) -> UnknownTargetError:
+def _suggest_functions(path: Path) -> UnknownTargetError:
     """What in a file of code could be a target; it is read, not run."""
     from modelglass.targets.python_file import factories_in
 
@@ -67,5 +67,5 @@ def resolve(target: str | os.PathLike[str], build: BuildOptions) -> Checkpoint:
     path = Path(target)
     check_exists(path)
     if path.suffix == ".py":
-        raise _unnamed_code(path)
+        raise _suggest_functions(path)
     return Checkpoint(path)

@@ -21,17 +21,17 @@ def factories_in(path: Path) -> list[str]:
 
 
 def _names_of(node: ast.stmt) -> Iterator[str]:
-    if isinstance(node, ast.FunctionDef) and not _required(node.args):
+    if isinstance(node, ast.FunctionDef) and not _count_required(node.args):
         yield node.name
     elif isinstance(node, ast.ClassDef):
         inits = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
-        if node.bases and not any(_required(each.args) > 1 for each in inits):
+        if node.bases and not any(_count_required(each.args) > 1 for each in inits):
             yield node.name
     elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
         yield from (target.id for target in node.targets if isinstance(target, ast.Name))
 
 
-def _required(args: ast.arguments) -> int:
+def _count_required(args: ast.arguments) -> int:
     """How many arguments a call must give."""
     keywords = sum(default is None for default in args.kw_defaults)
     return len(args.posonlyargs) + len(args.args) - len(args.defaults) + keywords

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from modelglass.collector import without_gc
 from modelglass.errors import ReportFormatError, UnknownTargetError, UsageError
+from modelglass.gc_pause import paused_gc
 from modelglass.options import BuildOptions, ReadOptions
 from modelglass.report import Report
 from modelglass.targets.kind import RUN, Readable
@@ -72,7 +72,7 @@ def load(path: Path, kind: type[Any] | None = None) -> Any:
         raise ReportFormatError(
             f"{str(path)!r} cannot be read: {cause}", hint="pass a file that mg.save wrote"
         ) from cause
-    with without_gc():
+    with paused_gc():
         found = loads(content)
     if kind is not None and not isinstance(found, kind):
         raise ReportFormatError(

@@ -40,15 +40,15 @@ class Served(Readable):
         """Fail early where vLLM is not installed."""
         from modelglass.frameworks.vllm import versions
 
-        versions.require("a configuration as vLLM builds it")
+        versions.require_vllm("a configuration as vLLM builds it")
 
     def read(self, options: ReadOptions, progress: Progress, with_stats: WithStats) -> Report:
         """What a rank of the engine would hold."""
         from modelglass.analyses.analyse import analyse
-        from modelglass.frameworks.vllm import building
+        from modelglass.frameworks.vllm import build
         from modelglass.report import Serving
 
-        return analyse(building.built(self.path, self.serving or Serving(), progress=progress))
+        return analyse(build.build_rank(self.path, self.serving or Serving(), progress=progress))
 
 
 def resolve(target: str | os.PathLike[str], build: BuildOptions) -> Served:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from modelglass.report.scaling import CENTRES, SPREADS
 
 if TYPE_CHECKING:
-    from modelglass.report import Json, Model, Part
+    from modelglass.report import CheckpointPart, Json, Model
 
 _CENTRES = CENTRES | {"bias"}  # of a buffer, which no layer learns
 _ALONE = frozenset(
@@ -51,7 +51,7 @@ def settings(config: Json) -> dict[str, Json]:
     return dict(_settings(config, "", False, 0))
 
 
-def said_by(parts: Iterable[Part]) -> dict[str, Json]:
+def said_by(parts: Iterable[CheckpointPart]) -> dict[str, Json]:
     """What a checkpoint says about it beside the model: as such, or among its hyper-parameters."""
     said: dict[str, Json] = {}
     for part in parts:

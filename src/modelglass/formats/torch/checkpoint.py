@@ -18,7 +18,7 @@ from modelglass.formats.torch.memory import Memory, Places
 from modelglass.formats.torch.optimizers import algorithm, is_optimizer, matched
 from modelglass.formats.torch.plain import MOST_NUMBERS, shown
 from modelglass.formats.torch.tensors import is_tensor, items_of
-from modelglass.report import Json, Part, PartKind
+from modelglass.report import CheckpointPart, Json, PartKind
 from modelglass.report.dtypes import nbytes_of
 
 # Where models stand, the likeliest first.
@@ -86,10 +86,12 @@ def fill(root: Any, memory: Memory, reading: Reading, source: Source) -> None:
     reading.places, memory.places = memory.places, Places()  # parts may have the names of the model's tensors
     _forget_parts(reading)
     if is_optimizer(root):
-        reading.parts.append(Part(kind="optimizer", key="", value=_options(root), type=algorithm(root)))
+        reading.parts.append(
+            CheckpointPart(kind="optimizer", key="", value=_options(root), type=algorithm(root))
+        )
         reading.tensors = [replace(tensor, kind="buffer") for tensor in reading.tensors]
     elif key is not None or len(beside.flat):
-        reading.parts.append(Part(kind="model", key=key or ""))
+        reading.parts.append(CheckpointPart(kind="model", key=key or ""))
     for number, (name, value) in enumerate(_apart(beside)):
         if number == MOST_PARTS:
             text = f"more than {MOST_PARTS:,} entries are beside the model; the others are not listed"
@@ -210,7 +212,7 @@ def _tell(found: Contents, reading: Reading, source: Source) -> None:
         reading.found(source, "torch.shared", "info", text)
 
 
-def _part(key: str, value: Any, memory: Memory, reading: Reading, seen: set[int]) -> Part:
+def _part(key: str, value: Any, memory: Memory, reading: Reading, seen: set[int]) -> CheckpointPart:
     kind = _kind(key, value)
     held = contents_of(value, seen).tensors if not isinstance(value, (str, bytes, int, float)) else []
     inside = [(f"{key}.{name}" if key and name else key or name, thing, said) for name, thing, said in held]
@@ -218,10 +220,12 @@ def _part(key: str, value: Any, memory: Memory, reading: Reading, seen: set[int]
     if is_optimizer(value):
         names = matched(value, reading.tensors, reading.prefix)
         options, type = _options(value), algorithm(value)
-        return Part(kind=kind, key=key, value=options, tensors=tensors, type=type, matched=names)
+        return CheckpointPart(kind=kind, key=key, value=options, tensors=tensors, type=type, matched=names)
     if kind == "copy":
-        return Part(kind=kind, key=key, tensors=tensors)
-    return Part(kind=kind, key=key, value=shown(value, _small(inside, memory.places)), tensors=tensors)
+        return CheckpointPart(kind=kind, key=key, tensors=tensors)
+    return CheckpointPart(
+        kind=kind, key=key, value=shown(value, _small(inside, memory.places)), tensors=tensors
+    )
 
 
 def _small(held: list[tuple[str, Any, str | None]], places: Places) -> Mapping[int, Place]:

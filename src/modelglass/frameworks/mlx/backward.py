@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from modelglass.frameworks.mlx.graph import Graph, makers
+from modelglass.frameworks.mlx.graph import Graph, find_makers
 
 # The same values in another shape, type or order.
 _SAME = frozenset(
@@ -24,7 +24,7 @@ _SAME = frozenset(
 )
 
 
-def backward_calls(
+def match_backward_calls(
     graph: Graph,
     forward: Mapping[int, int | None],
     backward: Sequence[int],
@@ -35,10 +35,10 @@ def backward_calls(
     `forward` has the call of each node before it, None for those of the loss; `backward` are the places of
     the rest, in order. `parameters` has the gradients of each parameter, all by number.
     """
-    return _Search(graph, forward, backward, parameters).found()
+    return _CallSearch(graph, forward, backward, parameters).find_calls()
 
 
-class _Search:
+class _CallSearch:
     def __init__(
         self,
         graph: Graph,
@@ -51,13 +51,13 @@ class _Search:
         self._backward = backward
         self._places = set(backward)
         self._parameters = parameters
-        self._makers = makers(graph.nodes)
-        self._readers = self._read_by()
+        self._makers = find_makers(graph.nodes)
+        self._readers = self._find_readers()
         self._uses = Counter(number for place in backward for number in graph.nodes[place].inputs)
         self._asked: Counter[int] = Counter()
 
-    def found(self) -> dict[int, int | None]:
-        gradients = dict(self._made_for_gradients())
+    def find_calls(self) -> dict[int, int | None]:
+        gradients = dict(self._find_gradient_nodes())
         calls: dict[int, int | None] = {}
         for place in self._backward:
             if self._graph.nodes[place].primitive in _SAME and place not in gradients:
@@ -73,7 +73,7 @@ class _Search:
         self._inherit(calls)
         return calls
 
-    def _read_by(self) -> dict[int, list[int | None]]:
+    def _find_readers(self) -> dict[int, list[int | None]]:
         """By array, the calls of the forward pass that read it, in order."""
         readers: dict[int, list[int | None]] = defaultdict(list)
         for place in sorted(self._forward):
@@ -98,7 +98,7 @@ class _Search:
         maker = self._makers.get(number)
         return maker in self._forward if maker is not None else bool(self._readers[number])
 
-    def _made_for_gradients(self) -> Iterator[tuple[int, int]]:
+    def _find_gradient_nodes(self) -> Iterator[tuple[int, int]]:
         """Nodes that work for the gradient of one parameter, each with that parameter."""
         for parameter, gradients in self._parameters.items():
             open_ = list(gradients)

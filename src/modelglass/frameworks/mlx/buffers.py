@@ -14,7 +14,7 @@ from itertools import chain
 from math import prod
 
 from modelglass.frameworks.mlx.graph import Graph, Node
-from modelglass.frameworks.mlx.layouts import VIEWS, Layout, in_rows, view
+from modelglass.frameworks.mlx.layouts import VIEWS, Layout, row_major, view
 from modelglass.frameworks.mlx.scratch import scratch_nbytes
 from modelglass.report.dtypes import bits_of
 
@@ -36,7 +36,7 @@ _BINARY = frozenset(
 
 
 @dataclass(slots=True)
-class Piece:
+class Allocation:
     """One piece of memory: the array it was taken for, and the first and last step of its life."""
 
     number: int
@@ -59,12 +59,12 @@ class Buffers:
         self._uses: Counter[int] = Counter()
         self._layouts: dict[int, Layout] = {}
         self.places: dict[int, int] = {}  # of each array, its piece
-        self.pieces: list[Piece] = []
+        self.pieces: list[Allocation] = []
         self.steps: list[int] = []
         self.scratch: list[int | None] = []
         for number in held:
             self._uses[number] += 1
-            self._take(number, in_rows(graph.shapes[number]), None)
+            self._allocate(number, row_major(graph.shapes[number]), None)
 
     def copy(self) -> Buffers:
         """The same point of the evaluation, from which another way may be gone."""
@@ -80,14 +80,14 @@ class Buffers:
         nodes = self._graph.nodes
         self._uses.update(chain.from_iterable(nodes[index].inputs for index in order))
         for number in released:
-            self._let_go(number)
+            self._release(number)
         for index in order:
             self._node(index, nodes[index])
 
     def _node(self, index: int, node: Node) -> None:
         for number in node.inputs:
             if number not in self.places:  # a constant
-                self._take(number, in_rows(self._graph.shapes[number]), None)
+                self._allocate(number, row_major(self._graph.shapes[number]), None)
             self.pieces[self.places[number]].readers.append(index)
         views = self._views(node)
         if len(views) < len(node.outputs):
@@ -95,12 +95,12 @@ class Buffers:
             layouts = [self._layouts[number] for number in node.inputs]
             self.scratch.append(scratch_nbytes(self._graph, node, layouts))
         for number, (source, layout) in views.items():
-            self._join(number, layout, self.places[source])
+            self._share(number, layout, self.places[source])
         for number in node.outputs:
             if number not in views:
                 self._make(node, number)
         for number in node.inputs:
-            self._let_go(number)
+            self._release(number)
         for number in node.outputs:
             if self._uses[number] == 0:
                 self._leave(number)
@@ -123,16 +123,16 @@ class Buffers:
 
     def _make(self, node: Node, number: int) -> None:
         """Memory for a result: that of an input nobody else needs, or its own."""
-        rows = in_rows(self._graph.shapes[number])
+        rows = row_major(self._graph.shapes[number])
         donors, layout = self._elementwise(node, rows)
         donor = next((each for each in donors if self._is_free(each, number)), None)
         if donor is not None:
             piece = self.pieces[self.places[donor]]
             piece.died = len(self.steps) - 2  # the same memory goes on under another name
-            self._take(number, self._layouts[donor], len(self.steps) - 1, piece.nbytes)
+            self._allocate(number, self._layouts[donor], len(self.steps) - 1, piece.nbytes)
             self.pieces[-1].over = self.places[donor]
         else:
-            self._take(number, layout, len(self.steps) - 1)
+            self._allocate(number, layout, len(self.steps) - 1)
 
     def _elementwise(self, node: Node, rows: Layout) -> tuple[tuple[int, ...], Layout]:
         """Inputs that a result may be written over, first choice first, and how it lies otherwise."""
@@ -142,7 +142,7 @@ class Buffers:
             return (node.inputs[:1], layout) if whole else ((), rows)
         if node.primitive in _BINARY:
             return self._binary(node.inputs[0], node.inputs[1], rows)
-        dense = [self._layouts[number].by_rows for number in node.inputs]
+        dense = [self._layouts[number].is_row_major for number in node.inputs]
         if node.primitive == "Select":
             return tuple(number for number, by_rows in zip(node.inputs, dense, strict=True) if by_rows), rows
         if node.primitive == "AddMM" and dense[2]:
@@ -157,10 +157,10 @@ class Buffers:
             return (second,), right
         if right.filled == 1 and left.gapless:
             return (first,), left
-        if (left.by_rows and right.by_rows) or (left.by_columns and right.by_columns):
+        if (left.is_row_major and right.is_row_major) or (left.is_column_major and right.is_column_major):
             return (first, second), left
         dense = ((first, left), (second, right))
-        return tuple(number for number, layout in dense if layout.by_rows), rows
+        return tuple(number for number, layout in dense if layout.is_row_major), rows
 
     def _is_free(self, number: int, result: int) -> bool:
         """Whether the result may be written over that input."""
@@ -170,17 +170,17 @@ class Buffers:
         alike = self._itemsize(number) == self._itemsize(result)
         return alone and alike and piece.nbytes <= self._nbytes(result) + SPARE
 
-    def _take(self, number: int, layout: Layout, born: int | None, nbytes: int | None = None) -> None:
+    def _allocate(self, number: int, layout: Layout, born: int | None, nbytes: int | None = None) -> None:
         taken = layout.filled * self._itemsize(number) if nbytes is None else nbytes
-        self.pieces.append(Piece(number, taken, born))
-        self._join(number, layout, len(self.pieces) - 1)
+        self.pieces.append(Allocation(number, taken, born))
+        self._share(number, layout, len(self.pieces) - 1)
 
-    def _join(self, number: int, layout: Layout, place: int) -> None:
+    def _share(self, number: int, layout: Layout, place: int) -> None:
         self._layouts[number] = layout
         self.places[number] = place
         self.pieces[place].living += 1
 
-    def _let_go(self, number: int) -> None:
+    def _release(self, number: int) -> None:
         self._uses[number] -= 1
         if self._uses[number] == 0:
             self._leave(number)

@@ -15,9 +15,9 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from modelglass.frameworks.blame import source_line
-from modelglass.frameworks.mlx.describe import Describer, arrays_in, ways_in
-from modelglass.frameworks.mlx.pieces import Cuts
+from modelglass.frameworks.error_source import find_source_line
+from modelglass.frameworks.mlx.call_splits import CallSplits
+from modelglass.frameworks.mlx.describe import Describer, find_arrays_in, find_leaves
 from modelglass.options import Progress
 from modelglass.report import Call, Failure, Phase, Value
 from modelglass.undo import UndoLog
@@ -55,7 +55,7 @@ class Watcher:
 
     describer: Describer
     progress: Progress | None = None
-    cuts: Cuts | None = None  # what calls return is replaced
+    splits: CallSplits | None = None  # what calls return is replaced
     crossings: list[Crossing] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)  # of all calls that came to their end
     left: tuple[mx.array, ...] = ()  # what the first call, which is the model's, returned
@@ -82,17 +82,17 @@ class Watcher:
 
     def _leave(self, frame: _Frame, output: Any, around: tuple[Any, ...]) -> Any:
         """Take down what a call returned, and what it left in its module and in objects it was given."""
-        copies = {id(array): copy(array) for array in arrays_in(output)}
-        left = tuple(copies[id(array)] for array in arrays_in(output))
+        copies = {id(array): copy(array) for array in find_arrays_in(output)}
+        left = tuple(copies[id(array)] for array in find_arrays_in(output))
         if frame.index == 0:
             self.left = left
-        self.crossings.append(Crossing(frame.index, (*left, *map(copy, _kept_in(*around)))))
+        self.crossings.append(Crossing(frame.index, (*left, *map(copy, _find_kept_arrays(*around)))))
         self.outputs.append(output)
-        return output if self.cuts is None else self.cuts.made(output, copies)
+        return output if self.splits is None else self.splits.replace_arrays(output, copies)
 
     def _enter(self, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Frame:
         parent = self._stack[-1].index if self._stack else None
-        self.crossings.append(Crossing(parent, tuple(map(copy, arrays_in((args, kwargs))))))
+        self.crossings.append(Crossing(parent, tuple(map(copy, find_arrays_in((args, kwargs))))))
         # A call after the model's own has ended is made by the backward pass of a checkpoint.
         first = self._frames[0] if self._frames else None
         phase: Phase = "recompute" if first is not None and first.completed else "forward"
@@ -141,17 +141,19 @@ class Watcher:
             message=str(error),
             op=None,
             inputs=() if frame is None else frame.inputs,
-            source=source_line(error),
+            source=find_source_line(error),
         )
 
 
-def _kept_in(module: nn.Module | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[mx.array]:
+def _find_kept_arrays(
+    module: nn.Module | None, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Iterator[mx.array]:
     """Arrays that a module has as items, and that objects among its arguments (caches) have as attributes."""
     if module is not None:
         yield from (value for value in dict.values(module) if isinstance(value, mx.array))
-    for _, value in ways_in((args, kwargs)):
+    for _, value in find_leaves((args, kwargs)):
         if not isinstance(value, (mx.array, nn.Module)) and hasattr(value, "__dict__"):
-            yield from arrays_in(vars(value))
+            yield from find_arrays_in(vars(value))
 
 
 def _innermost_call(error: BaseException) -> _Frame | None:
@@ -181,30 +183,30 @@ def watch_calls(
     for module in modules.values():
         own = type(module)
         if own not in shown:
-            shown[own] = _watched(own, paths, watcher)
+            shown[own] = _make_watched_class(own, paths, watcher)
         log.record(object.__setattr__, module, "__class__", own)
         object.__setattr__(module, "__class__", shown[own])
     for path, holder, place, function in functions:
         log.record(list.__setitem__, holder, place, function)
-        holder[place] = _seen(path, function, watcher)
+        holder[place] = _watch_function(path, function, watcher)
 
 
 def _forget_classes(shown: dict[type, type]) -> None:
-    moved = [_move(each, _Parked) for each in shown.values()]
+    moved = [_rebase(each, _UnusedClasses) for each in shown.values()]
     shown.clear()
     if not all(moved):
         gc.collect()
 
 
-def _seen(path: str, function: Callable[..., Any], watcher: Watcher) -> Callable[..., Any]:
+def _watch_function(path: str, function: Callable[..., Any], watcher: Watcher) -> Callable[..., Any]:
     return lambda *args, **kwargs: watcher.run(path, function, args, kwargs)
 
 
-class _Parked(nn.Module):
+class _UnusedClasses(nn.Module):
     """Where classes that nobody uses any more hang, so that the user's have no subclasses left over."""
 
 
-def _watched(own: type, paths: Mapping[int, str], watcher: Watcher) -> type:
+def _make_watched_class(own: type, paths: Mapping[int, str], watcher: Watcher) -> type:
     """A class like the user's whose instances' calls are written down."""
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -224,13 +226,13 @@ def _watched(own: type, paths: Mapping[int, str], watcher: Watcher) -> type:
     if any("__call__" in vars(cls) for cls in own.__mro__):
         names["__call__"] = call
     # Made below a class of ours and then moved, past the metaclass: nobody's __init_subclass__ hears of it.
-    shown = type.__new__(type(own), own.__name__, (_Parked,), {**names, "__slots__": ()})
-    if not _move(shown, own):
+    shown = type.__new__(type(own), own.__name__, (_UnusedClasses,), {**names, "__slots__": ()})
+    if not _rebase(shown, own):
         shown = type.__new__(type(own), own.__name__, (own,), {**names, "__slots__": ()})
     return shown
 
 
-def _move(shown: type, base: type) -> bool:
+def _rebase(shown: type, base: type) -> bool:
     """Hang a class below another one, unless the other's instances are laid out otherwise: with slots."""
     try:
         shown.__bases__ = (base,)

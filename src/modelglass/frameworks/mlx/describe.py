@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from modelglass.frameworks.describing import leaves, text_of
+from modelglass.frameworks.describe import leaves, text_of
 from modelglass.report import Value
 
 
@@ -19,7 +19,7 @@ def dtype_name(dtype: mx.Dtype) -> str:
     return str(dtype).rpartition(".")[2].removesuffix("_")
 
 
-def told(value: Any) -> str | None:
+def name_setting(value: Any) -> str | None:
     """What MLX's own values are called; None for any other."""
     if isinstance(value, mx.array):
         return f"array {list(value.shape)} {dtype_name(value.dtype)}"
@@ -34,14 +34,14 @@ def is_array(value: Any) -> bool:
     return isinstance(value, mx.array)
 
 
-def ways_in(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+def find_leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Every leaf of what is given to or returned by a call, with the way to it; a module is a leaf, too."""
     return leaves(value, name, lambda each: isinstance(each, (mx.array, nn.Module)))
 
 
-def arrays_in(value: Any) -> tuple[mx.array, ...]:
+def find_arrays_in(value: Any) -> tuple[mx.array, ...]:
     """The arrays among those leaves."""
-    return tuple(leaf for _, leaf in ways_in(value) if isinstance(leaf, mx.array))
+    return tuple(leaf for _, leaf in find_leaves(value) if isinstance(leaf, mx.array))
 
 
 class Describer:
@@ -58,8 +58,10 @@ class Describer:
     def flatten(self, value: Any, name: str = "") -> tuple[Value, ...]:
         """Every leaf of a structure, in order, named by the way to it."""
         return tuple(
-            self.array(way, leaf) if isinstance(leaf, mx.array) else Value(name=way, text=text_of(leaf, told))
-            for way, leaf in ways_in(value, name)
+            self.array(way, leaf)
+            if isinstance(leaf, mx.array)
+            else Value(name=way, text=text_of(leaf, name_setting))
+            for way, leaf in find_leaves(value, name)
         )
 
     def arguments(self, args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[Value, ...]:

@@ -43,7 +43,7 @@ class Node:
 class Graph:
     """The primitives of a function in an order in which they can run; arrays are known by number.
 
-    An array whose shape MLX does not tell is in neither `shapes` nor `dtypes`: then `untold` names the
+    An array whose shape MLX does not tell is in neither `shapes` nor `dtypes`: then `unexported` names the
     primitive at which the telling ended.
     """
 
@@ -53,21 +53,21 @@ class Graph:
     inputs: tuple[int, ...]  # of what the function was given, in order
     constants: frozenset[int]  # what was there before, and was not given
     outputs: tuple[int, ...]  # of what it returned, in order
-    untold: str | None = None
+    unexported: str | None = None
     behind: frozenset[int] = frozenset()  # places of the outputs that need such a primitive
 
 
-def makers(nodes: Sequence[Node]) -> dict[int, int]:
+def find_makers(nodes: Sequence[Node]) -> dict[int, int]:
     """By array, the place of the node that makes it."""
     return {number: place for place, node in enumerate(nodes) for number in node.outputs}
 
 
-def traced(function: Callable[[Arrays], Arrays], arrays: Arrays, *, left_out: Collection[int] = ()) -> Graph:
+def trace(function: Callable[[Arrays], Arrays], arrays: Arrays, *, left_out: Collection[int] = ()) -> Graph:
     """The graph of a function of arrays. It is called once, with stand-ins that have no values.
 
     What it returns at the places `left_out` is not exported: of what only that needs, no shapes are known.
     """
-    telling = _Telling()
+    telling = _GraphReader()
 
     def drawn(*given: mx.array) -> Arrays:
         returned = function(given)
@@ -76,24 +76,24 @@ def traced(function: Callable[[Arrays], Arrays], arrays: Arrays, *, left_out: Co
         telling.told = told
         return [array for array, is_told in zip(returned, told, strict=True) if is_told]
 
-    untold = None
+    unexported = None
     try:
-        mx.export_function(telling.hear, drawn, *arrays)
+        mx.export_function(telling.read_export, drawn, *arrays)
     except ValueError as error:
-        untold = _untold(error)
-        if untold is None:
+        unexported = _find_unexportable(error)
+        if unexported is None:
             raise
-    return telling.graph(untold)
+    return telling.graph(unexported)
 
 
-def _untold(error: ValueError) -> str | None:
-    """The primitive that cannot be exported, if that is what the error is about."""
+def _find_unexportable(error: ValueError) -> str | None:
+    """The primitive that cannot be exported, if that is what the error, a plain ValueError, is about."""
     found = re.search(r"\[export_function\].*primitive (\w+)", str(error))
     return None if found is None else found[1]
 
 
 @dataclass(slots=True)
-class _Drawn:
+class _DrawnNode:
     """A node of the drawing: arrays by the names they have there."""
 
     primitive: str  # as drawings call it: "Sum" for a Reduce
@@ -101,7 +101,7 @@ class _Drawn:
     outputs: list[str] = field(default_factory=list)
 
 
-class _Told(NamedTuple):
+class _ExportedNode(NamedTuple):
     """A node of the export: arrays by the names they have there."""
 
     primitive: str
@@ -113,13 +113,13 @@ class _Told(NamedTuple):
 _Spec = tuple[Shape, str]  # shape and type of an array
 
 
-class _Telling:
+class _GraphReader:
     """What MLX tells of one function."""
 
     def __init__(self) -> None:
         self.told: Sequence[bool] = ()  # of what the function returned, whether it is exported
         self._ends: dict[str, tuple[str, ...]] = {"inputs": (), "outputs": ()}  # of the export
-        self._makers: dict[str, _Told] = {}  # by exported array
+        self._makers: dict[str, _ExportedNode] = {}  # by exported array
         self._specs: dict[str, _Spec] = {}
         self._equal: dict[_Spec, _Spec] = {}  # equal ones are one object: there are few
         self._drawing = ""
@@ -134,18 +134,18 @@ class _Telling:
             mx.export_to_dot(text, mx.depends(ends[0], ends))
             self._drawing = text.getvalue()
 
-    def hear(self, record: dict[str, Any]) -> None:
+    def read_export(self, record: dict[str, Any]) -> None:
         """Keep one piece of the export."""
         kind = record["type"]
         if kind == "primitive":
-            inputs, outputs = self._named(record["inputs"]), self._named(record["outputs"])
-            told = _Told(record["name"], tuple(record["arguments"]), inputs, outputs)
+            inputs, outputs = self._keep_specs(record["inputs"]), self._keep_specs(record["outputs"])
+            told = _ExportedNode(record["name"], tuple(record["arguments"]), inputs, outputs)
             for name in outputs:
                 self._makers[name] = told
         elif kind in self._ends:
-            self._ends[kind] = self._named(record[kind])
+            self._ends[kind] = self._keep_specs(record[kind])
 
-    def _named(self, arrays: Iterable[tuple[str, Sequence[int], mx.Dtype]]) -> tuple[str, ...]:
+    def _keep_specs(self, arrays: Iterable[tuple[str, Sequence[int], mx.Dtype]]) -> tuple[str, ...]:
         """The names of exported arrays; what they are is kept."""
         names = []
         for name, shape, dtype in arrays:
@@ -155,41 +155,41 @@ class _Telling:
                 self._specs[name] = self._equal.setdefault(spec, spec)
         return tuple(names)
 
-    def graph(self, untold: str | None) -> Graph:
+    def graph(self, unexported: str | None) -> Graph:
         """Both as one."""
-        *nodes, last = _drawn(self._drawing) or [_Drawn("Depends")]
-        behind = _behind(nodes, last.inputs[1:], untold)
-        same = _passed_on(nodes)
+        *nodes, last = _parse_drawing(self._drawing) or [_DrawnNode("Depends")]
+        behind = _find_behind(nodes, last.inputs[1:], unexported)
+        same = _find_unchanged(nodes)
         kept = [node for node in nodes if node.primitive not in _PASSED_ON]
         for node in (*kept, last):
             node.inputs = [same.get(name, name) for name in node.inputs]
         ends = last.inputs[1:]  # the first is there twice
         returned, given = ends[: len(self._returned)], ends[len(self._returned) :]
         told = [name for name, is_told in zip(returned, self.told, strict=True) if is_told]
-        exported = self._exported(kept, (*told, *given))
-        graph = self._numbered(kept, returned, exported)
-        return replace(graph, untold=untold, behind=frozenset(behind & set(range(len(returned)))))
+        exported = self._match_names(kept, (*told, *given))
+        graph = self._number_nodes(kept, returned, exported)
+        return replace(graph, unexported=unexported, behind=frozenset(behind & set(range(len(returned)))))
 
-    def _exported(self, nodes: Sequence[_Drawn], ends: Sequence[str]) -> dict[str, str]:
+    def _match_names(self, nodes: Sequence[_DrawnNode], ends: Sequence[str]) -> dict[str, str]:
         """What each array of the drawing is called in the export."""
         names = dict(zip(ends, (*self._ends["outputs"], *self._ends["inputs"]), strict=True))
         for node in reversed(nodes):
-            told = self._told_of(node, names)
+            told = self._find_exported(node, names)
             if told is not None:
                 names.update(zip(node.outputs, told.outputs, strict=True))
                 names.update(zip(node.inputs, told.inputs, strict=True))
         return names
 
-    def _told_of(self, node: _Drawn, names: Mapping[str, str]) -> _Told | None:
+    def _find_exported(self, node: _DrawnNode, names: Mapping[str, str]) -> _ExportedNode | None:
         """The exported node that the drawn one is, or is equal to; None where the export does not have it."""
         for drawn in node.outputs:
             if drawn in names:
                 return self._makers.get(names[drawn])
         return None
 
-    def _numbered(
+    def _number_nodes(
         self,
-        nodes: Sequence[_Drawn],
+        nodes: Sequence[_DrawnNode],
         returned: Sequence[str],
         exported: Mapping[str, str],
     ) -> Graph:
@@ -197,7 +197,7 @@ class _Telling:
         numbering = _Numbering(self._ends["inputs"], self._specs, exported, made)
         listed = []
         for node in nodes:
-            told = self._told_of(node, exported)
+            told = self._find_exported(node, exported)
             primitive = exported_name(node.primitive) if told is None else told.primitive
             arguments = None if told is None else told.arguments
             inputs = tuple(map(numbering.number, node.inputs))
@@ -229,7 +229,7 @@ class _Numbering:
         self.shapes = {number: specs[name][0] for name, number in self.given.items()}
         self.dtypes = {number: specs[name][1] for name, number in self.given.items()}
         self._specs = specs
-        self._exported = exported
+        self._match_names = exported
         self._made = made
         self._numbers: dict[str, int] = {}
         self._counter = count(len(given))
@@ -237,7 +237,7 @@ class _Numbering:
     def number(self, drawn: str) -> int:
         """The number of an array by its name in the drawing."""
         if drawn not in self._numbers:
-            name = self._exported.get(drawn, "")
+            name = self._match_names.get(drawn, "")
             known = None if drawn in self._made else self.given.get(name)
             number = self._numbers[drawn] = next(self._counter) if known is None else known
             if name in self._specs:
@@ -251,7 +251,7 @@ class _Numbering:
                 yield number
 
 
-def _passed_on(nodes: Sequence[_Drawn]) -> dict[str, str]:
+def _find_unchanged(nodes: Sequence[_DrawnNode]) -> dict[str, str]:
     """What an array is the same as, where nothing happens to its values."""
     same: dict[str, str] = {}
     for node in nodes:
@@ -261,23 +261,23 @@ def _passed_on(nodes: Sequence[_Drawn]) -> dict[str, str]:
     return same
 
 
-def _behind(nodes: Sequence[_Drawn], ends: Sequence[str], untold: str | None) -> set[int]:
+def _find_behind(nodes: Sequence[_DrawnNode], ends: Sequence[str], unexported: str | None) -> set[int]:
     """The places of the ends that need a primitive of that name."""
     found: set[str] = set()
     for node in nodes:
-        if exported_name(node.primitive) == untold or not found.isdisjoint(node.inputs):
+        if exported_name(node.primitive) == unexported or not found.isdisjoint(node.inputs):
             found.update(node.outputs)
     return {place for place, name in enumerate(ends) if name in found}
 
 
-def _drawn(drawing: str) -> list[_Drawn]:
+def _parse_drawing(drawing: str) -> list[_DrawnNode]:
     """The nodes of a drawing, in order; each is followed by its arrows."""
-    nodes: list[_Drawn] = []
+    nodes: list[_DrawnNode] = []
     for into, out_of, label in _LINES.findall(drawing):
         if into:
             nodes[-1].inputs.append(into)
         elif out_of:
             nodes[-1].outputs.append(out_of)
         else:
-            nodes.append(_Drawn(label))
+            nodes.append(_DrawnNode(label))
     return nodes

@@ -16,7 +16,7 @@ _ID_TYPE = mx.int32
 _LARGEST = 2**31 - 1  # what MLX takes as a size
 
 
-def make(native: nn.Module, specs: tuple[TensorSpec, ...]) -> Inputs:
+def make_inputs(native: nn.Module, specs: tuple[TensorSpec, ...]) -> Inputs:
     """Arrays as the specs say: integers within every embedding's range, the rest from a normal draw.
 
     They are not evaluated, so they take no memory before a run asks for their values.
@@ -28,7 +28,7 @@ def make(native: nn.Module, specs: tuple[TensorSpec, ...]) -> Inputs:
     )
 
 
-def dtype_named(name: str) -> mx.Dtype:
+def find_dtype(name: str) -> mx.Dtype:
     """The element type of that name."""
     dtype = getattr(mx, "bool_" if name == "bool" else name, None)
     if not isinstance(dtype, mx.Dtype):
@@ -39,7 +39,7 @@ def dtype_named(name: str) -> mx.Dtype:
 
 
 def _array(native: nn.Module, spec: TensorSpec) -> mx.array:
-    dtype = _natural_dtype(native) if spec.dtype is None else dtype_named(spec.dtype)
+    dtype = _natural_dtype(native) if spec.dtype is None else find_dtype(spec.dtype)
     if any(dim > _LARGEST for dim in spec.shape):
         raise InputsError(
             f"cannot make an input {'x'.join(map(str, spec.shape))}: MLX takes no size above {_LARGEST:,}",

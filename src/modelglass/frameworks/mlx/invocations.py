@@ -8,20 +8,20 @@ from typing import Any
 import mlx.core as mx
 
 from modelglass.errors import CannotReproduceError
-from modelglass.frameworks.mlx.made_up import given, mlx_dtype, sides
+from modelglass.frameworks.mlx.sample_values import find_input, mlx_dtype, shape_list
 from modelglass.report import Op
 
 _NO_FUNCTION = "no function of mlx.core makes it by itself"
 
 
-def invocation(op: Op) -> str:
+def write_call(op: Op) -> str:
     """Statements that leave what the primitive makes in `result`."""
     primitive = op.overload.removeprefix("mlx.")
     special = _SPECIAL.get(primitive)
     if special is not None:
         text = special(op)
     elif primitive in _CALLS:
-        text = _CALLS[primitive].format_map(_Parts(op))
+        text = _CALLS[primitive].format_map(_CallParts(op))
     elif op.attributes:
         raise CannotReproduceError(_NO_FUNCTION)
     else:
@@ -38,7 +38,7 @@ def _is_function(name: str) -> bool:
     return package == "mx" and bool(parts) and callable(holder) and not isinstance(holder, type)
 
 
-class _Parts(dict[str, str]):
+class _CallParts(dict[str, str]):
     """What a call is put together from: inputs by role, attributes as Python, the function and the result."""
 
     def __init__(self, op: Op) -> None:
@@ -47,7 +47,7 @@ class _Parts(dict[str, str]):
         self.update((value.name, own) for value, own in zip(op.inputs, self.inputs, strict=True))
         self["inputs"] = f"[{', '.join(self.inputs)}]"
         if op.outputs and op.outputs[0].shape is not None:
-            self["made"] = repr(sides(op.outputs[0]))
+            self["made"] = repr(shape_list(op.outputs[0]))
             self["made_dtype"] = mlx_dtype(op.outputs[0].dtype)
         if "dtype" in op.attributes:
             self["dtype"] = mlx_dtype(op.attributes["dtype"])
@@ -117,20 +117,20 @@ def _function(op: Op, *rest: str) -> str:
     """A call of the primitive's own function."""
     if not _is_function(op.name):
         raise CannotReproduceError(_NO_FUNCTION)
-    return f"{op.name}({', '.join((*_Parts(op).inputs, *rest))})"
+    return f"{op.name}({', '.join((*_CallParts(op).inputs, *rest))})"
 
 
 def _absolute(op: Op) -> str:
     """The primitive keeps complex numbers complex; the function makes them real afterwards."""
     return (
-        f"{_function(op)}.astype({_Parts(op)['made_dtype']})"
+        f"{_function(op)}.astype({_CallParts(op)['made_dtype']})"
         if op.inputs[0].dtype == "complex64"
         else _function(op)
     )
 
 
 def _convolution(op: Op) -> str:
-    parts, padding = _Parts(op), op.attributes.get("padding")
+    parts, padding = _CallParts(op), op.attributes.get("padding")
     if isinstance(padding, list) and padding and isinstance(padding[0], list):
         parts["padding"] = repr(tuple(padding))
     window = "stride={stride}, padding={padding}, kernel_dilation={dilation}, input_dilation={input_dilation}"
@@ -139,7 +139,7 @@ def _convolution(op: Op) -> str:
 
 
 def _depends(op: Op) -> str:
-    parts, count = _Parts(op).inputs, len(op.outputs)
+    parts, count = _CallParts(op).inputs, len(op.outputs)
     return f"mx.depends([{', '.join(parts[:count])}], [{', '.join(parts[count:])}])"
 
 
@@ -158,9 +158,9 @@ def _transform(op: Op) -> str:
     return f"mx.fft.{kind}(inputs[0]{sizes}, axes={axes})"
 
 
-def _picked(op: Op) -> tuple[list[int], list[int], int]:
+def _indexed_axes(op: Op) -> tuple[list[int], list[int], int]:
     """The axes that are indexed, all axes with those in front, and the dimensions of the indices."""
-    array, axes, first = given(op, "a"), op.attributes.get("axes"), given(op, "indices.0")
+    array, axes, first = find_input(op, "a"), op.attributes.get("axes"), find_input(op, "indices.0")
     if array is None or array.shape is None or not isinstance(axes, list):
         raise CannotReproduceError("MLX does not tell its axes")
     rest = [axis for axis in range(len(array.shape)) if axis not in axes]
@@ -169,31 +169,31 @@ def _picked(op: Op) -> tuple[list[int], list[int], int]:
 
 def _gather(op: Op) -> str:
     """Indexing, with the axes that are indexed in front, and each kept as one of size 1."""
-    axes, order, depth = _picked(op)
-    array, sizes = sides(op.inputs[0]), op.attributes["slice_sizes"]
+    axes, order, depth = _indexed_axes(op)
+    array, sizes = shape_list(op.inputs[0]), op.attributes["slice_sizes"]
     full = all(sizes[axis] == (1 if axis in axes else side) for axis, side in enumerate(array))
     if not axes or not full:
         raise CannotReproduceError("it takes a part of each slice, which no indexing does")
-    indices = ", ".join(_Parts(op).inputs[1:])
+    indices = ", ".join(_CallParts(op).inputs[1:])
     source = "inputs[0]" if order == sorted(order) else f"mx.transpose(inputs[0], {order})"
     return f"mx.expand_dims({source}[{indices}], {sorted(depth + axis for axis in axes)})"
 
 
 def _scatter(op: Op) -> str:
-    axes, order, depth = _picked(op)
-    array, updates = sides(op.inputs[0]), sides(op.inputs[-1])[depth:]
+    axes, order, depth = _indexed_axes(op)
+    array, updates = shape_list(op.inputs[0]), shape_list(op.inputs[-1])[depth:]
     full = all(updates[axis] == (1 if axis in axes else side) for axis, side in enumerate(array))
     if not axes or not full:
         raise CannotReproduceError("it writes a part of each slice, which no indexing by arrays does")
-    *_, last = parts = _Parts(op).inputs
+    *_, last = parts = _CallParts(op).inputs
     source = "inputs[0]" if order == sorted(order) else f"mx.transpose(inputs[0], {order})"
     values = f"mx.squeeze({last}, {sorted(depth + axis for axis in axes)})"
     back = sorted(range(len(order)), key=order.__getitem__)
     after = "" if source == "inputs[0]" else f"\nresult = mx.transpose(result, {back})"
-    return _written(op, source, ", ".join(parts[1:-1]), values) + after
+    return _write_update(op, source, ", ".join(parts[1:-1]), values) + after
 
 
-def _written(op: Op, source: str, place: str, values: str) -> str:
+def _write_update(op: Op, source: str, place: str, values: str) -> str:
     """Write into an array, or combine with what is there."""
     way = op.attributes.get("reduce")
     if way == "set":
@@ -214,10 +214,10 @@ def _slices(op: Op) -> str:
 def _scatter_along(op: Op) -> str:
     if op.attributes.get("reduce") != "set":
         raise CannotReproduceError("no function of mlx.core adds along an axis by itself")
-    return "mx.put_along_axis({a}, {indices}, {updates}, axis={axis})".format_map(_Parts(op))
+    return "mx.put_along_axis({a}, {indices}, {updates}, axis={axis})".format_map(_CallParts(op))
 
 
-def _masked(op: Op) -> str:
+def _masked_scatter(op: Op) -> str:
     return "result = inputs[0]\nresult[inputs[1]] = mx.flatten(inputs[2])[: mx.sum(inputs[1]).item()]"
 
 
@@ -225,16 +225,16 @@ def _pad(op: Op) -> str:
     axes, low, high = (op.attributes.get(key) for key in ("axes", "low_pad", "high_pad"))
     if axes is None or low is None or high is None:
         raise CannotReproduceError("MLX does not tell where it pads")
-    widths = [(0, 0)] * len(sides(op.inputs[0]))
+    widths = [(0, 0)] * len(shape_list(op.inputs[0]))
     for axis, before, after in zip(axes, low, high, strict=True):
         widths[axis] = (before, after)
     return f"mx.pad(inputs[0], {widths}, constant_values=inputs[1])"
 
 
 def _quantize(op: Op) -> str:
-    packed = _PACKED.format_map(_Parts(op))
+    packed = _PACKED.format_map(_CallParts(op))
     if op.attributes.get("dequantize"):
-        return f"mx.dequantize({{w}}, {{scales}}, {{biases}}, {packed})".format_map(_Parts(op))
+        return f"mx.dequantize({{w}}, {{scales}}, {{biases}}, {packed})".format_map(_CallParts(op))
     return f"mx.quantize(inputs[0], {packed})"
 
 
@@ -248,7 +248,7 @@ def _random(op: Op) -> str:
 def _rope(op: Op) -> str:
     if not op.attributes.get("forward", True):
         raise CannotReproduceError("no function of mlx.core turns positions back by itself")
-    parts = _Parts(op)
+    parts = _CallParts(op)
     if "freqs" in parts:
         parts["base"] = "None"
     call = "mx.fast.rope({a}, {dims}, traditional={traditional}, base={base}, scale={scale}, offset={offset}"
@@ -258,7 +258,7 @@ def _rope(op: Op) -> str:
 def _attention(op: Op) -> str:
     if len(op.outputs) != 1:
         raise CannotReproduceError("no function of mlx.core returns what its gradient needs")
-    parts = _Parts(op)
+    parts = _CallParts(op)
     parts["mask"] = "'causal'" if op.attributes.get("do_causal") else parts.get("mask", "None")
     call = "mx.fast.scaled_dot_product_attention({q}, {k}, {v}, scale={scale}, mask={mask}, sinks={sinks})"
     return call.format_map(parts)
@@ -268,32 +268,32 @@ def _inverse(op: Op) -> list[str]:
     return [f"upper={bool(op.attributes.get('upper'))}"] if op.attributes.get("tri") else []
 
 
-def _alone(op: Op) -> str:
+def _refuse(op: Op) -> str:
     raise CannotReproduceError("it needs a file, a function or a process that is not in the report")
 
 
 _SPECIAL: Mapping[str, Callable[[Op], str]] = {
     "Abs": _absolute,
     "Convolution": _convolution,
-    "CustomKernel": _alone,
-    "CustomTransforms": _alone,
+    "CustomKernel": _refuse,
+    "CustomTransforms": _refuse,
     "Depends": _depends,
     "Equal": _equal,
     "FFT": _transform,
     "Gather": _gather,
     "Inverse": lambda op: _function(op, *_inverse(op), "stream=mx.cpu"),
-    "Load": _alone,
-    "MaskedScatter": _masked,
+    "Load": _refuse,
+    "MaskedScatter": _masked_scatter,
     "Pad": _pad,
     "Quantize": _quantize,
     "RandomBits": _random,
-    "Recv": _alone,
+    "Recv": _refuse,
     "RoPE": _rope,
     "ScaledDotProductAttention": _attention,
     "Scatter": _scatter,
     "ScatterAxis": _scatter_along,
     "SearchSorted": lambda op: _function(op, f"side={'right' if op.attributes.get('right') else 'left'!r}"),
-    "Send": _alone,
+    "Send": _refuse,
     "Slice": lambda op: f"inputs[0][{_slices(op)}]",
-    "SliceUpdate": lambda op: _written(op, "inputs[0]", _slices(op), "inputs[1]"),
+    "SliceUpdate": lambda op: _write_update(op, "inputs[0]", _slices(op), "inputs[1]"),
 }

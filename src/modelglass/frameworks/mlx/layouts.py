@@ -38,16 +38,16 @@ class Layout:
     gapless: bool = True
 
     @property
-    def by_rows(self) -> bool:
+    def is_row_major(self) -> bool:
         """Whether one row follows the other."""
         return _is_dense(self.shape[::-1], self.strides[::-1])
 
     @property
-    def by_columns(self) -> bool:
+    def is_column_major(self) -> bool:
         """Whether one column follows the other."""
         return _is_dense(self.shape, self.strides)
 
-    def seen_as(self, shape: Shape, strides: tuple[int, ...]) -> Layout:
+    def with_strides(self, shape: Shape, strides: tuple[int, ...]) -> Layout:
         """The same memory in other steps."""
         return Layout(shape, strides, self.filled, self.gapless)
 
@@ -64,7 +64,7 @@ def _is_dense(shape: Shape, strides: tuple[int, ...]) -> bool:
 
 
 @cache
-def in_rows(shape: Shape) -> Layout:
+def row_major(shape: Shape) -> Layout:
     """One row after the other."""
     after = list(accumulate(reversed(shape), lambda size, dim: size * dim, initial=1))
     return Layout(shape, tuple(reversed(after[:-1])), prod(shape))
@@ -76,35 +76,35 @@ def view(node: Node, layout: Layout, shape: Shape) -> Layout | None:
     arguments: Sequence[Any] = node.arguments or ()
     match node.primitive:
         case "Transpose":
-            return layout.seen_as(shape, tuple(strides[axis] for axis in arguments[0]))
+            return layout.with_strides(shape, tuple(strides[axis] for axis in arguments[0]))
         case "Broadcast" | "BroadcastAxes":
             return _broadcast(layout, shape)
         case "ExpandDims":
-            return layout.seen_as(shape, tuple(_with_ones(strides, arguments[0])))
+            return layout.with_strides(shape, tuple(_with_ones(strides, arguments[0])))
         case "Squeeze":
             gone = set(arguments[0])
             kept = tuple(step for dim, step in enumerate(strides) if dim not in gone)
-            return layout.seen_as(shape, kept)
+            return layout.with_strides(shape, kept)
         case "Slice":
             steps = tuple(step * by for step, by in zip(strides, arguments[2], strict=True))
-            return _part(layout, shape, steps)
+            return _slice(layout, shape, steps)
         case "Split":
-            return _part(layout, shape, strides)
+            return _slice(layout, shape, strides)
         case "Reshape" | "Flatten" | "Unflatten":
-            return _reshaped(layout, shape)
+            return _reshape(layout, shape)
         case "AsStrided":
-            return _part(layout, shape, tuple(arguments[1]))
+            return _slice(layout, shape, tuple(arguments[1]))
         case "Contiguous":
-            return layout if layout.by_rows else None
+            return layout if layout.is_row_major else None
         case "Copy" | "StopGradient" | "View" | "Depends" | "CustomTransforms":
-            return layout if layout.shape == shape else in_rows(shape)
+            return layout if layout.shape == shape else row_major(shape)
     raise AssertionError(node.primitive)
 
 
 def _broadcast(layout: Layout, shape: Shape) -> Layout:
     fewer = len(shape) - len(layout.shape)
     steps = (0 if size == 1 else step for size, step in zip(layout.shape, layout.strides, strict=True))
-    return layout.seen_as(shape, (*(0,) * fewer, *steps))
+    return layout.with_strides(shape, (*(0,) * fewer, *steps))
 
 
 def _with_ones(strides: Sequence[int], axes: Sequence[int]) -> list[int]:
@@ -114,20 +114,20 @@ def _with_ones(strides: Sequence[int], axes: Sequence[int]) -> list[int]:
     return steps
 
 
-def _part(layout: Layout, shape: Shape, strides: tuple[int, ...]) -> Layout:
+def _slice(layout: Layout, shape: Shape, strides: tuple[int, ...]) -> Layout:
     """Some of the elements: what lies between them stays there."""
     span = 1 + sum(abs(step) * (size - 1) for size, step in zip(shape, strides, strict=True))
     filled = span if prod(shape) else 0
     part = Layout(shape, strides, filled)
     distinct = prod(size for size, step in zip(shape, strides, strict=True) if step > 0)
-    gapless = part.by_rows or part.by_columns or (layout.gapless and distinct == span)
+    gapless = part.is_row_major or part.is_column_major or (layout.gapless and distinct == span)
     return part if gapless else Layout(shape, strides, filled, gapless=False)
 
 
-def _reshaped(layout: Layout, shape: Shape) -> Layout | None:
+def _reshape(layout: Layout, shape: Shape) -> Layout | None:
     """Without a copy when each new dimension lies within a run of old ones that follow each other."""
-    if layout.by_rows or not prod(shape):
-        return Layout(shape, in_rows(shape).strides, layout.filled)
+    if layout.is_row_major or not prod(shape):
+        return Layout(shape, row_major(shape).strides, layout.filled)
     runs = list(_runs(layout))
     strides: list[int] = []
     at = 0
@@ -141,7 +141,7 @@ def _reshaped(layout: Layout, shape: Shape) -> Layout | None:
             strides.append(strides[-1] if strides else 1)
         else:
             return None
-    return layout.seen_as(shape, tuple(strides))
+    return layout.with_strides(shape, tuple(strides))
 
 
 def _runs(layout: Layout) -> Iterator[tuple[int, int]]:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from modelglass.frameworks.mlx.buffers import Buffers, Piece, missing_shapes
+from modelglass.frameworks.mlx.buffers import Allocation, Buffers, missing_shapes
 from modelglass.frameworks.mlx.graph import Graph
 from modelglass.frameworks.mlx.order import evaluation_order
-from modelglass.report import Lifetimes, Step, Storage, Tail
+from modelglass.report import Lifetimes, OptimizerStep, Step, Storage
 from modelglass.report.lifetimes import Category, MemoryPhase
 
 Owner: TypeAlias = Callable[[int], tuple[str, str, MemoryPhase]]
@@ -36,7 +36,7 @@ class Update:
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class Evaluation:
     """The arrays of a graph that a run evaluates, by number, and what is what.
 
     `given` are there before the run. `wanted` are evaluated together and held, in that order. `roles` are
@@ -51,7 +51,7 @@ class Evaluated:
     rounds: int = 1  # of gradient accumulation
 
 
-def lifetimes(graph: Graph, run: Evaluated, owner: Owner) -> Lifetimes | None:
+def find_lifetimes(graph: Graph, run: Evaluation, owner: Owner) -> Lifetimes | None:
     """The memory of a run; None when MLX does not tell the size of an array it needs.
 
     `owner` says of a node, by its place, what it is called, the path of its module and its phase.
@@ -61,7 +61,7 @@ def lifetimes(graph: Graph, run: Evaluated, owner: Owner) -> Lifetimes | None:
         return None
     buffers = Buffers(graph, run.given)
     buffers.evaluate(order, run.wanted)
-    found = _Found(graph, run, owner, buffers)
+    found = _LifetimesBuilder(graph, run, owner, buffers)
     storages = found.storages(0, run.roles)
     if run.rounds > 1:
         storages += [_earlier(each) for each in storages if each.category == "gradients"]
@@ -74,7 +74,7 @@ def lifetimes(graph: Graph, run: Evaluated, owner: Owner) -> Lifetimes | None:
     )
 
 
-def _orders(graph: Graph, run: Evaluated) -> tuple[list[int], dict[str, list[int]]]:
+def _orders(graph: Graph, run: Evaluation) -> tuple[list[int], dict[str, list[int]]]:
     """The order of the run itself, and what each optimizer evaluates beyond it.
 
     A training loop evaluates gradients, new weights and state at once, which decides the order of it all;
@@ -101,10 +101,10 @@ def _earlier(gradient: Storage) -> Storage:
     )
 
 
-class _Found:
+class _LifetimesBuilder:
     """Steps and storages out of an evaluation that was followed."""
 
-    def __init__(self, graph: Graph, run: Evaluated, owner: Owner, buffers: Buffers) -> None:
+    def __init__(self, graph: Graph, run: Evaluation, owner: Owner, buffers: Buffers) -> None:
         self._graph = graph
         self._run = run
         self._owner = owner
@@ -145,7 +145,7 @@ class _Found:
             over = self._buffers.pieces[over].over
         return chain
 
-    def _storage(self, piece: Piece, role: Role | None, born: int | None) -> Storage:
+    def _storage(self, piece: Allocation, role: Role | None, born: int | None) -> Storage:
         role = self._run.given.get(piece.number, role)
         saved_by = self._saved_by(piece)
         if role is None:
@@ -161,14 +161,14 @@ class _Found:
             saved_by=saved_by,
         )
 
-    def _saved_by(self, piece: Piece) -> str | None:
+    def _saved_by(self, piece: Allocation) -> str | None:
         """The module whose backward pass reads what forward made or was given."""
         if not self._run.train or not self._is_of_forward(piece):
             return None
         readers = map(self._owner, piece.readers)
         return next((module for _, module, phase in readers if phase == "backward"), None)
 
-    def _is_of_forward(self, piece: Piece) -> bool:
+    def _is_of_forward(self, piece: Allocation) -> bool:
         if piece.born is None:
             return piece.number in self._run.given
         return self._owner(self._buffers.steps[piece.born])[2] in ("forward", "loss")
@@ -180,14 +180,14 @@ class _Found:
         made = (p.born for p in self._buffers.pieces if p.born is not None and self._saved_by(p) is not None)
         return min(max(made, default=-1) + 1, max(len(self._buffers.steps) - 1, 0))
 
-    def tail(self, order: Sequence[int], update: Update) -> Tail:
+    def tail(self, order: Sequence[int], update: Update) -> OptimizerStep:
         """The step of one optimizer, from where the run ended."""
         buffers = self._buffers.copy()
         steps, pieces = len(buffers.steps), len(buffers.pieces)
-        buffers.evaluate(order, _unheld(update.made, self._run.wanted), released=update.replaced)
-        after = _Found(self._graph, self._run, self._owner, buffers)
+        buffers.evaluate(order, _without_held(update.made, self._run.wanted), released=update.replaced)
+        after = _LifetimesBuilder(self._graph, self._run, self._owner, buffers)
         before = self._buffers.pieces
-        return Tail(
+        return OptimizerStep(
             steps=after.steps(steps, optimizer=True),
             storages=tuple(after.storages(pieces, update.made)),
             freed={
@@ -198,6 +198,6 @@ class _Found:
         )
 
 
-def _unheld(numbers: Iterable[int], held: Sequence[int]) -> list[int]:
+def _without_held(numbers: Iterable[int], held: Sequence[int]) -> list[int]:
     known = set(held)
     return [number for number in numbers if number not in known]

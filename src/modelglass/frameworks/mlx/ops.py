@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-from modelglass.frameworks.mlx.graph import Graph, Node, makers
+from modelglass.frameworks.mlx.graph import Graph, Node, find_makers
 from modelglass.frameworks.mlx.primitives import attributes, public_name, roles
 from modelglass.report import Json, Kernel, Op, Phase, Value
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedNode:
     """A node with the call it ran in, None for what ran in none."""
 
     node: Node
@@ -21,21 +21,21 @@ class Placed:
     phase: Phase = "forward"
 
 
-def owners(graph: Graph, crossings: Iterable[tuple[int | None, Sequence[int]]]) -> dict[int, int | None]:
+def find_owners(graph: Graph, crossings: Iterable[tuple[int | None, Sequence[int]]]) -> dict[int, int | None]:
     """The call in which each node ran, by the node's place.
 
     `crossings` are arrays in the order in which they crossed the border of a call, with the call they came
     from: whatever they are made of and was not needed before came to be there.
     """
-    made_by = makers(graph.nodes)
+    made_by = find_makers(graph.nodes)
     found: dict[int, int | None] = {}
     for call, arrays in crossings:
-        for place in needed(graph, made_by, arrays, known=found):
+        for place in find_needed(graph, made_by, arrays, known=found):
             found[place] = call
     return found
 
 
-def needed(
+def find_needed(
     graph: Graph, made_by: Mapping[int, int], arrays: Iterable[int], known: Iterable[int] = ()
 ) -> set[int]:
     """The places of the nodes that these arrays are made by, those of `known` and what they need left out."""
@@ -50,22 +50,22 @@ def needed(
     return found
 
 
-def operators(
+def build_operators(
     graph: Graph,
-    placed: Sequence[Placed],
+    placed: Sequence[PlacedNode],
     paths: Sequence[str],
     names: Mapping[int, str],
     is_free: Callable[[str], bool],
 ) -> tuple[Op, ...]:
     """The operators; `paths` are the modules of calls, `names` what the model's own arrays are called."""
-    describing = _Describing(graph, names, is_free)
+    describing = _OperatorBuilder(graph, names, is_free)
     return tuple(
         describing.operator(index, each, "" if each.call is None else paths[each.call])
         for index, each in enumerate(placed)
     )
 
 
-def digests(ops: Iterable[Op], calls: int) -> dict[int, str]:
+def digest_calls(ops: Iterable[Op], calls: int) -> dict[int, str]:
     """By call, a digest of what ran in it: the same for two calls in which the same ran alike."""
     found = [blake2b(digest_size=8) for _ in range(calls)]
     texts: dict[tuple[int, tuple[Value, ...]], bytes] = {}  # a run repeats itself
@@ -90,7 +90,7 @@ class _Kind:
     is_free: bool
 
 
-class _Describing:
+class _OperatorBuilder:
     """Describes nodes and arrays; equal descriptions are one object, since a run repeats itself."""
 
     def __init__(self, graph: Graph, names: Mapping[int, str], is_free: Callable[[str], bool]) -> None:
@@ -100,7 +100,7 @@ class _Describing:
         self._kinds: dict[tuple[str, str, int], _Kind] = {}
         self._seen: dict[tuple[Any, ...], Value] = {}
 
-    def operator(self, index: int, placed: Placed, path: str) -> Op:
+    def operator(self, index: int, placed: PlacedNode, path: str) -> Op:
         """One operator."""
         node = placed.node
         kind = self._kind(node)

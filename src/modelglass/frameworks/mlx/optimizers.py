@@ -19,24 +19,24 @@ Factory: TypeAlias = Callable[[], optimizers.Optimizer]
 _RATE = 1e-3  # how fast it learns changes no memory
 
 
-def factories(request: Request) -> dict[str, Factory]:
+def find_factories(request: Request) -> dict[str, Factory]:
     """The optimizers whose steps are looked at: the one that is asked for first; of others, those MLX has."""
     if not request.train or request.optimizer is None:
         return {}
-    found = dict([factory(request.optimizer)])
+    found = dict([make_factory(request.optimizer)])
     for name in request.other_optimizers:
         try:
-            found.update([factory(name)])
+            found.update([make_factory(name)])
         except UsageError:
             continue  # nobody asked for it by name
     return found
 
 
-def factory(given: Any) -> tuple[str, Factory]:
+def make_factory(given: Any) -> tuple[str, Factory]:
     """The optimizer's name and a function that makes a fresh one; an instance of the user's is copied."""
     if isinstance(given, str):
         name = given.lower()
-        return name, _named(name)
+        return name, _find_by_name(name)
     if isinstance(given, optimizers.Optimizer):
         return type(given).__name__.lower(), lambda: deepcopy(given)
     if not callable(given):
@@ -44,11 +44,11 @@ def factory(given: Any) -> tuple[str, Factory]:
             f"{type(given).__name__} is no way to make an optimizer",
             hint='give a name such as "adamw", an optimizer of mlx.optimizers, or a function that makes one',
         )
-    made = _made(given)
+    made = _call_function(given)
     return str(getattr(given, "__name__", type(given).__name__)), lambda: deepcopy(made)
 
 
-def _named(name: str) -> Factory:
+def _find_by_name(name: str) -> Factory:
     if name in IMITATED:
         raise UsageError(
             f"MLX has no optimizer that keeps its state in 8 bits, as {name} does",
@@ -71,7 +71,7 @@ def _named(name: str) -> Factory:
     return lambda: made(learning_rate=_RATE) if takes_rate else made()
 
 
-def _made(make: Callable[..., Any]) -> optimizers.Optimizer:
+def _call_function(make: Callable[..., Any]) -> optimizers.Optimizer:
     """What the user's function gives; one that wants the parameters, as other frameworks' do, is refused."""
     try:
         inspect.signature(make).bind()
@@ -91,9 +91,9 @@ def _made(make: Callable[..., Any]) -> optimizers.Optimizer:
     return made
 
 
-def fresh(optimizer: optimizers.Optimizer) -> None:
+def reset_state(optimizer: optimizers.Optimizer) -> None:
     """Have an optimizer forget what it kept of parameters, so that its next step is a first one."""
     plain = {key: value for key, value in optimizer.state.items() if isinstance(value, mx.array)}
     optimizer.state = plain
     for part in getattr(optimizer, "optimizers", ()):  # one made of several
-        fresh(part)
+        reset_state(part)

@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 
-from modelglass.frameworks.mlx.graph import Node, makers
+from modelglass.frameworks.mlx.graph import Node, find_makers
 
 WIDEST = 20  # nodes of a layer that wait; MLX's own default
 
 
 def evaluation_order(nodes: Sequence[Node], wanted: Sequence[int]) -> list[int]:
     """The nodes that the wanted arrays need, by their place in `nodes`, in the order of evaluation."""
-    made_by = makers(nodes)
+    made_by = find_makers(nodes)
 
     def needs(numbers: Sequence[int]) -> list[int]:
         return [made_by[number] for number in numbers if number in made_by]
@@ -29,10 +29,10 @@ def evaluation_order(nodes: Sequence[Node], wanted: Sequence[int]) -> list[int]:
         if index not in needed:
             needed[index] = needs(nodes[index].inputs)
             open_.extend(needed[index])
-    return _layered(root, needed, Counter(chain.from_iterable(needed.values())))
+    return _order_by_layers(root, needed, Counter(chain.from_iterable(needed.values())))
 
 
-def _layered(root: int, needed: dict[int, list[int]], uses: Counter[int]) -> list[int]:
+def _order_by_layers(root: int, needed: dict[int, list[int]], uses: Counter[int]) -> list[int]:
     """A node's turn comes when all that use it have had theirs."""
     tape, place = [root], 0
     interrupted: list[tuple[int, int]] = []

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import mlx.core as mx
 
-from modelglass.frameworks.mlx.accounts import Phases, given_roles, memory_of, phases
 from modelglass.frameworks.mlx.failures import failure_notes
-from modelglass.frameworks.mlx.graph import Graph, makers
-from modelglass.frameworks.mlx.loan import arrays_of
-from modelglass.frameworks.mlx.ops import Placed, digests, needed, operators, owners
-from modelglass.frameworks.mlx.real import measured
+from modelglass.frameworks.mlx.graph import Graph, find_makers
+from modelglass.frameworks.mlx.measurement import measure
+from modelglass.frameworks.mlx.ops import PlacedNode, build_operators, digest_calls, find_needed, find_owners
+from modelglass.frameworks.mlx.phases import Phases, assign_phases, find_initial_roles, find_memory
+from modelglass.frameworks.mlx.substitution import find_arrays
 from modelglass.frameworks.mlx.tracing import Tracing
 from modelglass.frameworks.request import Detail
 from modelglass.frameworks.training_notes import training_notes
@@ -30,24 +30,24 @@ class Outcome:
     lifetimes: Lifetimes | None = None
     notes: tuple[Note, ...] = ()
     optimizer: str | None = None  # that was asked for
-    untold: bool = False
+    operators_unknown: bool = False
 
 
-def of_graph(tracing: Tracing, graph: Graph, model: Model) -> Outcome:
+def read_graph(tracing: Tracing, graph: Graph, model: Model) -> Outcome:
     """All that a run on stand-ins showed."""
     request, watcher = tracing.request, tracing.watcher
     numbers = tracing.numbers(graph)
     crossings = [(each.call, [numbers[id(array)] for array in each.arrays]) for each in watcher.crossings]
-    owner = owners(graph, crossings)
+    owner = find_owners(graph, crossings)
     names = tracing.tensor_names(graph)
     known = {name: number for number, name in names.items()}
-    kept = _kept(tracing, graph, numbers)
-    found = phases(graph, owner, kept, tracing.step, lambda array: numbers[id(array)], known)
-    placed = found.placed(graph, owner, watcher.recomputing)
-    ops = operators(graph, placed, watcher.paths, names, request.is_free)
+    kept = _find_kept_nodes(tracing, graph, numbers)
+    found = assign_phases(graph, owner, kept, tracing.step, lambda array: numbers[id(array)], known)
+    placed = found.model_nodes(graph, owner, watcher.recomputing)
+    ops = build_operators(graph, placed, watcher.paths, names, request.is_free)
     return Outcome(
         run=_run(tracing, model, "fake"),
-        calls=watcher.calls(digests(ops, len(watcher.paths))),
+        calls=watcher.calls(digest_calls(ops, len(watcher.paths))),
         ops=() if request.detail is Detail.CALLS else ops,
         dataflow=None if tracing.error is not None else _dataflow(tracing, placed, numbers, names),
         lifetimes=_lifetimes(tracing, graph, found, numbers, model),
@@ -60,7 +60,7 @@ def of_graph(tracing: Tracing, graph: Graph, model: Model) -> Outcome:
     )
 
 
-def of_calls(tracing: Tracing, model: Model) -> Outcome:
+def read_calls(tracing: Tracing, model: Model) -> Outcome:
     """What a run on the model's own arrays showed: calls alone."""
     note = Note(
         code="real-run",
@@ -73,17 +73,17 @@ def of_calls(tracing: Tracing, model: Model) -> Outcome:
         calls=tracing.watcher.calls({}),
         notes=(note,) if tracing.error is None else _failure_notes(tracing, model),
         optimizer=next(iter(tracing.factories), None),
-        untold=True,
+        operators_unknown=True,
     )
 
 
-def with_measured_memory(tracing: Tracing, outcome: Outcome, model: Model) -> Outcome:
+def measure_memory(tracing: Tracing, outcome: Outcome, model: Model) -> Outcome:
     """The same with the memory that an evaluation took."""
     if tracing.error is not None:
         return replace(outcome, run=_run(tracing, model, "real"))
-    entered = map(id, arrays_of(tracing.inputs.args, dict(tracing.inputs.kwargs)))
-    roles = given_roles(model, tracing.tensors, entered, map(id, tracing.arrays))
-    took = measured(tracing.native, tracing.inputs, tracing.request, roles, tracing.factories)
+    entered = map(id, find_arrays(tracing.inputs.args, dict(tracing.inputs.kwargs)))
+    roles = find_initial_roles(model, tracing.tensors, entered, map(id, tracing.arrays))
+    took = measure(tracing.native, tracing.inputs, tracing.request, roles, tracing.factories)
     tracing.error = took.error
     notes = (*outcome.notes, *took.notes, *_failure_notes(tracing, model))
     return replace(outcome, run=_run(tracing, model, "real"), lifetimes=took.lifetimes, notes=notes)
@@ -101,17 +101,17 @@ def _run(tracing: Tracing, model: Model, mode: RunMode) -> Run:
     )
 
 
-def _kept(tracing: Tracing, graph: Graph, numbers: Mapping[int, int]) -> set[int]:
+def _find_kept_nodes(tracing: Tracing, graph: Graph, numbers: Mapping[int, int]) -> set[int]:
     """The places of the nodes that run: those which outputs need, and what the model leaves behind.
 
     All of them up to a failure, and where outputs are in objects that nobody can look into.
     """
     if tracing.error is not None or tracing.is_opaque:
         return set(range(len(graph.nodes)))
-    return needed(graph, makers(graph.nodes), _ends(tracing, graph, numbers))
+    return find_needed(graph, find_makers(graph.nodes), _evaluated_arrays(tracing, graph, numbers))
 
 
-def _ends(tracing: Tracing, graph: Graph, numbers: Mapping[int, int]) -> list[int]:
+def _evaluated_arrays(tracing: Tracing, graph: Graph, numbers: Mapping[int, int]) -> list[int]:
     """What is evaluated: the outputs, and what the model and its inputs (caches) hold that they did not."""
     given = set(graph.inputs)
     outputs = [numbers[id(array)] for array in tracing.left if array is not None]
@@ -120,7 +120,7 @@ def _ends(tracing: Tracing, graph: Graph, numbers: Mapping[int, int]) -> list[in
 
 
 def _dataflow(
-    tracing: Tracing, placed: Sequence[Placed], numbers: Mapping[int, int], names: Mapping[int, str]
+    tracing: Tracing, placed: Sequence[PlacedNode], numbers: Mapping[int, int], names: Mapping[int, str]
 ) -> Dataflow:
     flowing = {number for each in placed for number in each.node.outputs}
     flowing |= {numbers[id(array)] for array in tracing.entered if array is not None}
@@ -150,10 +150,10 @@ def _lifetimes(
     if tracing.error is not None or not request.detail.has_memory or request.mode == "real":
         return None
     entered = [numbers[id(array)] for array in tracing.entered if array is not None]
-    return memory_of(
+    return find_memory(
         graph,
         found,
-        given_roles(model, tracing.tensor_names(graph), entered, graph.inputs),
+        find_initial_roles(model, tracing.tensor_names(graph), entered, graph.inputs),
         _outputs(tracing, graph, found, numbers),
         tracing.step,
         lambda array: numbers[id(array)],
@@ -165,7 +165,7 @@ def _lifetimes(
 def _outputs(tracing: Tracing, graph: Graph, found: Phases, numbers: Mapping[int, int]) -> list[int]:
     """The arrays that are evaluated: what comes out, or all that nothing reads where that is hidden."""
     if not tracing.is_opaque:
-        return _ends(tracing, graph, numbers)
+        return _evaluated_arrays(tracing, graph, numbers)
     read = {number for at in found.forward for number in graph.nodes[at].inputs}
     made = [number for at in sorted(found.forward) for number in graph.nodes[at].outputs]
     return [number for number in made if number not in read]
@@ -229,10 +229,10 @@ def _notes(tracing: Tracing, graph: Graph, idle: tuple[str, ...]) -> Iterator[No
             code="not-calibrated",
             text="MLX's kernels cannot be measured one by one; a real run measures all that they take",
         )
-    if graph.untold is not None:
+    if graph.unexported is not None:
         yield Note(
             code="shapes-unknown",
             severity="warning",
-            text=f"MLX cannot export {graph.untold}: inside the calls that use it shapes are not known, "
+            text=f"MLX cannot export {graph.unexported}: inside the calls that use it shapes are not known, "
             "and so neither is memory",
         )

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 from mlx import nn
 
-from modelglass.frameworks.mlx.places import Slot, slots
+from modelglass.frameworks.mlx.tree import Slot, find_slots
 from modelglass.quantized import SIDES
 from modelglass.report import Packing
 
@@ -34,16 +34,16 @@ class PackedSlot(NamedTuple):
     sides: Mapping[str, mx.array]
 
 
-def packed_slots(module: nn.Module) -> Iterator[PackedSlot]:
+def find_packed_slots(module: nn.Module) -> Iterator[PackedSlot]:
     """The module's own arrays, each with how it is packed."""
-    found = list(slots(module))
+    found = list(find_slots(module))
     beside: dict[int, dict[Any, mx.array]] = {}
     for slot in found:
         beside.setdefault(id(slot.container), {})[slot.key] = slot.array
     packed: dict[tuple[int, Any], _Packed] = {}
     serving: set[tuple[int, Any]] = set()
     for at, arrays in beside.items():
-        for weight in _packed_among(arrays, module):
+        for weight in _find_packed(arrays, module):
             packed[at, weight.key] = weight
             serving.update((at, key) for key in weight.sides.values())
     for slot in found:
@@ -61,7 +61,7 @@ class _Packed(NamedTuple):
     sides: Mapping[str, Any]
 
 
-def _packed_among(arrays: Mapping[Any, mx.array], module: nn.Module) -> Iterator[_Packed]:
+def _find_packed(arrays: Mapping[Any, mx.array], module: nn.Module) -> Iterator[_Packed]:
     """The packed weights among arrays that stand beside each other, in that module or a container of it."""
     for key, weight in arrays.items():
         if isinstance(key, str) and key.endswith("weight"):

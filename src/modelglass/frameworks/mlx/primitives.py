@@ -16,8 +16,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from modelglass.frameworks.describing import json_safe
-from modelglass.frameworks.mlx.describe import told
+from modelglass.frameworks.describe import json_safe
+from modelglass.frameworks.mlx.describe import name_setting
 from modelglass.frameworks.mlx.primitive_rows import ROWS, Row
 from modelglass.report import Json
 
@@ -39,7 +39,7 @@ def public_name(primitive: str, arguments: Arguments = ()) -> str:
     elif name in _BY_ARGUMENTS and arguments:
         function = _BY_ARGUMENTS[name](arguments)
     else:
-        function = row.function or _found(name)
+        function = row.function or _find_function(name)
     return f"mx.{function}" if function else f"mlx.{name}"
 
 
@@ -53,12 +53,12 @@ def attributes(primitive: str, arguments: Arguments = ()) -> dict[str, Json]:
     if name == "CustomKernel":
         return _custom_kernel(given)
     names = row.arguments.split()
-    named = {f"argument{index}": json_safe(value, told) for index, value in enumerate(given)}
+    named = {f"argument{index}": json_safe(value, name_setting) for index, value in enumerate(given)}
     if len(names) == len(given):
         named = dict(zip(names, named.values(), strict=True))
     label = _choice(primitive, arguments)
     if label and not named.keys() - set(names):
-        named = {**named, names[0]: _word(name, label, row.labels[label])}
+        named = {**named, names[0]: _name_choice(name, label, row.labels[label])}
     mode = named.get("mode")
     if isinstance(mode, int) and mode < len(MODES):
         named["mode"] = MODES[mode]
@@ -72,7 +72,7 @@ def roles(primitive: str, count: int, arguments: Arguments = ()) -> tuple[str, .
     (('a', 'b', 'c'), ('arrays.0', 'arrays.1'), ('0', '1'))
     """
     has_sinks = attributes(primitive, arguments).get("has_sinks")
-    alternatives = [_unstarred(names.split(), count) for names in _row(primitive).inputs.split("|")]
+    alternatives = [_expand_star(names.split(), count) for names in _row(primitive).inputs.split("|")]
     for words in alternatives:
         if len(words) == count:
             # Of a mask and sinks, there may be only one.
@@ -84,7 +84,7 @@ def roles(primitive: str, count: int, arguments: Arguments = ()) -> tuple[str, .
     return (*known, *map(str, range(len(known), count)))
 
 
-def _unstarred(words: list[str], count: int) -> list[str]:
+def _expand_star(words: list[str], count: int) -> list[str]:
     """Names with as many of the starred one as make them `count`."""
     starred = next((word for word in words if word.endswith("*")), None)
     if starred is None:
@@ -124,7 +124,7 @@ def _choice(primitive: str, arguments: Arguments) -> str | None:
 
 
 @cache
-def _found(primitive: str) -> str:
+def _find_function(primitive: str) -> str:
     """The function that is called as the class is: "arccos" for ArcCos, "fast.rms_norm" for RMSNorm."""
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", primitive).lower()
     for holder, prefix in _holders():
@@ -141,7 +141,7 @@ def _holders() -> Iterator[tuple[Any, str]]:
         yield getattr(mx, name), f"{name}."
 
 
-def _word(name: str, label: str, function: str) -> Json:
+def _name_choice(name: str, label: str, function: str) -> Json:
     """A choice as an attribute: by the function, where nothing says it better."""
     match name:
         case "Log":

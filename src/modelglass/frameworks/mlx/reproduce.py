@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 
 from modelglass.errors import CannotReproduceError
-from modelglass.frameworks.mlx.invocations import invocation
-from modelglass.frameworks.mlx.made_up import expression, mlx_dtype, sides
+from modelglass.frameworks.mlx.invocations import write_call
+from modelglass.frameworks.mlx.sample_values import expression, mlx_dtype, shape_list
 from modelglass.report import Op, Value
 
 _FILE = """\
@@ -43,22 +43,22 @@ print({name!r}, *(f"{{'x'.join(map(str, shape)) or 'scalar'}} {{dtype}}" for sha
 def reproducer(op: Op, *, file: str, details: str = "") -> str:
     """The source of a file that runs the primitive once and checks what comes out."""
     header = f"{op.name} ({op.overload}), alone, as a model ran it.\n{details}\n\n    python {file} [cpu|gpu]"
-    made = [f"    {expression(op, value)},  # {_safe(value.name)}" for value in op.inputs]
+    made = [f"    {expression(op, value)},  # {_sanitize(value.name)}" for value in op.inputs]
     return _FILE.format(
         # Comments, because a name from a model may hold anything, and a comment ends with its line.
         header="\n".join(f"# {line}".rstrip() for line in header.splitlines()),
         inputs="\n".join(made),
-        call=invocation(op),
-        expected="\n".join(f"    {_expected(value)}," for value in op.outputs),
+        call=write_call(op),
+        expected="\n".join(f"    {_write_expected(value)}," for value in op.outputs),
         name=op.name,
     )
 
 
-def _safe(name: str) -> str:
+def _sanitize(name: str) -> str:
     return re.sub(r"[^\w.]", "?", name)
 
 
-def _expected(value: Value) -> str:
+def _write_expected(value: Value) -> str:
     if value.shape is None:
         raise CannotReproduceError("MLX does not tell the shape of its result")
-    return f"({sides(value)}, {mlx_dtype(value.dtype)})"
+    return f"({shape_list(value)}, {mlx_dtype(value.dtype)})"

@@ -6,26 +6,28 @@ from collections.abc import Mapping
 
 import mlx.core as mx
 
-from modelglass.frameworks import resizing
+from modelglass.frameworks import resize
 from modelglass.frameworks.mlx.describe import is_array
 from modelglass.frameworks.request import Inputs
-from modelglass.frameworks.resizing import Form, Tensors
+from modelglass.frameworks.resize import Form, Tensors
 from modelglass.report import Axes, Shape
 
 
 def dimensions(inputs: Inputs, axes: Axes | None = None) -> tuple[int | None, int | None]:
     """The batch size and the sequence length that the inputs show, None for what they do not."""
-    return resizing.dimensions(inputs, _ARRAYS, axes)
+    return resize.dimensions(inputs, _ARRAYS, axes)
 
 
-def resized(inputs: Inputs, batch_size: int | None, seq_len: int | None, axes: Axes | None = None) -> Inputs:
+def resize_inputs(
+    inputs: Inputs, batch_size: int | None, seq_len: int | None, axes: Axes | None = None
+) -> Inputs:
     """The inputs with another batch size, sequence length or both; what stays the same is the same object."""
-    return resizing.resized(inputs, batch_size, seq_len, _ARRAYS, axes)
+    return resize.resize_inputs(inputs, batch_size, seq_len, _ARRAYS, axes)
 
 
-def resized_at(inputs: Inputs, sizes: Mapping[tuple[int, int], int]) -> Inputs:
+def resize_inputs_at(inputs: Inputs, sizes: Mapping[tuple[int, int], int]) -> Inputs:
     """The inputs with other sizes, each by the leaf it is of, as a run numbers them, and the dimension."""
-    return resizing.resized_at(inputs, sizes, _ARRAYS)
+    return resize.resize_inputs_at(inputs, sizes, _ARRAYS)
 
 
 def _form(array: mx.array) -> Form:
@@ -33,7 +35,7 @@ def _form(array: mx.array) -> Form:
     return Form(tuple(array.shape), "whole" if mx.issubdtype(array.dtype, mx.integer) else kind)
 
 
-def _repeated(array: mx.array, shape: Shape) -> mx.array:
+def _repeat(array: mx.array, shape: Shape) -> mx.array:
     """The same values over again, or the first of them: a mask of ones stays one."""
     for dim, size in enumerate(shape):
         if size != array.shape[dim]:
@@ -41,4 +43,4 @@ def _repeated(array: mx.array, shape: Shape) -> mx.array:
     return array
 
 
-_ARRAYS = Tensors(is_array, _form, _repeated)
+_ARRAYS = Tensors(is_array, _form, _repeat)

@@ -32,7 +32,7 @@ def _matmul(graph: Graph, node: Node, layouts: Sequence[Layout]) -> int:
 def _by_rows(graph: Graph, node: Node, layouts: Sequence[Layout]) -> int:
     """Every input that does not lie by rows is copied."""
     pairs = zip(node.inputs, layouts, strict=True)
-    return sum(_nbytes(graph, number) for number, layout in pairs if not layout.by_rows)
+    return sum(_nbytes(graph, number) for number, layout in pairs if not layout.is_row_major)
 
 
 def _convolution(graph: Graph, node: Node, layouts: Sequence[Layout]) -> int:
@@ -50,7 +50,7 @@ def _convolution(graph: Graph, node: Node, layouts: Sequence[Layout]) -> int:
     padded = prod(size + 2 * each for size, each in zip(whole[1:-1], low, strict=True))
     windows = prod(out[:-1]) * prod(weight[1:-1]) * whole[-1]
     taken: int = 1 + whole[0] * padded * whole[-1] + windows
-    if groups != 1 or graph.dtypes[node.inputs[1]] != "float32" or not layouts[1].by_rows:
+    if groups != 1 or graph.dtypes[node.inputs[1]] != "float32" or not layouts[1].is_row_major:
         taken += prod(weight)
     if graph.dtypes[node.outputs[0]] != "float32":
         taken += prod(out)

@@ -12,11 +12,10 @@ from typing import Any
 
 from mlx import nn
 
-from modelglass.collector import pause_gc, without_gc
 from modelglass.frameworks.mlx import structure
-from modelglass.frameworks.mlx.graph import traced
-from modelglass.frameworks.mlx.inputs import make
-from modelglass.frameworks.mlx.outcome import Outcome, of_calls, of_graph, with_measured_memory
+from modelglass.frameworks.mlx.graph import trace
+from modelglass.frameworks.mlx.inputs import make_inputs
+from modelglass.frameworks.mlx.outcome import Outcome, measure_memory, read_calls, read_graph
 from modelglass.frameworks.mlx.process import (
     keep_process,
     one_at_a_time,
@@ -24,12 +23,13 @@ from modelglass.frameworks.mlx.process import (
     untouched_process as untouched_process,
 )
 from modelglass.frameworks.mlx.reproduce import reproducer as reproducer
-from modelglass.frameworks.mlx.resize import dimensions, resized, resized_at
-from modelglass.frameworks.mlx.tracing import Tracing, forms
-from modelglass.frameworks.mlx.training import check
+from modelglass.frameworks.mlx.resize import dimensions, resize_inputs, resize_inputs_at
+from modelglass.frameworks.mlx.tracing import Tracing, describe_forms
+from modelglass.frameworks.mlx.training import check_request
 from modelglass.frameworks.mlx.values import values as read_values
 from modelglass.frameworks.request import Detail, Inputs, Request
-from modelglass.frameworks.states import moved_notes
+from modelglass.frameworks.states import note_moved
+from modelglass.gc_pause import pause_gc, paused_gc
 from modelglass.interrupts import hold_signals
 from modelglass.report import Lifetimes, Model, Observation, Run
 from modelglass.report.values import Values
@@ -45,7 +45,7 @@ def accepts(native: object) -> bool:
 
 def observe(native: nn.Module, request: Request) -> Observation:
     """Read the structure; run the model once when there are inputs and the request wants a run."""
-    with without_gc():
+    with paused_gc():
         return _observe(native, request)
 
 
@@ -62,7 +62,7 @@ def _observe(native: nn.Module, request: Request) -> Observation:
         lifetimes=outcome.lifetimes,
         dataflow=outcome.dataflow,
         optimizer=outcome.optimizer,
-        operators_unknown=outcome.untold,
+        operators_unknown=outcome.operators_unknown,
         config=_config_of(native),
         cache_dtype=_cache_dtype(model),
     )
@@ -78,7 +78,7 @@ def run_resized(native: nn.Module, request: Request, sizes: Mapping[tuple[int, i
 
     `sizes` are by input, in the order of `Run.inputs`, and dimension. Memory and cost are not looked at.
     """
-    inputs = resized_at(_inputs(native, request), sizes)
+    inputs = resize_inputs_at(_inputs(native, request), sizes)
     asked = replace(request, mode="fake", train=False, optimizer=None, calibrate=False, detail=Detail.FLOW)
     outcome = _run(native, inputs, asked, Model(name=type(native).__name__, source="mlx"))
     model = Model(name=type(native).__name__, source="mlx", calls=outcome.calls, ops=outcome.ops)
@@ -102,23 +102,25 @@ def training_mode(native: nn.Module) -> AbstractContextManager[None]:
 
 def non_persistent_names(native: nn.Module) -> frozenset[str]:
     """The names of arrays that a checkpoint of the model does not have, by design."""
-    return structure.unsaved(native)
+    return structure.find_non_persistent(native)
 
 
 def _inputs(native: nn.Module, request: Request) -> Inputs:
     """The inputs, or such as the specs say, with the batch size and sequence length that are asked for."""
     given = request.inputs
-    inputs = given if isinstance(given, Inputs) else make(native, given or ())
+    inputs = given if isinstance(given, Inputs) else make_inputs(native, given or ())
     wanted = request.what_if.batch_size, request.what_if.seq_len
-    return inputs if wanted == (None, None) else resized(inputs, *wanted, request.axes)
+    return inputs if wanted == (None, None) else resize_inputs(inputs, *wanted, request.axes)
 
 
 def _run(native: nn.Module, inputs: Inputs, request: Request, model: Model) -> Outcome:
-    check(request)
-    return run_and_undo(partial(_run_held, native, inputs, request, model))
+    check_request(request)
+    return run_and_undo(partial(_run_holding_signals, native, inputs, request, model))
 
 
-def _run_held(native: nn.Module, inputs: Inputs, request: Request, model: Model, log: UndoLog) -> Outcome:
+def _run_holding_signals(
+    native: nn.Module, inputs: Inputs, request: Request, model: Model, log: UndoLog
+) -> Outcome:
     """What a run shows, while interruptions wait for moments at which they do no damage."""
     hold_signals(log)
     # What the run sets in variables of its context stays in a context of its own.
@@ -131,23 +133,23 @@ def _run_in(native: nn.Module, inputs: Inputs, request: Request, model: Model, l
     keep_process(log)
     pause_gc(log)
     tracing = Tracing(native, inputs, request)
-    graph = traced(tracing.trace, tracing.examples())
-    if _is_changed_by_watching(tracing):
+    graph = trace(tracing.trace, tracing.examples())
+    if _is_changed_by_instruments(tracing):
         tracing.is_watched = False
-        graph = traced(tracing.trace, tracing.examples())
-    if graph.untold is not None and not request.train:  # gradients need the whole in one piece
-        graph = tracing.in_pieces()
+        graph = trace(tracing.trace, tracing.examples())
+    if graph.unexported is not None and not request.train:  # gradients need the whole in one piece
+        graph = tracing.trace_split()
     if tracing.needs_values:
-        tracing.alone()
-        outcome = of_calls(tracing, model)
+        tracing.run_untraced()
+        outcome = read_calls(tracing, model)
     else:
-        outcome = of_graph(tracing, graph, model)
+        outcome = read_graph(tracing, graph, model)
     if request.mode == "real":
-        outcome = with_measured_memory(tracing, outcome, model)
-    return replace(outcome, notes=(*outcome.notes, *moved_notes(tracing.witness)))
+        outcome = measure_memory(tracing, outcome, model)
+    return replace(outcome, notes=(*outcome.notes, *note_moved(tracing.witness)))
 
 
-def _is_changed_by_watching(tracing: Tracing) -> bool:
+def _is_changed_by_instruments(tracing: Tracing) -> bool:
     """Whether the model gives something else when nobody watches it.
 
     It is called once more, lazily, to find out: where it failed, and where its code looks at classes.
@@ -163,7 +165,7 @@ def _is_changed_by_watching(tracing: Tracing) -> bool:
     if tracing.error is None and not tracing.looks_at_classes():
         return False
     plain = tracing.unwatched_outputs()
-    return plain is not None and (tracing.error is not None or plain != forms(tracing.returned))
+    return plain is not None and (tracing.error is not None or plain != describe_forms(tracing.returned))
 
 
 def _config_of(native: nn.Module) -> Mapping[str, Any] | None:

@@ -19,9 +19,9 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from modelglass.frameworks import describing
-from modelglass.frameworks.describing import constructor_names, settings_of
-from modelglass.frameworks.mlx.describe import told
+from modelglass.frameworks import describe
+from modelglass.frameworks.describe import constructor_names, settings_of
+from modelglass.frameworks.mlx.describe import name_setting
 from modelglass.report import Json
 
 _PLAIN = (mx.Dtype,)
@@ -32,23 +32,23 @@ _DIGITS = 12  # significant ones of a number that a layer computed for its descr
 def config_of(module: nn.Module) -> Mapping[str, Json]:
     """Constructor-style settings of any module, as JSON: what its constructor names first, in that order."""
     wanted = constructor_names(type(module))
-    config = settings_of(_attributes(module), wanted, _PLAIN, (mx.array, nn.Module), _told)
-    bare = _bare(module)
+    config = settings_of(_attributes(module), wanted, _PLAIN, (mx.array, nn.Module), _name_value)
+    bare = _copy_without_arrays(module)
     for key in wanted:
         if key not in config and isinstance(getattr(type(module), key, None), property):
-            config.update(_asked(bare, key))
-    for key, value in _described(bare, wanted):
+            config.update(_read_property(bare, key))
+    for key, value in _read_printed(bare, wanted):
         if key not in config or isinstance(dict.get(module, key), mx.array):
             config[key] = value
-    config.update(_hidden(module, [key for key in wanted if key not in config]))
+    config.update(_read_underscored(module, [key for key in wanted if key not in config]))
     for key in wanted:
         if isinstance(dict.get(module, key), mx.array):  # an argument that became a parameter
             config.setdefault(key, True)
     return {key: config[key] for key in wanted if key in config} | config
 
 
-def _told(value: Any) -> str | None:
-    return type(value).__name__ if isinstance(value, nn.Module) else told(value)
+def _name_value(value: Any) -> str | None:
+    return type(value).__name__ if isinstance(value, nn.Module) else name_setting(value)
 
 
 def _attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
@@ -58,19 +58,19 @@ def _attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
                 yield key, value
 
 
-def _hidden(module: nn.Module, missing: Sequence[str]) -> dict[str, Json]:
+def _read_underscored(module: nn.Module, missing: Sequence[str]) -> dict[str, Json]:
     """Arguments that a layer keeps under their names with an underscore in front: `_negative_slope`."""
     held = {**module, **vars(module)}
     kept = [(key, held[f"_{key}"]) for key in missing if f"_{key}" in held]
     plain = [(key, value) for key, value in kept if not _has_parts(value, 0)]
-    return settings_of(plain, missing, _PLAIN, (mx.array, nn.Module), _told)
+    return settings_of(plain, missing, _PLAIN, (mx.array, nn.Module), _name_value)
 
 
 def _has_parts(value: Any, depth: int) -> bool:
     """Whether arrays or modules are in there: then it is a part of the model, not a setting."""
     if isinstance(value, (mx.array, nn.Module)):
         return True
-    if not isinstance(value, (list, tuple, dict)) or depth >= describing.DEPTH_LIMIT:
+    if not isinstance(value, (list, tuple, dict)) or depth >= describe.DEPTH_LIMIT:
         return False
     return any(_has_parts(item, depth + 1) for item in (value.values() if isinstance(value, dict) else value))
 
@@ -90,7 +90,7 @@ class _StandIn:
         return int(self.shape[0])
 
 
-def _bare(module: nn.Module) -> nn.Module:
+def _copy_without_arrays(module: nn.Module) -> nn.Module:
     """The module as it is, in a copy that has stand-ins for its arrays."""
     bare = type(module).__new__(type(module))
     vars(bare).update(vars(module))
@@ -99,14 +99,14 @@ def _bare(module: nn.Module) -> nn.Module:
     return bare
 
 
-def _asked(bare: nn.Module, key: str) -> dict[str, Json]:
+def _read_property(bare: nn.Module, key: str) -> dict[str, Json]:
     value: Any = ...
     with suppress(Exception):  # a property of anybody's making may raise anything, most of all on a stand-in
         value = getattr(bare, key)
-    return {key: describing.json_safe(value, _told)} if describing.is_plain(value, _PLAIN) else {}
+    return {key: describe.json_safe(value, _name_value)} if describe.is_plain(value, _PLAIN) else {}
 
 
-def _described(bare: nn.Module, wanted: tuple[str, ...]) -> Iterator[tuple[str, Json]]:
+def _read_printed(bare: nn.Module, wanted: tuple[str, ...]) -> Iterator[tuple[str, Json]]:
     """What the module says of itself when printed; what has no name there is named by the constructor."""
     text = ""
     with suppress(Exception):  # as above
@@ -134,4 +134,4 @@ def _literal(text: str) -> Json:
         value = ast.literal_eval(text)
     except (SyntaxError, ValueError, RecursionError):
         return text
-    return describing.json_safe(float(f"{value:.{_DIGITS}g}") if type(value) is float else value, _told)
+    return describe.json_safe(float(f"{value:.{_DIGITS}g}") if type(value) is float else value, _name_value)

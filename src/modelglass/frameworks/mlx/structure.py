@@ -15,28 +15,28 @@ from typing import Any
 
 from mlx import nn
 
-from modelglass.frameworks.describing import instances_in, joined, type_name
+from modelglass.frameworks.describe import instances_in, join_path, type_name
 from modelglass.frameworks.mlx.describe import dtype_name
-from modelglass.frameworks.mlx.packing import packed_slots
-from modelglass.frameworks.mlx.places import (
-    Node,
+from modelglass.frameworks.mlx.packing import find_packed_slots
+from modelglass.frameworks.mlx.settings import config_of
+from modelglass.frameworks.mlx.tree import (
     Slot,
+    TreeNode,
+    find_slots,
     function_name,
     is_function,
     is_public,
-    nodes,
-    reachable,
-    slots,
+    reachable_ids,
+    walk_nodes,
 )
-from modelglass.frameworks.mlx.settings import config_of
 from modelglass.report import Model, Module, Note, Tensor, TensorKind
 from modelglass.undo import undoing
 
 
 def read(native: nn.Module) -> tuple[Model, tuple[Note, ...]]:
     """The structure of a model: every module once, every array by each of its names."""
-    tree = _Tree(registered=reachable(native), trainable=reachable(native, trainable=True))
-    for node in nodes(native, tree.aliases):
+    tree = _Tree(registered=reachable_ids(native), trainable=reachable_ids(native, trainable=True))
+    for node in walk_nodes(native, tree.aliases):
         tree.add(node)
     model = Model(
         name=type(native).__name__,
@@ -49,28 +49,28 @@ def read(native: nn.Module) -> tuple[Model, tuple[Note, ...]]:
 
 def walk(native: nn.Module, aliases: dict[str, list[str]] | None = None) -> Iterator[tuple[str, nn.Module]]:
     """Each module once, parents before children, in definition order; further paths go to `aliases`."""
-    for node in nodes(native, aliases):
+    for node in walk_nodes(native, aliases):
         if node.is_module:
             yield node.path, node.native
 
 
-def functions(found: Iterable[Node]) -> Iterator[tuple[str, list[Any], int, Any]]:
+def find_functions(found: Iterable[TreeNode]) -> Iterator[tuple[str, list[Any], int, Any]]:
     """Each function among the steps of a list: its path, the list, its place there, and itself."""
     for node in found:
         if is_function(node.native) and isinstance(node.holder, list):
             yield node.path, node.holder, node.key, node.native
 
 
-def named_slots(found: Iterable[Node]) -> Iterator[tuple[str, Slot]]:
+def name_slots(found: Iterable[TreeNode]) -> Iterator[tuple[str, Slot]]:
     """Every place where an array stands, by its name in the structure."""
     taken: set[str] = set()
     for node in found:
         if node.is_module:
-            for slot in slots(node.native):
-                yield unused(joined(node.name, slot.name), taken), slot
+            for slot in find_slots(node.native):
+                yield make_unused(join_path(node.name, slot.name), taken), slot
 
 
-def unused(name: str, taken: set[str]) -> str:
+def make_unused(name: str, taken: set[str]) -> str:
     """The name, marked where keys with dots make two arrays read alike; now it is taken."""
     while name in taken:
         name += "'"
@@ -80,18 +80,18 @@ def unused(name: str, taken: set[str]) -> str:
 
 def walk_names(native: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Each module once, by what the names of its arrays begin with: its path, save for dots in keys."""
-    for node in nodes(native):
+    for node in walk_nodes(native):
         if node.is_module:
             yield node.name, node.native
 
 
-def unsaved(native: nn.Module) -> frozenset[str]:
+def find_non_persistent(native: nn.Module) -> frozenset[str]:
     """The names of arrays that `save_weights` leaves out, because `parameters()` does not list them."""
-    registered = reachable(native)
+    registered = reachable_ids(native)
     return frozenset(
-        joined(name, slot.name)
+        join_path(name, slot.name)
         for name, module in walk_names(native)
-        for slot in slots(module)
+        for slot in find_slots(module)
         if id(module) not in registered or not _is_listed(slot)
     )
 
@@ -104,15 +104,15 @@ def in_training(native: nn.Module) -> Iterator[None]:
     layers that keep their weights quantized while they do not learn would unpack them.
     """
     with undoing() as log:
-        for module in _trained_with(native):
+        for module in _modules_following(native):
             log.replace(module, "_training", True)
         yield
 
 
-def _trained_with(native: nn.Module) -> Iterator[nn.Module]:
+def _modules_following(native: nn.Module) -> Iterator[nn.Module]:
     """The modules that follow the mode of this one: all but those in tuples or set past MLX."""
     beyond: set[str] = set()
-    for node in nodes(native):
+    for node in walk_nodes(native):
         out_of_sight = node.holder is not None and _is_beyond(node)
         if out_of_sight or node.parent in beyond:
             beyond.add(node.path)
@@ -124,7 +124,7 @@ def _is_listed(slot: Slot) -> bool:
     return slot.listed and is_public(slot.name)
 
 
-def _is_beyond(node: Node) -> bool:
+def _is_beyond(node: TreeNode) -> bool:
     """Whether MLX does not see this at all: it is in a tuple or was set past `Module.__setattr__`."""
     if isinstance(node.native, tuple) or isinstance(node.holder, tuple):
         return True
@@ -137,7 +137,7 @@ class _Tree:
 
     registered: set[int]
     trainable: set[int]
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[TreeNode] = field(default_factory=list)
     children: dict[str, list[str]] = field(default_factory=dict)
     own: dict[str, tuple[str, ...]] = field(default_factory=dict)
     tensors: list[Tensor] = field(default_factory=list)
@@ -149,7 +149,7 @@ class _Tree:
     unregistered: list[str] = field(default_factory=list)
     in_tuples: list[str] = field(default_factory=list)
 
-    def add(self, node: Node) -> None:
+    def add(self, node: TreeNode) -> None:
         first = len(self.tensors)
         if node.is_module:
             self._add_arrays(node)
@@ -160,7 +160,7 @@ class _Tree:
             self.children[node.parent].append(node.path)
         self._look_for_hidden(node)
 
-    def _look_for_hidden(self, node: Node) -> None:
+    def _look_for_hidden(self, node: TreeNode) -> None:
         """A module that nothing registers; what is below a hidden one is not named again."""
         if is_function(node.native) or node.parent is None:
             return
@@ -173,7 +173,7 @@ class _Tree:
             self.hidden.add(node.path)
             self.private.append(node.path)
 
-    def _leads_to_hidden(self, node: Node) -> bool:
+    def _leads_to_hidden(self, node: TreeNode) -> bool:
         """A container is hidden with a module in it that is registered nowhere else."""
         if node.is_module:
             return id(node.native) not in self.registered
@@ -197,9 +197,9 @@ class _Tree:
                 aliases=tuple(self.aliases.get(node.path, ())),
             )
 
-    def _add_arrays(self, node: Node) -> None:
-        for slot, packing, serves, _ in packed_slots(node.native):
-            name = unused(joined(node.name, slot.name), self.names)
+    def _add_arrays(self, node: TreeNode) -> None:
+        for slot, packing, serves, _ in find_packed_slots(node.native):
+            name = make_unused(join_path(node.name, slot.name), self.names)
             kind: TensorKind = "parameter"
             if id(slot.array) not in self.registered or serves:
                 kind = "buffer"

@@ -11,30 +11,31 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from modelglass.frameworks.borrow import borrow
-from modelglass.frameworks.mlx import places, structure
+from modelglass.frameworks.mlx import structure, tree
+from modelglass.frameworks.mlx.call_splits import CallSplits, join_graphs, make_fresh_arrays, trace_split
 from modelglass.frameworks.mlx.calls import Watcher, watch_calls
-from modelglass.frameworks.mlx.describe import Describer, is_array, ways_in
+from modelglass.frameworks.mlx.describe import Describer, find_leaves, is_array
 from modelglass.frameworks.mlx.graph import Graph
-from modelglass.frameworks.mlx.inputs import dtype_named
-from modelglass.frameworks.mlx.loan import arrays_of, loan
-from modelglass.frameworks.mlx.optimizers import factories
-from modelglass.frameworks.mlx.pieces import Cuts, fresh_arrays, put_together, traced_in_pieces
-from modelglass.frameworks.mlx.training import Trained, trained
+from modelglass.frameworks.mlx.inputs import find_dtype
+from modelglass.frameworks.mlx.optimizers import find_factories
+from modelglass.frameworks.mlx.substitution import find_arrays, make_substitution
+from modelglass.frameworks.mlx.training import TrainingStep, take_step
 from modelglass.frameworks.request import Inputs, Request
-from modelglass.frameworks.signatures import input_name, positional
+from modelglass.frameworks.signatures import input_name, positional_names
 from modelglass.frameworks.states import Witness
+from modelglass.frameworks.substitution import substitute_tensors
 from modelglass.report import Shape, Value
 from modelglass.undo import UndoLog, raise_interruption, run_and_undo
 
 _TRANSPARENT = (mx.array, bool, int, float, complex, str, bytes, type(None))
+# MLX raises a plain ValueError for it.
 _NO_VALUES = re.compile(r"\[eval\] Attempting to eval an array|\[async_eval\] Not allowed inside")
 
 
 Forms = list[tuple[str, Shape | None, str | None]]
 
 
-def forms(values: Sequence[Value]) -> Forms:
+def describe_forms(values: Sequence[Value]) -> Forms:
     """Names, shapes and types of values."""
     return [(value.name, value.shape, value.dtype) for value in values]
 
@@ -46,8 +47,8 @@ class Tracing:
         self.native = native
         self.inputs = inputs
         self.request = request
-        self.arrays = list(arrays_of(native, inputs.args, dict(inputs.kwargs)))
-        nodes = list(places.nodes(native))
+        self.arrays = list(find_arrays(native, inputs.args, dict(inputs.kwargs)))
+        nodes = list(tree.walk_nodes(native))
         self.tensors = dict(_first_names(nodes))  # names by the array's id
         self.watcher = Watcher(Describer())
         self.error: BaseException | None = None
@@ -59,19 +60,19 @@ class Tracing:
         self.left: list[mx.array | None] = []
         self.kept: list[mx.array] = []  # what the model and its inputs hold when the run has ended
         self.is_opaque = False  # outputs are in objects that nobody can look into
-        self.step: Trained | None = None
+        self.step: TrainingStep | None = None
         self.is_watched = True  # calls of the modules inside the model are seen
         self._stand_ins: Sequence[mx.array] = ()
         self._modules = {node.path: node.native for node in nodes if node.is_module}
-        self._functions = list(structure.functions(nodes))
-        self.factories = factories(request)
-        self._told: dict[int, str] = {}  # names by the id of whatever stands in for an array
+        self._functions = list(structure.find_functions(nodes))
+        self.factories = find_factories(request)
+        self._names_by_id: dict[int, str] = {}  # names by the id of whatever stands in for an array
 
     def examples(self) -> list[mx.array]:
         """Arrays like the model's and its inputs', of other element types where that is asked for."""
         if self.request.what_if.weights is None:
             return self.arrays
-        dtype = dtype_named(self.request.what_if.weights)
+        dtype = find_dtype(self.request.what_if.weights)
         floating = [mx.issubdtype(array.dtype, mx.floating) for array in self.arrays]
         return [a.astype(dtype) if cast else a for a, cast in zip(self.arrays, floating, strict=True)]
 
@@ -82,26 +83,26 @@ class Tracing:
         # Lent are copies, which share their values: a model may write into the object that it is given.
         lent = {id(array): copy(each) for array, each in zip(self.arrays, own, strict=True)}
         origins = {id(lent[id(array)]): each for array, each in zip(self.arrays, own, strict=True)}
-        self._told = {id(lent[key]): name for key, name in self.tensors.items() if key in lent}
+        self._names_by_id = {id(lent[key]): name for key, name in self.tensors.items() if key in lent}
 
         def run(log: UndoLog) -> None:
-            native, args, kwargs = self._lend(log, lambda array: lent.get(id(array), array))
-            cuts = Cuts(fresh) if fresh else None
-            self.watcher = Watcher(Describer(self._told), self.request.progress, cuts)
-            entering = [value for _, value in ways_in((args, kwargs))]
+            native, args, kwargs = self._substitute(log, lambda array: lent.get(id(array), array))
+            splits = CallSplits(fresh) if fresh else None
+            self.watcher = Watcher(Describer(self._names_by_id), self.request.progress, splits)
+            entering = [value for _, value in find_leaves((args, kwargs))]
             self.entered = [origins.get(id(value)) for value in entering]
             self._take(log, native, args, kwargs)
-            self.kept = [] if self.step is not None else list(map(copy, arrays_of(native, args, kwargs)))
+            self.kept = [] if self.step is not None else list(map(copy, find_arrays(native, args, kwargs)))
 
         run_and_undo(run)
-        return self._traced()
+        return self._traced_outputs()
 
-    def alone(self) -> None:
+    def run_untraced(self) -> None:
         """Run the model on its own arrays, which are evaluated where it asks for values."""
         self.error = None
 
         def run(log: UndoLog) -> None:
-            native, args, kwargs = self._lend(log, copy)
+            native, args, kwargs = self._substitute(log, copy)
             self.watcher = Watcher(Describer(self.tensors), self.request.progress)
             self._take(log, native, args, kwargs)
 
@@ -116,31 +117,31 @@ class Tracing:
         """What the model gives back when nobody watches it; None: it raises."""
 
         def run(log: UndoLog) -> Forms | None:
-            native, args, kwargs = self._lend(log, copy)
+            native, args, kwargs = self._substitute(log, copy)
             try:
-                return forms(Describer().flatten(native(*args, **kwargs)))
+                return describe_forms(Describer().flatten(native(*args, **kwargs)))
             except (Exception, SystemExit):  # the watched run tells what there is to tell
                 return None
 
         return run_and_undo(run)
 
-    def in_pieces(self) -> Graph:
+    def trace_split(self) -> Graph:
         """The graph of a run once more, with calls cut apart, put together again."""
         examples = self.examples()
-        graph = traced_in_pieces(self.trace, [*examples, *fresh_arrays(self.watcher.outputs)])
+        graph = trace_split(self.trace, [*examples, *make_fresh_arrays(self.watcher.outputs)])
         numbers = self.numbers(graph)
-        cuts = self.watcher.cuts.pairs if self.watcher.cuts is not None else ()
-        return put_together(graph, {numbers[id(fresh)]: numbers[id(made)] for made, fresh in cuts})
+        splits = self.watcher.splits.pairs if self.watcher.splits is not None else ()
+        return join_graphs(graph, {numbers[id(fresh)]: numbers[id(made)] for made, fresh in splits})
 
     def numbers(self, graph: Graph) -> dict[int, int]:
         """The numbers of stand-ins, and of all that the traced function returned, by their ids."""
         found = dict(zip(map(id, self._stand_ins), graph.inputs, strict=True))
-        found.update(zip(map(id, self._traced()), graph.outputs, strict=True))
+        found.update(zip(map(id, self._traced_outputs()), graph.outputs, strict=True))
         return found
 
     def tensor_names(self, graph: Graph) -> dict[int, str]:
         """What the model's own arrays are called, by number."""
-        pairs = zip(self.arrays, graph.inputs, strict=False)  # what stands for cuts comes after
+        pairs = zip(self.arrays, graph.inputs, strict=False)  # what stands for splits comes after
         return {number: self.tensors[id(array)] for array, number in pairs if id(array) in self.tensors}
 
     @property
@@ -153,12 +154,12 @@ class Tracing:
             error = error.__cause__ or error.__context__
         return False
 
-    def _lend(self, log: UndoLog, substitute: Callable[[mx.array], mx.array]) -> tuple[Any, ...]:
+    def _substitute(self, log: UndoLog, substitute: Callable[[mx.array], mx.array]) -> tuple[Any, ...]:
         roots = self.native, self.inputs.args, dict(self.inputs.kwargs)
-        lent, self.witness = borrow(log, loan(substitute), *roots)
+        lent, self.witness = substitute_tensors(log, make_substitution(substitute), *roots)
         return lent
 
-    def _traced(self) -> list[mx.array]:
+    def _traced_outputs(self) -> list[mx.array]:
         """The arrays that the traced function returns, always in the same order."""
         crossed = [array for crossing in self.watcher.crossings for array in crossing.arrays]
         return [*crossed, *self.kept, *(() if self.step is None else self.step.arrays())]
@@ -166,19 +167,19 @@ class Tracing:
     def _take(self, log: UndoLog, native: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.error = None
         self.given = Describer().arguments(args, kwargs)
-        parameters = positional(native)
-        self.names = tuple(input_name(way, parameters) for way, _ in ways_in((args, kwargs)))
+        parameters = positional_names(native)
+        self.names = tuple(input_name(way, parameters) for way, _ in find_leaves((args, kwargs)))
         inside = (self._modules, self._functions) if self.is_watched else ({}, [])
         try:
             watch_calls(log, *inside, self.watcher)
-            output = self._called(native, self._call(native, args, kwargs))
+            output = self._run_call(native, self._call(native, args, kwargs))
         except (Exception, SystemExit) as error:
             # Whatever the user's call raises is an answer: it belongs in the report.
             raise_interruption(error)
             self.error = error
             return
         self.returned = Describer().flatten(output)
-        leaving = [value for _, value in ways_in(output)]
+        leaving = [value for _, value in find_leaves(output)]
         arrays = iter(self.watcher.left)
         self.left = [next(arrays) if is_array(value) else None for value in leaving]
         self.is_opaque = not all(isinstance(value, _TRANSPARENT) for value in leaving)
@@ -188,17 +189,17 @@ class Tracing:
             return lambda: native(*args, **kwargs)
         return lambda: self.watcher.run("", native, args, kwargs)
 
-    def _called(self, native: nn.Module, call: Callable[[], Any]) -> Any:
+    def _run_call(self, native: nn.Module, call: Callable[[], Any]) -> Any:
         """The model's output; in training, a step is taken on the way."""
         if not self.request.train:
             return call()
-        self.step = trained(native, call, self.request.loss, self.factories, self._renamed)
+        self.step = take_step(native, call, self.request.loss, self.factories, self._carry_names)
         return self.step.output
 
-    def _renamed(self, pairs: Sequence[tuple[mx.array, mx.array]]) -> None:
+    def _carry_names(self, pairs: Sequence[tuple[mx.array, mx.array]]) -> None:
         for known, new in pairs:
-            if id(known) in self._told:
-                self._told[id(new)] = self._told[id(known)]
+            if id(known) in self._names_by_id:
+                self._names_by_id[id(new)] = self._names_by_id[id(known)]
 
 
 def _asks_for_class(cls: type) -> bool:
@@ -206,10 +207,10 @@ def _asks_for_class(cls: type) -> bool:
     return any({"type", "__class__"} & set(function.__code__.co_names) for function in functions)
 
 
-def _first_names(nodes: Iterable[places.Node]) -> Iterator[tuple[int, str]]:
+def _first_names(nodes: Iterable[tree.TreeNode]) -> Iterator[tuple[int, str]]:
     """The first name of each array, by its id."""
     seen: set[int] = set()
-    for name, slot in structure.named_slots(nodes):
+    for name, slot in structure.name_slots(nodes):
         if id(slot.array) not in seen:
             seen.add(id(slot.array))
             yield id(slot.array), name

@@ -14,16 +14,16 @@ from mlx import nn
 from mlx.utils import tree_flatten, tree_unflatten
 
 from modelglass.errors import UsageError
-from modelglass.frameworks.describing import instances_in
+from modelglass.frameworks.describe import instances_in
 from modelglass.frameworks.foreign import foreign_errors
-from modelglass.frameworks.mlx.optimizers import Factory, fresh
+from modelglass.frameworks.mlx.optimizers import Factory, reset_state
 from modelglass.frameworks.request import Request
 
 Named = dict[str, mx.array]
 
 
 @dataclass(frozen=True)
-class Taken:
+class StepResult:
     """What one optimizer's step made, by name: parameters, and state by the parameter it is of."""
 
     parameters: Named
@@ -31,14 +31,14 @@ class Taken:
 
 
 @dataclass
-class Trained:
+class TrainingStep:
     """A training step that was traced. `loss` is None when nothing in the model trains."""
 
     output: Any = None
     loss: mx.array | None = None
     gradients: Named = field(default_factory=dict)
     statistics: Named = field(default_factory=dict)  # arrays that the model itself replaced as it ran
-    taken: dict[str, Taken] = field(default_factory=dict)  # by the optimizer's name
+    taken: dict[str, StepResult] = field(default_factory=dict)  # by the optimizer's name
     problems: list[str] = field(default_factory=list)
 
     def arrays(self) -> Iterator[mx.array]:
@@ -52,28 +52,28 @@ class Trained:
             yield from (array for _, array in step.state)
 
 
-def trained(
+def take_step(
     native: nn.Module,
     forward: Callable[[], Any],
     loss: Callable[[Any], Any] | None,
     factories: Mapping[str, Factory],
     on_stand_ins: Callable[[Sequence[tuple[mx.array, mx.array]]], None] = lambda pairs: None,
-) -> Trained:
+) -> TrainingStep:
     """A step of a model whose arrays are a trace's stand-ins; `forward` calls it, once.
 
     Gradients are taken by stand-ins of the stand-ins, which the model holds while `forward` runs:
     `on_stand_ins` is shown each array with its own before. An error of the model's, or of the user's loss,
     passes through. The model is left with the arrays it had.
     """
-    step = Trained()
-    parameters = trainable(native)
-    before = _held(native)
+    step = TrainingStep()
+    parameters = find_trainable(native)
+    before = _name_parameters(native)
 
     def run(given: Named) -> mx.array:
         on_stand_ins([(parameters[name], given[name]) for name in parameters])
-        _put(native, parameters, given)
+        _put_arrays(native, parameters, given)
         step.output = forward()
-        step.statistics = _replaced(_held(native), {**before, **given})
+        step.statistics = _find_replaced(_name_parameters(native), {**before, **given})
         return _loss(step.output, loss)
 
     try:
@@ -88,26 +88,26 @@ def trained(
         nn.Module.update(native, tree_unflatten(list(before.items())), strict=False)
     if step.loss is not None:
         for name, make in factories.items():
-            _take(step, name, make, parameters)
+            _step_optimizer(step, name, make, parameters)
     return step
 
 
-def trainable(native: nn.Module) -> Named:
+def find_trainable(native: nn.Module) -> Named:
     """The arrays that train, each once, by its first name."""
     found: dict[int, tuple[str, mx.array]] = {}
-    for name, array in named_arrays(native.trainable_parameters()):
+    for name, array in name_arrays(native.trainable_parameters()):
         if mx.issubdtype(array.dtype, mx.inexact):
             found.setdefault(id(array), (name, array))
     return dict(found.values())
 
 
-def named_arrays(tree: Any) -> Iterator[tuple[str, mx.array]]:
+def name_arrays(tree: Any) -> Iterator[tuple[str, mx.array]]:
     """The arrays of one of MLX's trees, by their dotted paths."""
     flat: Any = tree_flatten(tree)
     return ((name, array) for name, array in flat if isinstance(array, mx.array))
 
 
-def check(request: Request) -> None:
+def check_request(request: Request) -> None:
     """Refuse the changes of a run that MLX has no counterpart of."""
     what_if = request.what_if
     if what_if.weights is not None and request.mode == "real":
@@ -135,20 +135,20 @@ class _NothingTrainsError(Exception):
     """There is nothing to minimise."""
 
 
-def _held(native: nn.Module) -> Named:
-    return dict(named_arrays(native.parameters()))
+def _name_parameters(native: nn.Module) -> Named:
+    return dict(name_arrays(native.parameters()))
 
 
-def _replaced(after: Named, before: Named) -> Named:
+def _find_replaced(after: Named, before: Named) -> Named:
     """The arrays that the model has put in the place of others itself."""
     known = set(map(id, before.values()))
     return {name: array for name, array in after.items() if name in before and id(array) not in known}
 
 
-def _put(native: nn.Module, parameters: Named, given: Named) -> None:
+def _put_arrays(native: nn.Module, parameters: Named, given: Named) -> None:
     """Put arrays where the model holds these, under every name that it holds them by."""
     new = {id(array): given[name] for name, array in parameters.items()}
-    places = [(name, new[id(array)]) for name, array in _held(native).items() if id(array) in new]
+    places = [(name, new[id(array)]) for name, array in _name_parameters(native).items() if id(array) in new]
     nn.Module.update(native, tree_unflatten(places), strict=False)
 
 
@@ -177,16 +177,16 @@ def _can_train(array: mx.array) -> bool:
     return mx.issubdtype(array.dtype, mx.floating)
 
 
-def _take(step: Trained, name: str, make: Factory, parameters: Named) -> None:
+def _step_optimizer(step: TrainingStep, name: str, make: Factory, parameters: Named) -> None:
     """The step of one optimizer, from the same point as every other's."""
     with foreign_errors() as found:  # an optimizer of the user's own may raise anything
         optimizer = make()
-        fresh(optimizer)
+        reset_state(optimizer)
         given = tree_unflatten(list(parameters.items()))
         optimizer.init(given)
         made = optimizer.apply_gradients(tree_unflatten(list(step.gradients.items())), given)
         state = list(_state(optimizer.state, parameters))
-        step.taken[name] = Taken(dict(named_arrays(made)), state)
+        step.taken[name] = StepResult(dict(name_arrays(made)), state)
     if isinstance(found.error, UsageError):
         raise found.error
     if found.error is not None:
@@ -195,7 +195,7 @@ def _take(step: Trained, name: str, make: Factory, parameters: Named) -> None:
 
 def _state(state: Any, parameters: Named) -> Iterator[tuple[str, mx.array]]:
     """Every array that an optimizer keeps from step to step, by the parameter's name."""
-    for path, array in named_arrays(state):
+    for path, array in name_arrays(state):
         name = path
         while name and name not in parameters:
             name = name.rpartition(".")[0]

@@ -26,10 +26,10 @@ import mlx.core as mx
 from mlx import nn
 
 from modelglass.errors import TargetError
-from modelglass.frameworks.describing import joined
+from modelglass.frameworks.describe import join_path
 from modelglass.frameworks.mlx.describe import dtype_name
-from modelglass.frameworks.mlx.packing import packed_slots
-from modelglass.frameworks.mlx.structure import unused, walk_names
+from modelglass.frameworks.mlx.packing import find_packed_slots
+from modelglass.frameworks.mlx.structure import make_unused, walk_names
 from modelglass.quantized import dequantized
 from modelglass.report.values import Values
 
@@ -42,12 +42,12 @@ def values(native: nn.Module) -> Mapping[str, Values | str]:
     found: dict[str, Values | str] = {}
     taken: set[str] = set()
     for path, module in walk_names(native):
-        for slot, packing, _, beside in packed_slots(module):
+        for slot, packing, _, beside in find_packed_slots(module):
             stored = sources.offer(slot.array, tuple(beside.values()))
             if packing is not None:
                 sides = {role: sources.offer(array) for role, array in beside.items()}
                 stored = dequantized(packing, stored, sides) or replace(stored, described="stored")
-            found[unused(joined(path, slot.name), taken)] = stored
+            found[make_unused(join_path(path, slot.name), taken)] = stored
     return found
 
 
@@ -69,7 +69,7 @@ class _Sources:
             dtype=dtype_name(array.dtype),
             shape=tuple(array.shape),
             read=partial(source.read, index),
-            held=source.held,
+            held=source.loaded,
         )
 
 
@@ -83,10 +83,10 @@ class _Source:
         self._lock = RLock()
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def loaded(self) -> Iterator[None]:
         with self._lock:
             if self._words is None:
-                self._words = [_words(array) for array in _ready(self._arrays)]
+                self._words = [_view_memory(array) for array in _compute_waiting(self._arrays)]
             self._readers += 1
         try:
             yield
@@ -97,14 +97,14 @@ class _Source:
                     self._words = None
 
     def read(self, index: int, start: int, stop: int) -> Any:
-        with self.held():
+        with self.loaded():
             words = (self._words or ())[index]
         if words.flags["C_CONTIGUOUS"]:
             return words.reshape(-1)[start:stop]
         return words.flat[start:stop]  # copies these elements and no others
 
 
-def _words(ready: mx.array) -> Any:
+def _view_memory(ready: mx.array) -> Any:
     """The array's memory as numpy sees it; computed if it has to be."""
     import numpy as np
 
@@ -121,19 +121,19 @@ def _words(ready: mx.array) -> Any:
     return words
 
 
-def _ready(arrays: Sequence[mx.array]) -> list[mx.array]:
+def _compute_waiting(arrays: Sequence[mx.array]) -> list[mx.array]:
     """The arrays; those that wait to be computed from a copied graph, if they can be copied."""
     copies: dict[int, mx.array] = {}
     try:
         waiting = {id(array): array for array in arrays if _waits_for_little(array)}
         if waiting:
-            copies = dict(zip(waiting, _copied(list(waiting.values())), strict=True))
+            copies = dict(zip(waiting, _copy_graph(list(waiting.values())), strict=True))
     except ValueError:  # a primitive that cannot be written down
         pass
     return [copies.get(id(array), array) for array in arrays]
 
 
-def _copied(arrays: list[mx.array]) -> list[mx.array]:
+def _copy_graph(arrays: list[mx.array]) -> list[mx.array]:
     with TemporaryDirectory(prefix="modelglass-") as folder:
         path = str(Path(folder) / "arrays.mlxfn")
         mx.export_function(path, lambda: arrays)

@@ -11,7 +11,6 @@ CPU are asked: a device that is not here may accept other types.
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 
 from modelglass.frameworks.torch.describe import unobserved
-from modelglass.frameworks.torch.privates import OpOverload
+from modelglass.frameworks.torch.privates import ELEMENT_TYPE, OpOverload, can_decompose
 
 REMEMBERED = 20_000  # answers, beyond which they are forgotten
 SMALL = 4096  # elements of a call that is asked about in its own sizes
@@ -34,10 +33,6 @@ TRIALS = 150  # of other element types, before a failure is taken for one of the
 
 Resize: TypeAlias = Callable[[int], int]
 
-# A refusal names a type; an error about shapes or values does not.
-_NAMES_A_TYPE = re.compile(
-    r"type|implemented|float|half|double|\bint|integ|long|bool|byte|char|short|complex|signed", re.IGNORECASE
-)
 _ERRORS = (RuntimeError, TypeError, ValueError, IndexError)  # NotImplementedError is a RuntimeError
 _ORDINARY = frozenset(
     {torch.float32, torch.float64, torch.int64, torch.bool}
@@ -67,7 +62,7 @@ _answers: dict[Any, Refusal | None] = {}
 
 def check_types(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """Raise what the real kernel raises if it does not accept the element types of its arguments."""
-    if not _can_be_asked(func):
+    if not _has_answer(func):
         return
     parts: list[Any] = [func, torch.get_default_dtype()]
     if not _describe(args, parts) or not _describe(kwargs.values(), parts):
@@ -77,8 +72,8 @@ def check_types(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
     if signature not in _answers:
         if len(_answers) >= REMEMBERED:
             _answers.clear()
-        with _asking(func):
-            _answers[signature] = _ask(func, args, kwargs)
+        with _unseen_call(func):
+            _answers[signature] = _run_real_kernel(func, args, kwargs)
     refusal = _answers[signature]
     if refusal is not None:
         error = refusal.error(refusal.message)
@@ -102,7 +97,7 @@ def check_composite(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any])
 
 @cache
 def _is_composite(func: Any) -> bool:
-    return isinstance(func, OpOverload) and func.namespace == "aten" and func._can_decompose()
+    return isinstance(func, OpOverload) and func.namespace == "aten" and can_decompose(func)
 
 
 _REFUSED = "The CPU's kernel was asked, and does not accept these element types."
@@ -114,7 +109,7 @@ def is_refusal(error: BaseException | None) -> bool:
 
 
 @cache
-def _can_be_asked(func: Any) -> bool:
+def _has_answer(func: Any) -> bool:
     """Operators of torch that compute; views accept every type, packed arguments cannot be made smaller."""
     if not isinstance(func, OpOverload) or func.namespace != "aten" or func.is_view:
         return False
@@ -153,7 +148,7 @@ def _describe(values: Iterable[Any], parts: list[Any]) -> bool:
 
 
 @contextmanager
-def _asking(func: Any) -> Iterator[None]:
+def _unseen_call(func: Any) -> Iterator[None]:
     """Nobody sees the question: no mode, no warning, no random number taken."""
     state = torch.default_generator.get_state() if torch.Tag.nondeterministic_seeded in func.tags else None
     with unobserved(), warnings.catch_warnings(), torch.no_grad():
@@ -165,7 +160,7 @@ def _asking(func: Any) -> Iterator[None]:
                 torch.default_generator.set_state(state)
 
 
-def _ask(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Refusal | None:
+def _run_real_kernel(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Refusal | None:
     """What the kernel raises for these types; None if it accepts them, or if no made-up call shows it."""
     call = _Call(func, args, kwargs)
     for resize in call.resizings():
@@ -174,7 +169,7 @@ def _ask(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Refusal
             error = call.error(call.types, resize, fill)
             if error is None:
                 return None
-            if refusal is None and _NAMES_A_TYPE.search(str(error)):
+            if refusal is None and ELEMENT_TYPE.is_of(error):
                 others = islice(_other_types(call.types), TRIALS)
                 if any(call.error(types, resize, fill) is None for types in others):
                     refusal = Refusal(type(error), str(error))

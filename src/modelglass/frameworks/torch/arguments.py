@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from modelglass.frameworks.torch.describe import Describer, json_safe, unobserved
-from modelglass.frameworks.torch.packing import unpacked
+from modelglass.frameworks.torch.packing import unpack
 from modelglass.report import Value
 
 
@@ -69,6 +69,6 @@ def _packed_values(name: str, packed: torch.ScriptObject) -> Iterator[Value]:
         yield Value(name=name, text="packed weights")
         return
     with unobserved():
-        content = unpacked(packed)
+        content = unpack(packed)
     for kind, tensor in content:
         yield Describer().tensor(f"{name}.{kind}", tensor)

@@ -24,7 +24,7 @@ from modelglass.report.memory import KvCache
 OBSERVED = "observed cache"
 
 
-def observed_cache(outputs: Any) -> KvCache | None:
+def find_cache(outputs: Any) -> KvCache | None:
     """What one sequence takes in the cache among `outputs`; None where there is none, or none we can read.
 
     A cache made in advance for so many tokens counts as one that has them. Keys and values of an encoder's
@@ -125,7 +125,7 @@ def _add_cache(cache: Any, tally: _Tally) -> None:
     members = _members(cache)
     if "self_attention_cache" in members:
         _add_layers(members["self_attention_cache"], tally)
-        for tensor in _kept_of_source(members.get("cross_attention_cache")):
+        for tensor in _find_source_cache(members.get("cross_attention_cache")):
             tally.add_fixed(tensor)
     elif isinstance(cache, (tuple, list)):
         for layer in cache:
@@ -136,7 +136,7 @@ def _add_cache(cache: Any, tally: _Tally) -> None:
 
 def _add_layers(cache: Any, tally: _Tally) -> None:
     members = _members(cache)
-    layers = _listed(members.get("layers"))
+    layers = _as_list(members.get("layers"))
     lengths = (_members(layer).get("max_cache_len") for layer in layers)
     longest = max((length for length in lengths if type(length) is int), default=0)
     for layer in layers:
@@ -144,7 +144,7 @@ def _add_layers(cache: Any, tally: _Tally) -> None:
     _add_members({name: value for name, value in members.items() if name != "layers"}, None, tally)
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (tuple, list)) else []
 
 
@@ -183,8 +183,8 @@ def _add_pair(layer: Any, tally: _Tally) -> None:
         tally.add_fixed(tensor)
 
 
-def _kept_of_source(cache: Any) -> Iterator[torch.Tensor]:
-    for part in (cache, *_listed(_members(cache).get("layers"))):
+def _find_source_cache(cache: Any) -> Iterator[torch.Tensor]:
+    for part in (cache, *_as_list(_members(cache).get("layers"))):
         members = _members(part)
         yield from (tensor for name in _GROWING for tensor in _tensors_in(members.get(name)))
 

@@ -8,22 +8,24 @@ those of torch's own profiler.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
-from modelglass.frameworks.torch.describe import pieces_of, tensors_among, unobserved
-from modelglass.frameworks.torch.known import value_of
+from modelglass.frameworks.torch.describe import pieces_of, shape_of, tensors_among, unobserved
+from modelglass.frameworks.torch.known_values import value_of
 from modelglass.frameworks.torch.privates import OpOverload, is_profiling
 from modelglass.frameworks.torch.process import one_at_a_time, untouched_process
+from modelglass.report import VALUES_DECIDE
 
 Question: TypeAlias = tuple[Any, ...]  # a kernel and all that its scratch depends on
-Answer: TypeAlias = "Taken | str"  # what a kernel took, or a few words on why nobody knows
+Answer: TypeAlias = "ScratchSize | str"  # what a kernel took, or a few words on why nobody knows
+Shape: TypeAlias = tuple[int, ...] | None  # None: it has none of its own
 
 REMEMBERED = 20_000  # answers, beyond which they are forgotten
 BATCH = 200  # kernels in one profile, whose events are kept until it ends
@@ -34,11 +36,12 @@ _REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)  #
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ScratchSize:
     """The most bytes that a kernel took at once, and those behind each of its results."""
 
     peak_nbytes: int
     results: tuple[int, ...]
+    shapes: tuple[Shape, ...]
     by_values: bool = False  # with other made-up values it took something else
 
 
@@ -57,7 +60,7 @@ class _Spec:
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _Workspace:
     """A kernel's result whose bytes only that kernel can make."""
 
     question: Question
@@ -78,30 +81,32 @@ class Probe:
     def __init__(self, progress: Callable[[str], None] | None = None) -> None:
         self._progress = progress
         self._questions: dict[Question, int] = {}  # with the bytes of the results
+        self._shapes: dict[Question, set[tuple[Shape, ...]]] = {}  # of the results, in this run
         self._opaque: dict[int, tuple[Question, int]] = {}  # storage -> the result of a kernel it is
 
-    def made(self, question: Question, result: Any) -> None:
+    def add_result(self, question: Question, result: Any) -> None:
         """Remember how much a kernel gave, and whether it is a workspace that no other kernel can make."""
         results = list(tensors_among(result))
+        self._shapes.setdefault(question, set()).add(_shapes(results))
         self._questions[question] = sum(
             piece.untyped_storage().nbytes() for tensor in results for piece in pieces_of(tensor)
         )
         for index, tensor in enumerate(results):
-            if tensor.dtype is torch.uint8 and tensor.layout is torch.strided:
+            if _may_be_workspace(tensor):
                 self._opaque[tensor.untyped_storage()._cdata] = question, index
 
-    def question(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Question | None:
+    def make_question(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Question | None:
         """What a kernel is asked, before it runs; None for one that cannot be asked again."""
         storages: dict[int, int] = {}
-        workspaces, by_mask = _workspace_places(func), _goes_by_mask(func)
+        workspaces, deciding = _workspace_places(func), _deciding(func)
         try:
             question = (
                 func,
                 tuple(
-                    self._workspace(arg) if place in workspaces else self._frozen(arg, storages, by_mask)
+                    self._workspace(arg) if place in workspaces else self._freeze(arg, storages, deciding)
                     for place, arg in enumerate(args)
                 ),
-                tuple((key, self._frozen(value, storages)) for key, value in kwargs.items()),
+                tuple((key, self._freeze(value, storages, deciding)) for key, value in kwargs.items()),
                 torch.is_grad_enabled(),  # some kernels keep a workspace for their gradient
                 torch.get_num_threads(),  # and many take some memory for each thread
             )
@@ -110,7 +115,7 @@ class Probe:
             return None
         return question
 
-    def answers(self) -> dict[Question, Answer]:
+    def measure(self) -> dict[Question, Answer]:
         """Run every kernel once, and say of each what it took."""
         found: dict[Question, Answer] = {
             question: _answers[question] for question in self._questions if question in _answers
@@ -122,18 +127,26 @@ class Probe:
             for start in range(0, len(questions), BATCH):
                 if self._progress is not None:
                     self._progress(f"measuring kernels: {start:,} of {len(questions):,}")
-                measured = _measured(dict(islice(questions.items(), start, start + BATCH)))
+                measured = _measure(dict(islice(questions.items(), start, start + BATCH)))
                 _remember(measured)
                 found |= measured
-        return found
+        return {question: self._checked(question, answer) for question, answer in found.items()}
 
-    def _workspace(self, value: torch.Tensor) -> _Made:
+    def _checked(self, question: Question, answer: Answer) -> Answer:
+        """An answer that is not about other results than those of the run, which made-up values decided."""
+        if not isinstance(answer, ScratchSize) or self._shapes.get(question, {answer.shapes}) == {
+            answer.shapes
+        }:
+            return answer
+        return VALUES_DECIDE
+
+    def _workspace(self, value: torch.Tensor) -> _Workspace:
         made = self._opaque.get(value.untyped_storage()._cdata)
         if made is None:
             raise TypeError("a workspace that no kernel of this run made")
-        return _Made(*made)
+        return _Workspace(*made)
 
-    def _frozen(self, value: Any, storages: dict[int, int], by_mask: bool = False) -> Any:
+    def _freeze(self, value: Any, storages: dict[int, int], deciding: Collection[torch.dtype]) -> Any:
         """An argument in a form that can be compared and kept, without the memory behind it."""
         if isinstance(value, torch.Tensor):
             storage = value.untyped_storage()
@@ -146,10 +159,10 @@ class Probe:
                 value.device.type,
                 place,
                 storage.nbytes(),
-                _values_of(value) if by_mask and value.dtype in _MASKS else None,
+                _values_of(value) if value.dtype in deciding else None,
             )
         if isinstance(value, (list, tuple)):
-            return _Items(type(value), tuple(self._frozen(item, storages, by_mask) for item in value))
+            return _Items(type(value), tuple(self._freeze(item, storages, deciding) for item in value))
         if isinstance(value, torch.Generator):
             return torch.Generator, None  # the user's own is not ours to draw from
         return type(value), value  # 1, 1.0 and True are equal, and are not the same
@@ -170,37 +183,53 @@ def _quiet_profiler() -> Iterator[None]:
 
 
 # A search asks about the same kernels again and again. What did not work out may do so another time.
-_answers: dict[Question, Taken] = {}
+_answers: dict[Question, ScratchSize] = {}
 
 
 def _remember(measured: Mapping[Question, Answer]) -> None:
     if len(_answers) > REMEMBERED:
         _answers.clear()
-    _answers.update((each, answer) for each, answer in measured.items() if isinstance(answer, Taken))
+    _answers.update((each, answer) for each, answer in measured.items() if isinstance(answer, ScratchSize))
 
 
-def _measured(questions: Mapping[Question, int]) -> dict[Question, Answer]:
-    sizes: dict[Question, tuple[int, ...] | str] = {}
-    others: dict[Question, tuple[int, ...] | str] = {}
+def _measure(questions: Mapping[Question, int]) -> dict[Question, Answer]:
+    ran: dict[Question, _Results | str] = {}
+    others: dict[Question, _Results | str] = {}
     with torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
     ) as profile:
         for index, (question, nbytes) in enumerate(questions.items()):
-            sizes[question] = _run(question, nbytes, f"{_MARK}{index}")
+            ran[question] = _run(question, nbytes, f"{_MARK}{index}")
             if _may_mind_values(question):
                 others[question] = _run(question, nbytes, f"{_OTHER_MARK}{index}", fills=(1,))
     assert profile.profiler is not None
     results = profile.profiler.kineto_results
     peaks = {} if results is None else _peaks(results.events())
     found: dict[Question, Answer] = {}
-    for index, (question, size) in enumerate(sizes.items()):
-        if isinstance(size, str):
-            found[question] = size
+    for index, (question, results) in enumerate(ran.items()):
+        if isinstance(results, str):
+            found[question] = results
             continue
         peak, other = (peaks.get(f"{mark}{index}", 0) for mark in (_MARK, _OTHER_MARK))
         differs = not isinstance(others.get(question, ""), str) and other != peak
-        found[question] = Taken(max(peak, other), size, by_values=differs)
+        found[question] = ScratchSize(max(peak, other), results.sizes, results.shapes, by_values=differs)
     return found
+
+
+class _Results(NamedTuple):
+    """What a kernel that was run for itself gave."""
+
+    sizes: tuple[int, ...]  # of the memory behind each
+    shapes: tuple[Shape, ...]
+
+
+def _shapes(tensors: Iterable[torch.Tensor]) -> tuple[Shape, ...]:
+    """Of all but workspaces, whose shapes a fake run does not know."""
+    return tuple(shape_of(each) for each in tensors if not _may_be_workspace(each))
+
+
+def _may_be_workspace(tensor: torch.Tensor) -> bool:
+    return tensor.dtype is torch.uint8 and tensor.layout is torch.strided
 
 
 def _may_mind_values(question: Question) -> bool:
@@ -211,21 +240,31 @@ def _may_mind_values(question: Question) -> bool:
 
 
 _WHOLE_NUMBERS = (torch.int64, torch.int32)
+_MASKS = (torch.bool, torch.uint8)
 
 
 def knows_values(func: Any, question: Question | None) -> bool:
     """Whether all values that decide what a kernel takes are part of the question."""
-    masks = _specs((question[1], tuple(value for _, value in question[2]))) if question is not None else ()
-    return not _goes_by_mask(func) or all(spec.values is not None for spec in masks if spec.dtype in _MASKS)
-
-
-_MASKS = (torch.bool, torch.uint8)
+    deciding = _deciding(func)
+    given = _specs((question[1], tuple(value for _, value in question[2]))) if question is not None else ()
+    return not deciding or all(spec.values is not None for spec in given if spec.dtype in deciding)
 
 
 @cache
-def _goes_by_mask(func: Any) -> bool:
-    """Whether a kernel works on as many elements as a mask has set."""
-    return isinstance(func, OpOverload) and func._schema.name.removeprefix("aten::") in (
+def _deciding(func: Any) -> tuple[torch.dtype, ...]:
+    """The types of arguments whose values decide how much a kernel works on."""
+    if not isinstance(func, OpOverload):
+        return ()
+    name = func._schema.name.removeprefix("aten::")
+    if name in _BY_MASK:
+        return _MASKS  # it works on as many elements as a mask has set
+    if name in _BY_NUMBERS or torch.Tag.dynamic_output_shape in func.tags:
+        return (*_MASKS, *_WHOLE_NUMBERS)
+    return ()
+
+
+_BY_MASK = frozenset(
+    {
         "index",
         "index_put",
         "index_put_",
@@ -234,8 +273,9 @@ def _goes_by_mask(func: Any) -> bool:
         "masked_scatter",
         "masked_scatter_",
         "masked_scatter_backward",
-        "nonzero",
-    )
+    }
+)
+_BY_NUMBERS = frozenset({"_pack_padded_sequence"})  # without a tag that says so
 
 
 def _values_of(mask: torch.Tensor) -> bytes | None:
@@ -247,8 +287,8 @@ def _values_of(mask: torch.Tensor) -> bytes | None:
         return bytes(known.flatten().view(torch.uint8).tolist())
 
 
-def _run(question: Question, nbytes: int, mark: str, fills: Sequence[int] = (0, 1)) -> tuple[int, ...] | str:
-    """Run one kernel under the mark: the bytes behind its results, or a few words when it cannot be."""
+def _run(question: Question, nbytes: int, mark: str, fills: Sequence[int] = (0, 1)) -> _Results | str:
+    """Run one kernel under the mark: its results, or a few words when it cannot be."""
     specs = list(_specs(question))
     if any(spec.device != "cpu" for spec in specs):
         return "only kernels of the CPU can be measured"
@@ -258,14 +298,12 @@ def _run(question: Question, nbytes: int, mark: str, fills: Sequence[int] = (0, 
     problem = ""
     for fill in fills:  # few kernels mind values at all; those that do mostly want something positive
         try:
-            call = _thawed_call(question, fill)
+            call = _thaw_call(question, fill)
             with torch.profiler.record_function(mark):
                 result = call()
-            return tuple(
-                piece.untyped_storage().nbytes()
-                for tensor in tensors_among(result)
-                for piece in pieces_of(tensor)
-            )
+            tensors = list(tensors_among(result))
+            sizes = (piece.untyped_storage().nbytes() for each in tensors for piece in pieces_of(each))
+            return _Results(tuple(sizes), _shapes(tensors))
         except _REFUSALS as error:
             problem = f"it does not run on made-up values ({str(error).splitlines()[0][:100]})"
     return problem
@@ -280,12 +318,12 @@ def _workspace_places(func: Any) -> frozenset[int]:
     return frozenset(at for at, name in enumerate(names) if name in ("workspace", "reserve"))
 
 
-def _thawed_call(question: Question, fill: int) -> Callable[[], Any]:
+def _thaw_call(question: Question, fill: int) -> Callable[[], Any]:
     """The kernel, ready to run on arguments made anew."""
     func, args, kwargs, gradients, _ = question
     storages: dict[int, torch.UntypedStorage] = {}
-    given = [_thawed(arg, storages, fill) for arg in args]
-    named = {key: _thawed(value, storages, fill) for key, value in kwargs}
+    given = [_thaw(arg, storages, fill) for arg in args]
+    named = {key: _thaw(value, storages, fill) for key, value in kwargs}
     return torch.set_grad_enabled(gradients)(partial(func, *given, **named))
 
 
@@ -297,10 +335,10 @@ def _specs(value: Any) -> Iterator[_Spec]:
             yield from _specs(item)
 
 
-def _thawed(value: Any, storages: dict[int, torch.UntypedStorage], fill: int) -> Any:
+def _thaw(value: Any, storages: dict[int, torch.UntypedStorage], fill: int) -> Any:
     """The argument again, in new memory that is shared as it was."""
-    if isinstance(value, _Made):
-        return list(tensors_among(_thawed_call(value.question, fill)()))[value.index]
+    if isinstance(value, _Workspace):
+        return list(tensors_among(_thaw_call(value.question, fill)()))[value.index]
     if isinstance(value, _Spec):
         if value.storage not in storages:
             count = value.storage_nbytes // value.dtype.itemsize
@@ -312,7 +350,7 @@ def _thawed(value: Any, storages: dict[int, torch.UntypedStorage], fill: int) ->
             storages[value.storage], value.offset, value.shape, value.stride
         )
     if isinstance(value, _Items):
-        return value.kind(_thawed(item, storages, fill) for item in value.items)
+        return value.kind(_thaw(item, storages, fill) for item in value.items)
     kind, plain = value
     return torch.Generator() if kind is torch.Generator else plain
 

@@ -27,11 +27,11 @@ def _apply(self: nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse:
     for held in (self._parameters, self._buffers):
         for name, tensor in held.items():
             if tensor is not None:
-                held[name] = _converted(tensor, fn)
+                held[name] = _convert(tensor, fn)
     return self
 
 
-def _converted(tensor: torch.Tensor, fn: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def _convert(tensor: torch.Tensor, fn: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """What a conversion makes of a tensor in the tensor's role; the tensor itself where nothing changes."""
     with torch.no_grad():
         made: Any = fn(tensor)

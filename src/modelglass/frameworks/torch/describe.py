@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
-from modelglass.frameworks import describing
+from modelglass.frameworks import describe
 from modelglass.frameworks.torch.privates import disable_modes, disable_python_dispatcher
 from modelglass.report import Json, Value
 
@@ -36,10 +36,10 @@ def shape_of(tensor: torch.Tensor) -> tuple[int, ...] | None:
 
 def json_safe(value: Any) -> Json:
     """The value as JSON, an unknown type as its name: never an address, never a tensor's contents."""
-    return describing.json_safe(value, told)
+    return describe.json_safe(value, name_setting)
 
 
-def told(value: Any) -> str | None:
+def name_setting(value: Any) -> str | None:
     """What torch's own values are called as settings."""
     if isinstance(value, torch.device):
         return str(value)
@@ -73,14 +73,14 @@ class Describer:
             owner = self._names.get(tensor.untyped_storage()._cdata) if self._names else None
             key = (name, tensor.shape, tensor.dtype, tensor.layout, owner)
         except (RuntimeError, NotImplementedError):  # no memory or no shape to show
-            return self._described(name, tensor)
+            return self._describe_new(name, tensor)
         value = self._seen.get(key)
         if value is None:
-            value = self._described(name, tensor, owner)
+            value = self._describe_new(name, tensor, owner)
             self._seen[key] = value
         return value
 
-    def _described(self, name: str, tensor: torch.Tensor, owner: str | None = None) -> Value:
+    def _describe_new(self, name: str, tensor: torch.Tensor, owner: str | None = None) -> Value:
         """A tensor seen for the first time, of whatever kind."""
         dtype = dtype_name(tensor.dtype)
         if is_lazy(tensor):
@@ -115,7 +115,7 @@ class Describer:
             if isinstance(leaf, torch.Tensor):
                 yield self.tensor(way, leaf)
             else:
-                yield Value(name=way, text=describing.text_of(leaf, _in_full))
+                yield Value(name=way, text=describe.text_of(leaf, _in_full))
 
 
 def _in_full(value: Any) -> str | None:
@@ -169,9 +169,9 @@ def _is_wrapper(kind: type) -> bool:
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Every leaf of a structure, in order, with the way to it."""
-    return describing.leaves(value, name, torch.is_tensor)
+    return describe.leaves(value, name, torch.is_tensor)
 
 
 def tensors_in(value: Any) -> Iterable[torch.Tensor]:
     """Every tensor of a structure, in order."""
-    return describing.instances_in(value, torch.Tensor)
+    return describe.instances_in(value, torch.Tensor)

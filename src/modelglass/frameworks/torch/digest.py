@@ -13,16 +13,16 @@ from torch.nn.parameter import is_lazy
 from modelglass.frameworks.torch.describe import json_safe
 from modelglass.frameworks.torch.naming import overload_name
 
-Ran: TypeAlias = tuple[Any, ...]  # a kernel and what it was given
+KernelCall: TypeAlias = tuple[Any, ...]  # a kernel and what it was given
 
 
-def ran(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Ran:
+def describe_kernel(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> KernelCall:
     """A kernel with what it was given, of tensors their shapes and types."""
     named = ((key, _setting(value)) for key, value in kwargs.items())
     return func, *map(_setting, args), *named
 
 
-def digest(kernels: Iterable[Ran], texts: dict[Ran, bytes]) -> str:
+def digest_kernels(kernels: Iterable[KernelCall], texts: dict[KernelCall, bytes]) -> str:
     """The digest, the same in every process; `texts` keeps how each kernel is written."""
     found = blake2b(digest_size=8)
     for kernel in kernels:

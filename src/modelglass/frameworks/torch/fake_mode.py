@@ -20,7 +20,7 @@ from modelglass.frameworks.torch.accepted_types import check_types
 from modelglass.frameworks.torch.describe import memory_of, tensors_among
 from modelglass.frameworks.torch.guesses import guess
 from modelglass.frameworks.torch.index_values import Rule, check_values, rule_of
-from modelglass.frameworks.torch.known import NOTHING, Known, Manner, manner_of, value_of
+from modelglass.frameworks.torch.known_values import NOTHING, KnownValues, Manner, manner_of, value_of
 from modelglass.frameworks.torch.overlaps import refuse_overlaps
 from modelglass.frameworks.torch.privates import (
     DynamicOutputShapeException,
@@ -30,14 +30,14 @@ from modelglass.frameworks.torch.privates import (
     OpOverload,
     in_kernel_invocation_manager,
 )
-from modelglass.frameworks.torch.reads import Reads
+from modelglass.frameworks.torch.reads import ValueReads
 
 REMEMBERED = 20_000  # answers, a few hundred bytes each; beyond that the memory starts afresh
 
 _shielded = FakeTensorMode.__torch_dispatch__
 _ask_torch = getattr(_shielded, "__wrapped__", _shielded)  # without its shield against compilation
 
-_answers: dict[Any, _Answer | _GivenBack] = {}
+_answers: dict[Any, _Answer | _SameArgument] = {}
 
 # Values that can be part of a question as they are.
 _PLAIN = frozenset(
@@ -55,8 +55,8 @@ class FakeMode(FakeTensorMode):
             super().__init__(allow_non_fake_inputs=True)
         # torch's own memory is for the whole process: what ran first would decide which results are new.
         self.cache_enabled = False
-        self.known = Known()
-        self.reads = Reads(self, value_of)
+        self.known = KnownValues()
+        self.reads = ValueReads(self, value_of)
         self._is_asking = False
 
     @classmethod
@@ -69,7 +69,7 @@ class FakeMode(FakeTensorMode):
         kwargs = kwargs or {}
         kernel = _kernel(func)
         if kernel.manner.asks:
-            told = self._told(func, args)
+            told = self._read_number(func, args)
             if told is not NOTHING:
                 return told
         written = kernel.manner.written_among(args, kwargs) if kernel.manner.written else ()
@@ -81,9 +81,9 @@ class FakeMode(FakeTensorMode):
         self.known.follow(func, kernel.manner, args, kwargs, result)
         return result
 
-    def _told(self, func: Any, args: tuple[Any, ...]) -> Any:
+    def _read_number(self, func: Any, args: tuple[Any, ...]) -> Any:
         """The number that a kernel reads off tensors, where it is known or guessed; else `NOTHING`."""
-        told = self.known.computed(func, args, {})
+        told = self.known.compute(func, args, {})
         if told is NOTHING and func is torch.ops.aten._local_scalar_dense.default:
             guessed = guess(args[0])
             return NOTHING if guessed is None else guessed
@@ -122,12 +122,12 @@ class FakeMode(FakeTensorMode):
         try:
             result = _ask_torch(self, func, types, args, kwargs)
         except DynamicOutputShapeException:
-            result = self._sized_by_values(kernel, func, types, args, kwargs)
+            result = self._run_sized_by_values(kernel, func, types, args, kwargs)
             if result is NOTHING:
                 raise
-        return self._apart(result) if kernel.makes_several else result
+        return self._separate(result) if kernel.makes_several else result
 
-    def _apart(self, result: Any) -> Any:
+    def _separate(self, result: Any) -> Any:
         """The results, each in memory of its own: shape functions may repeat one."""
         if type(result) is not tuple:
             return result
@@ -142,7 +142,7 @@ class FakeMode(FakeTensorMode):
             made.add(memory)
         return tuple(found)
 
-    def _sized_by_values(
+    def _run_sized_by_values(
         self, kernel: _Kernel, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """The result of a kernel whose size values decide, where they are known; else `NOTHING`."""
@@ -154,7 +154,7 @@ class FakeMode(FakeTensorMode):
             return _ask_torch(self, func, types, (args[0], spread), kwargs)
         if not kernel.manner.is_determined:
             return NOTHING
-        real = self.known.computed(func, args, kwargs)
+        real = self.known.compute(func, args, kwargs)
         if real is NOTHING:
             return NOTHING
         return tuple(map(self._like, real)) if isinstance(real, (tuple, list)) else self._like(real)
@@ -206,11 +206,11 @@ class FakeMode(FakeTensorMode):
             _answers[question] = answer
 
 
-def _answer(result: Any, given: tuple[Any, ...]) -> _Answer | _GivenBack | None:
+def _answer(result: Any, given: tuple[Any, ...]) -> _Answer | _SameArgument | None:
     """What gives the same result again; None: nothing does."""
     place = next((at for at, each in enumerate(given) if each is result), None)
     if result is None or place is not None:
-        return _GivenBack(place)
+        return _SameArgument(place)
     tensors = result if isinstance(result, (tuple, list)) else (result,)
     if not all(item is None or _is_plain(item) for item in tensors):
         return None
@@ -223,7 +223,7 @@ def _answer(result: Any, given: tuple[Any, ...]) -> _Answer | _GivenBack | None:
     return _Answer(result, is_view=is_view)
 
 
-class _GivenBack:
+class _SameArgument:
     """A kernel gives one of its arguments back, or nothing."""
 
     __slots__ = ("_place",)

@@ -61,7 +61,7 @@ _VALUES_ALONE = frozenset(
 )
 
 
-def written(func: Any, args: tuple[Any, ...], place: Place) -> Iterable[torch.Tensor]:
+def in_place_targets(func: Any, args: tuple[Any, ...], place: Place) -> Iterable[torch.Tensor]:
     """The tensors one of which a real run would write the result to, provided that nobody else holds it."""
     if func is _aten.add.Tensor:
         biased = place.operator in _RECURRENT and isinstance(args[1], torch.Tensor) and args[1].dim() == 1
@@ -71,10 +71,10 @@ def written(func: Any, args: tuple[Any, ...], place: Place) -> Iterable[torch.Te
 
 def writes_to_its_own(func: Any, place: Place) -> bool:
     """Whether a formula of gradients writes to the first argument, provided that it has made it itself."""
-    return place.phase == "backward" and (func in _SPREADS or goes_on(func, place))
+    return place.phase == "backward" and (func in _SPREADS or continues_in_place(func, place))
 
 
-def goes_on(func: Any, place: Place) -> bool:
+def continues_in_place(func: Any, place: Place) -> bool:
     """Whether a formula of gradients is one expression, in which each part writes to the one before it.
 
     Watched, all of them live until the expression ends.
@@ -95,7 +95,7 @@ def is_sum_of_gradients(func: Any, args: tuple[Any, ...], place: Place) -> bool:
     )
 
 
-def as_for_real(func: Any, args: tuple[Any, ...], place: Place, at: int) -> tuple[Any, ...]:
+def restore_arguments(func: Any, args: tuple[Any, ...], place: Place, at: int) -> tuple[Any, ...]:
     """The arguments as a real run has them: vectors are worked out for gradients, and for who watches.
 
     Whether they are is told by the argument `at`.
@@ -109,12 +109,12 @@ def as_for_real(func: Any, args: tuple[Any, ...], place: Place, at: int) -> tupl
     return (*args[:at], *usual, False, *args[at + 1 :])
 
 
-def results(result: Any, place: Place) -> Iterable[torch.Tensor]:
+def kept_results(result: Any, place: Place) -> Iterable[torch.Tensor]:
     """The results that a real run has, too."""
     return list(tensors_among(result))[:1] if _keeps_no_indices(place) else tensors_among(result)
 
 
-def dropped(result: Any, place: Place) -> Iterable[torch.Tensor]:
+def dropped_results(result: Any, place: Place) -> Iterable[torch.Tensor]:
     """The results that a real run does not have."""
     return list(tensors_among(result))[1:] if _keeps_no_indices(place) else ()
 

@@ -154,7 +154,7 @@ def _real(value: Any, value_of: ValueOf) -> Any:
     return value
 
 
-def _selected(func: Any, given: Given, value_of: ValueOf) -> Iterator[Witness]:
+def _check_mask(func: Any, given: Given, value_of: ValueOf) -> Iterator[Witness]:
     """As many values as a mask selects must be there."""
     into, source, mask = given["self"], given["source"], value_of(given["mask"])
     if mask is None or mask.dtype is not torch.bool:
@@ -168,16 +168,16 @@ def _selected(func: Any, given: Given, value_of: ValueOf) -> Iterator[Witness]:
         }
 
 
-def _drawn(func: Any, given: Given, value_of: ValueOf) -> Iterator[Witness]:
+def _check_draw(func: Any, given: Given, value_of: ValueOf) -> Iterator[Witness]:
     """Without replacement, no more can be drawn than there are."""
     weights = given["self"]
     if weights.dim() and given["num_samples"] > weights.shape[-1] and not given.get("replacement", False):
         shape = [1] * (weights.dim() - 1) + [weights.shape[-1]]
         yield {"self": torch.ones(shape, dtype=weights.dtype), "num_samples": given["num_samples"]}
-    yield from _from_known(func, given, value_of)
+    yield from _check_parameters(func, given, value_of)
 
 
-def _from_known(func: Any, given: Given, value_of: ValueOf) -> Iterator[Witness]:
+def _check_parameters(func: Any, given: Given, value_of: ValueOf) -> Iterator[Witness]:
     """A draw by probabilities, rates or bounds that are known; those of `x.uniform_(a, b)` are numbers."""
     into = given["self"] if func._schema.is_mutable else None
     names = [name for name, value in given.items() if isinstance(value, torch.Tensor) and value is not into]
@@ -200,7 +200,7 @@ def _from_known(func: Any, given: Given, value_of: ValueOf) -> Iterator[Witness]
 _accepted: set[Any] = set()  # draws that depend on numbers alone
 
 
-def _as_laid_out(func: Any, given: Given, value_of: ValueOf) -> Iterator[Witness]:
+def _check_layout(func: Any, given: Given, value_of: ValueOf) -> Iterator[Witness]:
     """A look at memory beyond its end: the kernel of fake tensors does not know where that is."""
     into, shape, strides = given["self"], given["size"], given["stride"]
     offset = given.get("storage_offset")
@@ -212,7 +212,7 @@ def _as_laid_out(func: Any, given: Given, value_of: ValueOf) -> Iterator[Witness
         yield dict(given) | {"self": memory.as_strided(into.shape, into.stride(), into.storage_offset())}
 
 
-def _in_its_own_sizes(func: Any, given: Given, value_of: ValueOf) -> Iterator[Witness]:
+def _run_on_zeros(func: Any, given: Given, value_of: ValueOf) -> Iterator[Witness]:
     """The call itself on zeros, if it is small: only sizes and places matter."""
     if sum(tensor.numel() for tensor in tensors_among(list(given.values()))) <= SMALL:
         yield {
@@ -261,21 +261,21 @@ _OTHERS: Mapping[str, Rule | None] = {
     "_index_put_impl": _several_indices,
     "_unsafe_index": None,  # trusts its indices
     "_unsafe_index_put": None,
-    "masked_scatter": _selected,
-    "multinomial": _drawn,
-    "bernoulli": _from_known,
-    "normal": _from_known,
-    "poisson": _from_known,
-    "binomial": _from_known,
-    "uniform": _from_known,
-    "exponential": _from_known,
-    "geometric": _from_known,
-    "log_normal": _from_known,
-    "cauchy": _from_known,
-    "random": _from_known,
-    "as_strided": _as_laid_out,
-    "as_strided_scatter": _in_its_own_sizes,
-    "select_scatter": _in_its_own_sizes,
+    "masked_scatter": _check_mask,
+    "multinomial": _check_draw,
+    "bernoulli": _check_parameters,
+    "normal": _check_parameters,
+    "poisson": _check_parameters,
+    "binomial": _check_parameters,
+    "uniform": _check_parameters,
+    "exponential": _check_parameters,
+    "geometric": _check_parameters,
+    "log_normal": _check_parameters,
+    "cauchy": _check_parameters,
+    "random": _check_parameters,
+    "as_strided": _check_layout,
+    "as_strided_scatter": _run_on_zeros,
+    "select_scatter": _run_on_zeros,
 }
 # Arguments of other kernels whose numbers count or index.
 _COUNTS = frozenset(

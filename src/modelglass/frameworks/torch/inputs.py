@@ -11,13 +11,15 @@ from torch import nn
 from modelglass.errors import InputsError, UsageError
 from modelglass.frameworks.request import Inputs, TensorSpec
 from modelglass.frameworks.torch.describe import dtype_name
-from modelglass.frameworks.torch.known import is_knowable
+from modelglass.frameworks.torch.known_values import is_knowable
 from modelglass.frameworks.torch.structure import walk
 
 _SEED = 0
 
 
-def make(native: nn.Module, specs: tuple[TensorSpec, ...], device: str | None, *, fake: bool) -> Inputs:
+def make_inputs(
+    native: nn.Module, specs: tuple[TensorSpec, ...], device: str | None, *, fake: bool
+) -> Inputs:
     """Tensors as the specs say: integers within every embedding's range, the rest from a normal draw.
 
     For a fake run they have no values and take no memory, except for small ones of whole numbers.
@@ -31,7 +33,7 @@ def make(native: nn.Module, specs: tuple[TensorSpec, ...], device: str | None, *
 
 
 def _tensor(native: nn.Module, spec: TensorSpec, device: torch.device, *, fake: bool) -> torch.Tensor:
-    dtype = _natural_dtype(native) if spec.dtype is None else dtype_named(spec.dtype)
+    dtype = _natural_dtype(native) if spec.dtype is None else find_dtype(spec.dtype)
     try:
         if fake and device.type == "cpu":
             empty = torch.empty(spec.shape, dtype=dtype, device="meta")
@@ -67,7 +69,7 @@ def _device(native: nn.Module, asked: str | None) -> torch.device:
         raise UsageError(f"there is no device {asked!r}", hint="for example cpu or cuda:0") from cause
 
 
-def dtype_named(name: str) -> torch.dtype:
+def find_dtype(name: str) -> torch.dtype:
     """The element type of that name."""
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):

@@ -19,11 +19,11 @@ BLOCK = 256
 SMALLEST_PACKED = 4096
 
 
-def factory(given: Any) -> tuple[str, Factory]:
+def make_factory(given: Any) -> tuple[str, Factory]:
     """The optimizer's name and the function that makes it from parameters."""
     if isinstance(given, str):
         name = given.lower()
-        return name, _named(name)
+        return name, _find_by_name(name)
     if isinstance(given, torch.optim.Optimizer) or not callable(given):
         raise UsageError(
             f"{type(given).__name__} is no way to make an optimizer",
@@ -32,7 +32,7 @@ def factory(given: Any) -> tuple[str, Factory]:
     return str(getattr(given, "__name__", type(given).__name__)), given
 
 
-def _named(name: str) -> Factory:
+def _find_by_name(name: str) -> Factory:
     if name in IMITATED:
         return EightBitAdam
     known = {
@@ -105,7 +105,7 @@ class MasterWeights:
 
     def take_gradients(self) -> None:
         """Turn the weights' gradients into those of the copies."""
-        for param, master in self._copied():
+        for param, master in self._find_copied():
             if param.grad is not None:
                 master.grad = param.grad.to(torch.float32)
                 param.grad = None
@@ -120,10 +120,10 @@ class MasterWeights:
         """Step, and round the copies to the weights."""
         self.optimizer.step()
         with torch.no_grad():
-            for param, master in self._copied():
+            for param, master in self._find_copied():
                 master.grad = None
                 param.copy_(master)
 
-    def _copied(self) -> Iterator[tuple[Any, Any]]:
+    def _find_copied(self) -> Iterator[tuple[Any, Any]]:
         pairs = zip(self._params, self.masters, strict=True)
         return (pair for pair in pairs if pair[0] is not pair[1])

@@ -20,7 +20,7 @@ EXPANDED = "expanded"  # the scheme of a tensor of which elements lie in the sam
 Own = Mapping[str, torch.Tensor]  # a module's own tensors by local name
 
 
-def packing_of(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:
+def find_packing(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:
     """How `tensor`, called `name` among its module's `own` tensors, is packed; None when it is plain."""
     for layout in _LAYOUTS:
         packing = layout(name, tensor, own)
@@ -29,7 +29,7 @@ def packing_of(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:
     return None
 
 
-def hidden_weights(native: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+def find_hidden_weights(native: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Weights that torch keeps inside opaque packed objects, where `parameters()` does not see them."""
     if "_all_weight_values" in native._modules:  # dynamically quantized RNNs
         module: Any = native
@@ -39,11 +39,11 @@ def hidden_weights(native: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
         for key, value in vars(native).items():
             if isinstance(value, torch.ScriptObject) and hasattr(value, "unpack"):
                 suffix = key.removeprefix("_packed").removeprefix("_params").removeprefix("_weight")
-                for kind, tensor in unpacked(value):
+                for kind, tensor in unpack(value):
                     yield kind + suffix, tensor
 
 
-def unpacked(packed: Any) -> list[tuple[str, torch.Tensor]]:
+def unpack(packed: Any) -> list[tuple[str, torch.Tensor]]:
     """The "weight" and, where there is one, the "bias" inside a packed object."""
     content = packed.unpack()
     parts = content if isinstance(content, tuple) else (content,)
@@ -51,27 +51,29 @@ def unpacked(packed: Any) -> list[tuple[str, torch.Tensor]]:
     return [(kind, part) for kind, part in named if isinstance(part, torch.Tensor)]
 
 
-def _stored(tensor: torch.Tensor) -> int:
+def _stored_nbytes(tensor: torch.Tensor) -> int:
     """Bytes a tensor takes, those inside a wrapper included."""
     if not is_traceable_wrapper_subclass(tensor):
         return tensor.numel() * tensor.element_size()
-    return sum(map(_stored, wrapped_parts(tensor)))
+    return sum(map(_stored_nbytes, find_wrapped_parts(tensor)))
 
 
-def wrapped_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+def find_wrapped_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
     """The tensors inside a wrapper; some list meshes and empty places among them."""
     inner, _ = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
     parts = (getattr(tensor, name, None) for name in inner)
     return [part for part in parts if isinstance(part, torch.Tensor)]
 
 
-def _wrapped(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:
+def _read_wrapped(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:
     """Tensor subclasses that show the logical shape and keep packed parts inside."""
     if not is_traceable_wrapper_subclass(tensor) or tensor.is_nested:
         return None
     scheme = type(tensor).__name__
     shards = _shards(tensor)
-    return Packing(scheme=scheme, logical_shape=tuple(tensor.shape), nbytes=_stored(tensor), shards=shards)
+    return Packing(
+        scheme=scheme, logical_shape=tuple(tensor.shape), nbytes=_stored_nbytes(tensor), shards=shards
+    )
 
 
 def _shards(tensor: torch.Tensor) -> int | None:
@@ -87,7 +89,7 @@ def _bitsandbytes(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:
     if state is None or tensor.dtype is not torch.uint8:
         return None
     scheme = f"bitsandbytes-{getattr(state, 'quant_type', '4bit')}"
-    nbytes = _stored(tensor) + _stored(state.absmax)
+    nbytes = _stored_nbytes(tensor) + _stored_nbytes(state.absmax)
     return Packing(scheme=scheme, logical_shape=tuple(state.shape), nbytes=nbytes)
 
 
@@ -107,11 +109,11 @@ def _gptq_or_awq(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:
     rows, columns = tensor.shape
     packs_inputs = columns == outputs
     inputs = rows * 32 // bits if packs_inputs else rows
-    side = sum(_stored(own[key]) for key in ("qzeros", "scales", "g_idx") if key in own)
+    side = sum(_stored_nbytes(own[key]) for key in ("qzeros", "scales", "g_idx") if key in own)
     return Packing(
         scheme=f"{'gptq' if packs_inputs else 'awq'}-{bits}bit",
         logical_shape=(outputs, inputs),
-        nbytes=_stored(tensor),
+        nbytes=_stored_nbytes(tensor),
         side_nbytes=side,
     )
 
@@ -125,12 +127,12 @@ def _mxfp4(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:
     return Packing(
         scheme="mxfp4",
         logical_shape=(*outer, blocks * width * 2),
-        nbytes=_stored(tensor),
-        side_nbytes=_stored(scales),
+        nbytes=_stored_nbytes(tensor),
+        side_nbytes=_stored_nbytes(scales),
     )
 
 
-def _expanded(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:
+def _read_expanded(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:
     """One element in many places, of a buffer as of a weight."""
     if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_contiguous():
         return None
@@ -141,4 +143,4 @@ def _expanded(name: str, tensor: torch.Tensor, own: Own) -> Packing | None:
     return Packing(scheme=EXPANDED, logical_shape=tuple(tensor.shape), nbytes=nbytes)
 
 
-_LAYOUTS = (_wrapped, _bitsandbytes, _gptq_or_awq, _mxfp4, _expanded)
+_LAYOUTS = (_read_wrapped, _bitsandbytes, _gptq_or_awq, _mxfp4, _read_expanded)

@@ -22,9 +22,9 @@ from modelglass.frameworks.request import Request
 from modelglass.frameworks.torch import structure
 from modelglass.frameworks.torch.describe import tensors_in
 from modelglass.frameworks.torch.guesses import GUESSES, guessing
-from modelglass.frameworks.torch.inputs import device_of, dtype_named
-from modelglass.frameworks.torch.ledger import Ledger
-from modelglass.frameworks.torch.optimizers import Factory, MasterWeights, factory, state_of
+from modelglass.frameworks.torch.inputs import device_of, find_dtype
+from modelglass.frameworks.torch.memory_tracker import MemoryTracker
+from modelglass.frameworks.torch.optimizers import Factory, MasterWeights, make_factory, state_of
 from modelglass.frameworks.torch.process import replace_here
 from modelglass.frameworks.torch.recorder import CANNOT_FAKE, Recorder
 from modelglass.frameworks.torch.rehearsal import STEPS, last_new_step
@@ -34,13 +34,15 @@ ROUNDS = 2  # of gradient accumulation that are run: every later one is like the
 
 
 class Pass:
-    """A pass or step of one model, told to a recorder and a ledger."""
+    """A pass or step of one model, reported to a recorder and a memory tracker."""
 
-    def __init__(self, model: nn.Module, request: Request, recorder: Recorder, ledger: Ledger) -> None:
+    def __init__(
+        self, model: nn.Module, request: Request, recorder: Recorder, tracker: MemoryTracker
+    ) -> None:
         self._model = model
         self._request = request
         self._recorder = recorder
-        self._ledger = ledger
+        self._tracker = tracker
         self._optimizers: dict[str, _Stepping] = {}
         self.trained = True  # False: nothing in the model trains
         self.optimizer_problems: dict[str, str] = {}  # by the optimizer's name
@@ -58,15 +60,15 @@ class Pass:
         """Forward and backward; what a training loop has in its variables afterwards."""
         with ExitStack() as stack:
             if self._request.train:
-                stack.enter_context(self._ledger.saving())
+                stack.enter_context(self._tracker.saving())
             if on_output is None:
                 stack.enter_context(self._recorder.paused())  # the same again is no more of the model's work
             with self._autocast():
                 output = call()
                 if on_output is not None:
-                    with self._recorder.paused(), self._ledger.paused():
+                    with self._recorder.paused(), self._tracker.paused():
                         on_output(output)
-                self._ledger.forward_ended()
+                self._tracker.end_forward()
                 loss = self._loss(output)
             self._backward(loss)
             for _ in range(1, min(self._request.what_if.accumulate, ROUNDS)):
@@ -75,15 +77,15 @@ class Pass:
                         output = call()
                         loss = self._loss(output)
                     self._backward(loss)
-        self._ledger.declare("gradients", _gradients(self._model))
-        self._ledger.run_ended()
+        self._tracker.declare("gradients", _gradients(self._model))
+        self._tracker.end_run()
         return [output, loss]
 
     def _loss(self, output: Any) -> torch.Tensor | None:
         """What is minimised: what the user says, the model's own loss, or the sum of every output."""
         if not self._request.train:
             return None
-        with self._recorder.ours(), self._ledger.phase("loss"):
+        with self._recorder.ours(), self._tracker.phase("loss"):
             loss = _natural_loss(output) if self._request.loss is None else _own(self._request.loss, output)
             if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
                 self.trained = False
@@ -103,7 +105,7 @@ class Pass:
         """
         on_copies = self._request.what_if.master_weights
         others = () if on_copies else self._request.other_optimizers  # a step on copies takes the gradients
-        wanted = dict(map(factory, (*others, self._request.optimizer)))
+        wanted = dict(map(make_factory, (*others, self._request.optimizer)))
         named = {name: param for name, param in self._model.named_parameters() if param.requires_grad}
         last: int | None = 1
         for name, make in wanted.items():
@@ -136,14 +138,14 @@ class Pass:
             for number in GUESSES:
                 with suppress(ArithmeticError):  # no number for this optimizer
                     stepping = self._try_first_step(name, make, named, call, held, number)
-                    found.append(self._ledger.tail_profile(name))
+                    found.append(self._tracker.tail_profile(name))
             if len(found) < 2 or any(each != found[0] for each in found):
-                self._ledger.forget_tail(name)
+                self._tracker.forget_tail(name)
                 raise
         if stepping.wants_closure:
             return stepping, None
         try:
-            with self._ledger.paused(), guessing(stepping.guess):
+            with self._tracker.paused(), guessing(stepping.guess):
                 return stepping, last_new_step(make, named)
         except Exception as error:  # it does not work on a few of the parameters alone
             raise_interruption(error)
@@ -158,8 +160,8 @@ class Pass:
         held: list[Any],
         guess: float | None,
     ) -> _Stepping:
-        with guessing(guess), self._ledger.tail(name):
-            with self._ledger.before():
+        with guessing(guess), self._tracker.tail(name):
+            with self._tracker.before():
                 optimizer = make(list(named.values()))
             stepping = _Stepping(optimizer, named, guess)
             self._step(stepping, call, held)  # held until the tail ends
@@ -171,23 +173,23 @@ class Pass:
             optimizer.take_gradients()
             names = list(named)
             grads = ((names[index], gradient) for index, gradient in optimizer.gradients())
-            self._ledger.declare("gradients", grads)
+            self._tracker.declare("gradients", grads)
         if stepping.wants_closure:
             held.clear()  # those of a closure are its own
-            self._ledger.evaluates()
+            self._tracker.evaluates()
             optimizer.step(partial(self._evaluate, call))
         else:
             optimizer.step()
-        self._ledger.declare("optimizer_state", state_of(optimizer, named))
+        self._tracker.declare("optimizer_state", state_of(optimizer, named))
 
     def _evaluate(self, call: Callable[[], Any]) -> torch.Tensor | None:
         """What an optimizer calls that looks at the model more than once in a step."""
         self._model.zero_grad()
-        with self._ledger.unphased(), self._recorder.paused():
+        with self._tracker.unphased(), self._recorder.paused():
             with self._autocast():
                 loss = self._loss(call())
             self._backward(loss)
-        self._ledger.declare("gradients", _gradients(self._model))
+        self._tracker.declare("gradients", _gradients(self._model))
         return loss
 
     def _later_steps(self, call: Callable[[], Any], last: int | None) -> None:
@@ -199,29 +201,29 @@ class Pass:
         number = 1
         while not settles or number < (last or 0):
             if number == STEPS:
-                self._ledger.settles = settles
+                self._tracker.settles = settles
                 return
             number += 1
-            self._ledger.next_step()
+            self._tracker.next_step()
             held = self._run(call)
             for name, stepping in self._optimizers.items():
-                with self._recorder.paused(), guessing(stepping.guess), self._ledger.tail(name):
+                with self._recorder.paused(), guessing(stepping.guess), self._tracker.tail(name):
                     self._step(stepping, call, held)
             del held
             self._model.zero_grad()
-            settles = settles or self._ledger.is_settled()
+            settles = settles or self._tracker.is_stable()
 
     def _keeps(self) -> bool:
         """Whether the model holds something that its pass made."""
-        if self._ledger.keeps():
+        if self._tracker.keeps():
             gc.collect()  # what only refers to itself may be gone at any moment
-        return self._ledger.keeps()
+        return self._tracker.keeps()
 
     def _autocast(self) -> AbstractContextManager[Any]:
         dtype = self._request.what_if.autocast
         if dtype is None:
             return nullcontext()
-        return torch.autocast(device_of(self._model).type, dtype=dtype_named(dtype))
+        return torch.autocast(device_of(self._model).type, dtype=find_dtype(dtype))
 
 
 class _Stepping:
@@ -288,8 +290,8 @@ def _gradients(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
             yield name, param.grad
 
 
-def show_random_states(log: UndoLog, ledger: Ledger) -> None:
-    """Have the ledger told of states of the random generator, which no kernel makes.
+def track_random_states(log: UndoLog, tracker: MemoryTracker) -> None:
+    """Track states of the random generator, which no kernel makes.
 
     Activation checkpointing keeps one for each part that it will run again.
     """
@@ -297,7 +299,7 @@ def show_random_states(log: UndoLog, ledger: Ledger) -> None:
     def seen(read: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
         def get_rng_state() -> torch.Tensor:
             state = read()
-            ledger.appeared(state)
+            tracker.add_tensor(state)
             return state
 
         return get_rng_state
@@ -305,13 +307,13 @@ def show_random_states(log: UndoLog, ledger: Ledger) -> None:
     replace_here(log, torch, "get_rng_state", seen)
 
 
-def show_resizing(log: UndoLog, ledger: Ledger) -> None:
-    """Have the ledger told of storages that change their size without a kernel, as sharded weights do."""
+def track_resizing(log: UndoLog, tracker: MemoryTracker) -> None:
+    """Track storages that change their size without a kernel, as sharded weights do."""
 
     def seen(change: Callable[..., Any]) -> Callable[..., Any]:
         def resize(storage: torch.UntypedStorage, size: int) -> Any:
             result = change(storage, size)
-            ledger.resized(storage)
+            tracker.resize_storage(storage)
             return result
 
         return resize

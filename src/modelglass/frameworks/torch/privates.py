@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -49,16 +49,36 @@ ATTRIBUTES = {
     "_should_skip_dynamo": "TorchDispatchMode: defined, so that torch does not shield it from its compiler",
 }
 
+
+class Message(NamedTuple):
+    """An error of torch's that only its text distinguishes from others of its class."""
+
+    of: type[Exception]
+    pattern: re.Pattern[str]
+
+    def is_of(self, error: BaseException | None) -> bool:
+        return isinstance(error, self.of) and self.pattern.search(str(error)) is not None
+
+
+# All texts of torch's errors that decide something: torch has neither classes nor codes for them. Where
+# a torch words one in another way, the run fails, or a fake run accepts what a real one refuses.
+NEEDS_GRADIENTS = Message(Exception, re.compile("does not require grad"))  # a model that differentiates
+NO_SAVING_HOOKS = Message(Exception, re.compile("saved tensor hooks"))  # torch.func refuses them
+NO_RULE_FOR_MODE = Message(AssertionError, re.compile("not registered$"))  # a higher-order operator's
+OVERLAP = Message(Exception, re.compile("^unsupported operation"))  # memory that a kernel refuses
+_TYPES = r"(?i)type|implemented|float|half|double|\bint|integ|long|bool|byte|char|short|complex|signed"
+ELEMENT_TYPE = Message(Exception, re.compile(_TYPES))  # errors about shapes name none
+
 missing: dict[str, str] = {}  # by the name that this torch lacks: what that costs
 everything: set[str] = set()  # that was found
 
 
-def _found(name: str, instead: Any, cost: str) -> Any:
+def _find(name: str, instead: Any, cost: str) -> Any:
     """What torch has under a name, or else what takes its place."""
-    return _found_all((name,), (instead,), cost)[0]
+    return _find_all((name,), (instead,), cost)[0]
 
 
-def _found_all(
+def _find_all(
     names: Sequence[str], instead: Sequence[Any], cost: str, *, since: tuple[int, int] = OLDEST
 ) -> Sequence[Any]:
     """What torch has under names that are of use only together, or else what takes their places.
@@ -133,7 +153,7 @@ else:
         DataDependentOutputException,
         DynamicOutputShapeException,
         UnsupportedOperatorException,
-    ) = _found_all(
+    ) = _find_all(
         [f"torch._subclasses.fake_tensor.{name}" for name in _FAKE_NAMES],
         (
             _NoFakeTensor,
@@ -149,12 +169,12 @@ has_fake_tensors = not issubclass(FakeTensor, _NoFakeTensor)
 # Operators.
 
 OpOverload: Any = type(torch.ops.aten.add.Tensor)
-HigherOrderOperator: Any = _found(
+HigherOrderOperator: Any = _find(
     "torch._ops.HigherOrderOperator",
     type("HigherOrderOperator", (), {}),
     "operators that take functions have the names of their classes",
 )
-has_kernel: Callable[[str, str], bool] = _found(
+has_kernel: Callable[[str, str], bool] = _find(
     "torch._C._dispatch_has_kernel_for_dispatch_key",
     lambda name, key: True,
     "in inference mode, operators made of others count as one kernel",
@@ -171,7 +191,7 @@ def can_decompose(func: Any) -> bool:
 
 # What is seen at the operator level is what a mode on the PreDispatch key sees, which torch takes only from a
 # subclass of a mode of its own; without it, torch's public functions are seen instead.
-enable_python_dispatcher, PreDispatchBase, PRE_DISPATCH, disable_python_dispatcher = _found_all(
+enable_python_dispatcher, PreDispatchBase, PRE_DISPATCH, disable_python_dispatcher = _find_all(
     (
         "torch._dispatch.python.enable_python_dispatcher",
         "torch._subclasses.schema_check_mode.SchemaCheckMode",
@@ -192,15 +212,15 @@ def _is_wrapper(tensor: object) -> bool:
     return hasattr(kind, "__tensor_flatten__") and hasattr(kind, "__tensor_unflatten__")
 
 
-is_traceable_wrapper_subclass: Callable[[object], bool] = _found(
+is_traceable_wrapper_subclass: Callable[[object], bool] = _find(
     "torch.utils._python_dispatch.is_traceable_wrapper_subclass", _is_wrapper, "nothing"
 )
-DisableTorchFunctionSubclass: Callable[[], AbstractContextManager[Any]] = _found(
+DisableTorchFunctionSubclass: Callable[[], AbstractContextManager[Any]] = _find(
     "torch._C.DisableTorchFunctionSubclass",
     nullcontext,
     "parameters whose class replaces torch's functions may describe themselves",
 )
-is_transforming, is_transformed, transformed = _found_all(
+is_transforming, is_transformed, transformed = _find_all(
     (
         "torch._C._are_functorch_transforms_active",
         "torch._C._functorch.is_functorch_wrapped_tensor",
@@ -214,17 +234,17 @@ is_transforming, is_transformed, transformed = _found_all(
 # Autograd.
 
 # The number that the next node gets, and the node that is at work.
-next_node_number, current_node = _found_all(
+next_node_number, current_node = _find_all(
     ("torch._C._autograd._get_sequence_nr", "torch._C._current_autograd_node"),
     (lambda: 0, _nothing),
     "what runs in a backward pass belongs to no module, and includes the gradient of our own loss",
 )
-is_profiling: Callable[[], bool] = _found(
+is_profiling: Callable[[], bool] = _find(
     "torch._C._autograd._profiler_enabled",
     lambda: False,
     "calibrating kernels ends a profiler that is running",
 )
-top_saving_hooks, pop_saving_hooks = _found_all(
+top_saving_hooks, pop_saving_hooks = _find_all(
     (
         "torch._C._autograd._top_saved_tensors_default_hooks",
         "torch._C._autograd._pop_saved_tensors_default_hooks",
@@ -244,7 +264,7 @@ def node_number(node: Any) -> int:
 # What torch keeps for the thread that runs.
 
 _LEFT = "an interruption may leave modes of a run behind"
-_count_dispatch, _dispatch_at, _pop_dispatch, _push_dispatch, _set_dispatch = _found_all(
+_count_dispatch, _dispatch_at, _pop_dispatch, _push_dispatch, _set_dispatch = _find_all(
     (
         "torch._C._len_torch_dispatch_stack",
         "torch._C._get_dispatch_stack_at",
@@ -255,7 +275,7 @@ _count_dispatch, _dispatch_at, _pop_dispatch, _push_dispatch, _set_dispatch = _f
     (lambda: 0, _nothing, _nothing, _nothing, _nothing),
     _LEFT,
 )
-_count_function, _function_at, pop_function_mode, push_function_mode = _found_all(
+_count_function, _function_at, pop_function_mode, push_function_mode = _find_all(
     (
         "torch._C._len_torch_function_stack",
         "torch._C._get_function_stack_at",
@@ -304,7 +324,7 @@ def _without_modes() -> Iterator[None]:
             push_dispatch_mode(mode)
 
 
-disable_modes: Callable[[], AbstractContextManager[Any]] = _found(
+disable_modes: Callable[[], AbstractContextManager[Any]] = _find(
     "torch.utils._python_dispatch._disable_current_modes",
     _without_modes,
     "operators are seen as the public functions that were called",
@@ -315,7 +335,7 @@ if disable_modes is _without_modes:
 _KEYS_LEFT = "an interruption may leave keys of the dispatcher switched on or off"
 _TLS = "torch._C._dispatch_tls_"
 # Each as how to read all, how to read one, and how to set one.
-switches: Sequence[Sequence[Any]] = _found_all(
+switches: Sequence[Sequence[Any]] = _find_all(
     [
         f"{_TLS}{name}"
         for name in (
@@ -331,7 +351,7 @@ switches: Sequence[Sequence[Any]] = _found_all(
     _KEYS_LEFT,
 )
 switches = [switches[at : at + 3] for at in range(0, len(switches), 3)]
-_DispatchKey, _last_key = _found_all(
+_DispatchKey, _last_key = _find_all(
     ("torch._C.DispatchKey", "torch._C.DispatchKey.PythonDispatcher"), (None, None), _KEYS_LEFT
 )
 # All that belong to no backend, some of which have no name.
@@ -340,7 +360,7 @@ dispatch_keys: Sequence[Any] = (
 )
 # Further settings, each as how to read it and how to set it.
 thread_settings: Sequence[Sequence[Any]] = [
-    _found_all((f"torch._C.{read}", f"torch._C.{write}"), (_nothing, _nothing), _KEYS_LEFT)
+    _find_all((f"torch._C.{read}", f"torch._C.{write}"), (_nothing, _nothing), _KEYS_LEFT)
     for read, write in (
         ("_only_lift_cpu_tensors", "_set_only_lift_cpu_tensors"),
         ("_meta_in_tls_dispatch_include", "_set_meta_in_tls_dispatch_include"),
@@ -365,7 +385,7 @@ def set_mode_flags(before: dict[str, bool]) -> None:
     _shows_flag(before.get("_is_in_any_mode_without_ignore_compile_internals", False))
 
 
-_pre_dispatch: Callable[[], Any] = _found("torch._ops.mode_stack_state_for_pre_dispatch", object, _LEFT)
+_pre_dispatch: Callable[[], Any] = _find("torch._ops.mode_stack_state_for_pre_dispatch", object, _LEFT)
 
 
 def pre_dispatch_modes() -> tuple[Any, dict[str, Any]]:
@@ -374,7 +394,7 @@ def pre_dispatch_modes() -> tuple[Any, dict[str, Any]]:
     return state, dict(getattr(state, "__dict__", {}))
 
 
-_context_of_device, _device_module = _found_all(
+_context_of_device, _device_module = _find_all(
     ("torch._GLOBAL_DEVICE_CONTEXT", "torch.utils._device"),
     (None, None),
     "an interruption may leave another default device",

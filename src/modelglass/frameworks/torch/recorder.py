@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from modelglass.frameworks.blame import source_line
+from modelglass.frameworks.error_source import find_source_line
 from modelglass.frameworks.request import Request
 from modelglass.frameworks.torch.accepted_types import check_composite
 from modelglass.frameworks.torch.arguments import arguments
+from modelglass.frameworks.torch.dataflow_tracker import DataflowTracker
 from modelglass.frameworks.torch.describe import Describer
-from modelglass.frameworks.torch.digest import Ran, digest, is_work, ran
+from modelglass.frameworks.torch.digest import KernelCall, describe_kernel, digest_kernels, is_work
 from modelglass.frameworks.torch.index_values import check_operator
 from modelglass.frameworks.torch.naming import kernel_name, overload_name, public_name
 from modelglass.frameworks.torch.privates import (
@@ -32,7 +33,6 @@ from modelglass.frameworks.torch.privates import (
 )
 from modelglass.frameworks.torch.process import during
 from modelglass.frameworks.torch.reads import NeedsValuesError
-from modelglass.frameworks.torch.trail import Trail
 from modelglass.interrupts import run_waiting, waiting
 from modelglass.report import Call, Dataflow, Failure, Kernel, MemoryPhase, Op, Phase, Value
 
@@ -58,7 +58,7 @@ class _Frame:
     in_forward: bool = False  # its `forward` has begun, so a second one is a call of its own
     outputs: tuple[Value, ...] = ()
     completed: bool = False
-    ran: list[Ran] = field(default_factory=list)  # its own kernels, each with its arguments
+    ran: list[KernelCall] = field(default_factory=list)  # its own kernels, each with its arguments
 
 
 @dataclass(slots=True, eq=False)
@@ -96,7 +96,7 @@ class Recorder:
         self._frames: list[_Frame] = []
         self._stack: list[_Frame] = []
         self._ops: list[_Pending] = []
-        self.trail = Trail()
+        self.tracker = DataflowTracker()
         self._current: _Pending | None = None
         self._types: dict[str, str] = {}
         self._in_backward = False
@@ -145,7 +145,7 @@ class Recorder:
         self._types[path] = type(module).__name__
         attributes = vars(module)
         attributes["_call_impl"] = self._wrapper(path, module._call_impl, is_forward=False)
-        attributes["forward"] = self._wrapper(path, _as_written(module), is_forward=True)
+        attributes["forward"] = self._wrapper(path, _original_forward(module), is_forward=True)
         if "_compiled_call_impl" in attributes:
             attributes["_compiled_call_impl"] = None
 
@@ -201,13 +201,13 @@ class Recorder:
 
     def on_op(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operator and write it down."""
-        if self._paused or self._is_ours():
+        if self._paused or self._is_of_our_loss():
             return self.on_op_alone(func, args, kwargs)
         if self._current is not None:
             return func(*args, **kwargs)
         pending = self._begin(func, args, kwargs)
         if pending.phase == "forward":
-            pending.reads = self.trail.read(func, args, kwargs)
+            pending.reads = self.tracker.read(func, args, kwargs)
         self._current = pending
         try:
             result = _result(func, args, kwargs)
@@ -224,7 +224,7 @@ class Recorder:
             self.unchecked.setdefault("" if pending.frame is None else pending.frame.path)
         if pending.phase == "forward":
             read = pending.reads
-            pending.reads, pending.writes = self.trail.made(func, args, kwargs, result, read)
+            pending.reads, pending.writes = self.tracker.add_operator(func, args, kwargs, result, read)
         return result
 
     def on_op_alone(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -240,7 +240,7 @@ class Recorder:
 
     def on_kernel(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a kernel; write it down when it may contract."""
-        if self._paused or self._is_ours():
+        if self._paused or self._is_of_our_loss():
             return func(*args, **kwargs)
         self._note(func, args, kwargs)
         if not self._is_recorded(func):
@@ -253,8 +253,8 @@ class Recorder:
             owner = self._pend(func, attributes, inputs)
             owner.outputs = outputs
             if owner.phase == "forward":
-                read = self.trail.read(func, args, kwargs)
-                owner.reads, owner.writes = self.trail.made(func, args, kwargs, result, read)
+                read = self.tracker.read(func, args, kwargs)
+                owner.reads, owner.writes = self.tracker.add_operator(func, args, kwargs, result, read)
         owner.kernels.append(
             Kernel(name=kernel_name(func), attributes=attributes, inputs=inputs, outputs=outputs)
         )
@@ -277,7 +277,7 @@ class Recorder:
             self.needs_values = error
             raise
 
-    def _is_ours(self) -> bool:
+    def _is_of_our_loss(self) -> bool:
         """Whether what runs is the gradient of our loss."""
         if not self._in_backward or self._stack:
             return False
@@ -287,7 +287,7 @@ class Recorder:
     def _note(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Remember that a kernel ran in the call that is going on, and what it was given."""
         if self._stack and is_work(func):
-            self._stack[-1].ran.append(ran(func, args, kwargs))
+            self._stack[-1].ran.append(describe_kernel(func, args, kwargs))
 
     def _is_recorded(self, func: Any) -> bool:
         known = self._recorded.get(func)
@@ -325,7 +325,7 @@ class Recorder:
         return (self._mark_frames[at] if at >= 0 else None), phase
 
     def calls(self) -> tuple[Call, ...]:
-        texts: dict[Ran, bytes] = {}  # a run repeats itself
+        texts: dict[KernelCall, bytes] = {}  # a run repeats itself
         return tuple(
             Call(
                 index=frame.index,
@@ -335,7 +335,7 @@ class Recorder:
                 inputs=frame.inputs,
                 outputs=frame.outputs,
                 completed=frame.completed,
-                ran=digest(frame.ran, texts),
+                ran=digest_kernels(frame.ran, texts),
             )
             for frame in self._frames
         )
@@ -359,7 +359,7 @@ class Recorder:
 
     def dataflow(self) -> Dataflow:
         """Which tensors the operators read and made."""
-        return self.trail.dataflow(
+        return self.tracker.dataflow(
             (pending.reads for pending in self._ops), (pending.writes for pending in self._ops)
         )
 
@@ -377,11 +377,11 @@ class Recorder:
             message=str(error),
             op=None if pending is None else public_name(pending.func),
             inputs=pending.inputs if pending is not None else frame.inputs if frame else (),
-            source=source_line(error),
+            source=find_source_line(error),
         )
 
 
-def _as_written(module: nn.Module) -> Callable[..., Any]:
+def _original_forward(module: nn.Module) -> Callable[..., Any]:
     """The module's forward; for one made by torch.compile, the module it was made from."""
     compiled = "dynamo_ctx" in vars(module) and "_orig_mod" in module._modules
     return module.get_submodule("_orig_mod") if compiled else module.forward

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from modelglass.frameworks.torch.describe import unobserved
-from modelglass.frameworks.torch.ledger import Ledger
 from modelglass.frameworks.torch.levels import watching_kernels
+from modelglass.frameworks.torch.memory_tracker import MemoryTracker
 from modelglass.frameworks.torch.optimizers import Factory, MasterWeights
 from modelglass.frameworks.torch.recorder import Place
 from modelglass.report import Storage
@@ -37,30 +37,30 @@ def last_new_step(make: Factory, named: Mapping[str, nn.Parameter]) -> int | Non
 
 def _last_new_step(make: Factory, few: list[nn.Parameter]) -> int | None:
     gradients = [param.grad for param in few]
-    ledger = Ledger(lambda: Place("", "optimizer"))
-    ledger.base("parameters", ((str(at), param) for at, param in enumerate(few)))
-    ledger.base("inputs", ((str(at), each) for at, each in enumerate(gradients) if each is not None))
+    tracker = MemoryTracker(lambda: Place("", "optimizer"))
+    tracker.add_base("parameters", ((str(at), param) for at, param in enumerate(few)))
+    tracker.add_base("inputs", ((str(at), each) for at, each in enumerate(gradients) if each is not None))
     profiles: list[tuple[int, ...]] = []
     last = 1
-    with watching_kernels(partial(ledger.on_kernel, run=lambda func, args, kwargs: func(*args, **kwargs))):
+    with watching_kernels(partial(tracker.on_kernel, run=lambda func, args, kwargs: func(*args, **kwargs))):
         optimizer: Any = None
         for number in range(1, STEPS + 1):
             for param, gradient in zip(few, gradients, strict=True):
                 param.grad = gradient
-            with ledger.tail(_NAME):
+            with tracker.tail(_NAME):
                 if number == 1:
-                    with ledger.before():
+                    with tracker.before():
                         optimizer = make(few)
                     if not _works_on(optimizer, few):
                         return None
                 if isinstance(optimizer, MasterWeights):
                     optimizer.take_gradients()
                 optimizer.step()
-            profile = _profile(*ledger.tail_parts(_NAME), first=number == 1)
+            profile = _profile(*tracker.tail_parts(_NAME), first=number == 1)
             if profile not in profiles:
                 profiles.append(profile)
                 last = number
-            ledger.next_step()
+            tracker.next_step()
     return last
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from modelglass.errors import CannotReproduceError
-from modelglass.frameworks.torch.made_up import expression, torch_constant
+from modelglass.frameworks.torch.sample_values import expression, torch_constant
 from modelglass.report import Op, Value
 
 # Namespaces of operators that come with torch.
@@ -74,7 +74,7 @@ def reproducer(op: Op, *, file: str, details: str = "") -> str:
         arguments="\n".join(lines),
         operator=_operator(op),
         checked="" if checked is None else f"[:{checked}]",
-        expected="\n".join(f"    {_expected(value)}," for value in outputs[:checked]),
+        expected="\n".join(f"    {_write_expected(value)}," for value in outputs[:checked]),
         name=op.name,
     )
 
@@ -128,7 +128,7 @@ def _arguments(op: Op, schema: Sequence[_Argument]) -> Iterator[tuple[str, str]]
             if argument.name in op.attributes:
                 yield argument.name, _literal(op.attributes[argument.name], argument.kind)
         elif argument.kind.startswith("__torch__"):
-            yield argument.name, _packed(op, argument, values)
+            yield argument.name, _write_packed(op, argument, values)
         elif argument.is_list:
             items = ", ".join(expression(op, value) for value in values)
             yield argument.name, f"[{items}]"
@@ -169,7 +169,7 @@ _PACKERS = {
 }
 
 
-def _packed(op: Op, argument: _Argument, values: Sequence[Value]) -> str:
+def _write_packed(op: Op, argument: _Argument, values: Sequence[Value]) -> str:
     packer = _PACKERS.get(argument.kind.rpartition(".")[2])
     parts = {value.name.partition(".")[2]: value for value in values}
     if packer is None or argument.is_list or "weight" not in parts:
@@ -183,7 +183,7 @@ def _packed(op: Op, argument: _Argument, values: Sequence[Value]) -> str:
     return f"torch.ops.quantized.{name}({', '.join([weight, bias, *packing])})"
 
 
-def _expected(value: Value) -> str:
+def _write_expected(value: Value) -> str:
     if value.shape is None:
         raise CannotReproduceError("its result has no one shape")
     return f"({list(value.shape)}, {torch_constant(value.dtype)})"

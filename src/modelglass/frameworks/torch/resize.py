@@ -11,11 +11,11 @@ from math import prod
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from modelglass.frameworks import resizing
+from modelglass.frameworks import resize
 from modelglass.frameworks.request import Inputs
-from modelglass.frameworks.resizing import Form, Tensors
+from modelglass.frameworks.resize import Form, Tensors
 from modelglass.frameworks.torch.fake_mode import FakeMode
-from modelglass.frameworks.torch.known import LARGEST, is_knowable
+from modelglass.frameworks.torch.known_values import LARGEST, is_knowable
 from modelglass.frameworks.torch.privates import FakeTensor
 from modelglass.report import Axes, Shape
 
@@ -24,17 +24,19 @@ _WHOLE = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int
 
 def dimensions(inputs: Inputs, axes: Axes | None = None) -> tuple[int | None, int | None]:
     """The batch size and the sequence length that the inputs show, None for what they do not."""
-    return resizing.dimensions(inputs, _TENSORS, axes)
+    return resize.dimensions(inputs, _TENSORS, axes)
 
 
-def resized(inputs: Inputs, batch_size: int | None, seq_len: int | None, axes: Axes | None = None) -> Inputs:
+def resize_inputs(
+    inputs: Inputs, batch_size: int | None, seq_len: int | None, axes: Axes | None = None
+) -> Inputs:
     """The inputs with another batch size, sequence length or both; what stays the same is the same object."""
-    return resizing.resized(inputs, batch_size, seq_len, _TENSORS, axes)
+    return resize.resize_inputs(inputs, batch_size, seq_len, _TENSORS, axes)
 
 
-def resized_at(inputs: Inputs, sizes: Mapping[tuple[int, int], int]) -> Inputs:
+def resize_inputs_at(inputs: Inputs, sizes: Mapping[tuple[int, int], int]) -> Inputs:
     """The inputs with other sizes, each by the leaf it is of, as a run numbers them, and the dimension."""
-    return resizing.resized_at(inputs, sizes, _TENSORS)
+    return resize.resize_inputs_at(inputs, sizes, _TENSORS)
 
 
 def _form(tensor: torch.Tensor) -> Form | None:
@@ -55,16 +57,16 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     )
 
 
-def _resized_tensor(tensor: torch.Tensor, shape: Shape) -> torch.Tensor:
+def _resize_tensor(tensor: torch.Tensor, shape: Shape) -> torch.Tensor:
     if tensor.device.type == "cpu" and is_knowable(tensor) and prod(shape) * tensor.itemsize <= LARGEST:
-        return _repeated(tensor, shape)
+        return _repeat(tensor, shape)
     made = torch.empty_strided(shape, _strides(tensor, shape), dtype=tensor.dtype, device="meta")
     if tensor.device.type not in ("cpu", "meta"):
         made = FakeTensor(FakeMode(), made, tensor.device)
     return made.requires_grad_(tensor.requires_grad)
 
 
-def _repeated(tensor: torch.Tensor, shape: Shape) -> torch.Tensor:
+def _repeat(tensor: torch.Tensor, shape: Shape) -> torch.Tensor:
     """The same values over again, or the first of them: a mask of ones stays one."""
     for dim, size in enumerate(shape):
         tensor = tensor.index_select(dim, torch.arange(size) % max(tensor.shape[dim], 1))
@@ -85,4 +87,4 @@ def _strides(tensor: torch.Tensor, shape: Shape) -> Shape:
 
 
 # The sizes of a packed batch are in its values.
-_TENSORS = Tensors(torch.is_tensor, _form, _resized_tensor, closed=(PackedSequence,))
+_TENSORS = Tensors(torch.is_tensor, _form, _resize_tensor, closed=(PackedSequence,))

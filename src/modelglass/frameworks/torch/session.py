@@ -18,29 +18,30 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from modelglass.collector import pause_gc, without_gc
 from modelglass.errors import InputsError
-from modelglass.frameworks.borrow import borrow
-from modelglass.frameworks.describing import joined
+from modelglass.frameworks.describe import join_path
 from modelglass.frameworks.request import Detail, Inputs, Request
-from modelglass.frameworks.states import Witness, moved_notes
-from modelglass.frameworks.torch import folding, structure
+from modelglass.frameworks.states import Witness, note_moved
+from modelglass.frameworks.substitution import substitute_tensors
+from modelglass.frameworks.torch import repeated_blocks, structure
 from modelglass.frameworks.torch.accepted_types import is_refusal
-from modelglass.frameworks.torch.cache import cache_dtype, config_of, observed_cache
+from modelglass.frameworks.torch.cache import cache_dtype, config_of, find_cache
 from modelglass.frameworks.torch.calibration import Probe
+from modelglass.frameworks.torch.class_checks import ClassChecks
 from modelglass.frameworks.torch.conversions import convert_by_replacing
 from modelglass.frameworks.torch.describe import Describer, memory_of, tensors_in, unobserved
 from modelglass.frameworks.torch.fake_mode import FakeMode
-from modelglass.frameworks.torch.folding import Place, repeated
-from modelglass.frameworks.torch.inputs import device_of, dtype_named, make
-from modelglass.frameworks.torch.known import show_known_values
-from modelglass.frameworks.torch.ledger import Ledger, held_tensors, named_tensors
+from modelglass.frameworks.torch.fake_tensors import CannotFakeError, DtypeCast, FakeTensors, TensorCopies
+from modelglass.frameworks.torch.inputs import device_of, find_dtype, make_inputs
+from modelglass.frameworks.torch.known_values import expose_known_values
 from modelglass.frameworks.torch.left_behind import find_left_behind
 from modelglass.frameworks.torch.levels import refuses_operator_level, watching, watching_kernels
-from modelglass.frameworks.torch.loan import loan
-from modelglass.frameworks.torch.optimizers import factory
-from modelglass.frameworks.torch.passes import Pass, checkpoint_modules, show_random_states, show_resizing
+from modelglass.frameworks.torch.memory_tracker import MemoryTracker, find_held_tensors, named_tensors
+from modelglass.frameworks.torch.optimizers import make_factory
+from modelglass.frameworks.torch.passes import Pass, checkpoint_modules, track_random_states, track_resizing
 from modelglass.frameworks.torch.privates import (
+    NEEDS_GRADIENTS,
+    NO_SAVING_HOOKS,
     FakeTensor,
     FakeTensorMode,
     has_fake_tensors,
@@ -54,13 +55,15 @@ from modelglass.frameworks.torch.process import (
     untouched_process as untouched_process,
 )
 from modelglass.frameworks.torch.recorder import CANNOT_FAKE, Recorder
+from modelglass.frameworks.torch.repeated_blocks import Place, find_repeated
 from modelglass.frameworks.torch.reproduce import reproducer as reproducer
-from modelglass.frameworks.torch.resize import dimensions, resized, resized_at
+from modelglass.frameworks.torch.resize import dimensions, resize_inputs, resize_inputs_at
+from modelglass.frameworks.torch.substitution import make_substitution
 from modelglass.frameworks.torch.thread_state import keep_thread_state
-from modelglass.frameworks.torch.twins import CannotFakeError, Cast, FakeTwins, RealTwins
-from modelglass.frameworks.torch.unseen import Unseen
+from modelglass.frameworks.torch.unseen_work import UnseenWork
 from modelglass.frameworks.torch.values import values as read_values
 from modelglass.frameworks.training_notes import training_notes
+from modelglass.gc_pause import pause_gc, paused_gc
 from modelglass.interrupts import hold_signals
 from modelglass.report import Call, Dataflow, KvCache, Lifetimes, Model, Note, Observation, Op, Run, Value
 from modelglass.report.values import Values
@@ -75,7 +78,7 @@ def accepts(native: object) -> bool:
 
 
 @contextmanager
-def _values_possible() -> Iterator[None]:
+def _with_real_default_device() -> Iterator[None]:
     """What is made inside without a word about its device has values, also where the user's would not."""
     with torch.device("cpu") if is_meta_by_default() else nullcontext():
         yield
@@ -83,7 +86,7 @@ def _values_possible() -> Iterator[None]:
 
 def observe(native: Any, request: Request) -> Observation:
     """Read the structure; run the model once when there are inputs and the request wants a run."""
-    with _values_possible(), without_gc():
+    with _with_real_default_device(), paused_gc():
         return _observe(_module(native), request)
 
 
@@ -92,7 +95,7 @@ def _observe(native: Any, request: Request) -> Observation:
     notes = (*notes, *version_notes())
     if not request.runs:
         return Observation(model=model, run=Run(mode="none"), notes=notes)
-    optimizer = None if request.optimizer is None else factory(request.optimizer)[0]
+    optimizer = None if request.optimizer is None else make_factory(request.optimizer)[0]
     outcome, more = _attempt(native, request)
     model = replace(model, calls=outcome.calls, ops=outcome.ops)
     return Observation(
@@ -108,7 +111,7 @@ def _observe(native: Any, request: Request) -> Observation:
     )
 
 
-@_values_possible()
+@_with_real_default_device()
 def run_shortened(native: Any, request: Request, place: Place) -> Lifetimes | None:
     """What `observe` would find of memory, from short runs with few of the model's equal blocks.
 
@@ -117,22 +120,22 @@ def run_shortened(native: Any, request: Request, place: Place) -> Lifetimes | No
     native = _module(native)
     if request.mode != "fake" or request.calibrate:
         return None
-    lists = repeated(native)
+    lists = find_repeated(native)
     if not lists or not all(blocks.are_alike_to(request.what_if.recompute) for blocks in lists):
         return None
-    return folding.folded(lists, lambda: _run(native, request, fake=True).lifetimes, place)
+    return repeated_blocks.run_with_few(lists, lambda: _run(native, request, fake=True).lifetimes, place)
 
 
-@_values_possible()
+@_with_real_default_device()
 def run_resized(native: Any, request: Request, sizes: Mapping[tuple[int, int], int]) -> Observation:
     """What a fake forward pass shows with other sizes of the inputs; a failure of it is an answer, too.
 
     `sizes` are by input, in the order of `Run.inputs`, and dimension. Memory and cost are not looked at.
     """
     native = _module(native)
-    inputs = resized_at(_sized_inputs(native, request, fake=True), sizes)
+    inputs = resize_inputs_at(_sized_inputs(native, request, fake=True), sizes)
     asked = replace(request, mode="fake", train=False, optimizer=None, calibrate=False, detail=Detail.FLOW)
-    outcome = _run_with(native, inputs, asked, _How(fake=True, gradients=request.train))
+    outcome = _run_with(native, inputs, asked, _RunMode(fake=True, gradients=request.train))
     model = Model(name=type(native).__name__, source="torch", calls=outcome.calls, ops=outcome.ops)
     return Observation(model=model, run=outcome.run, dataflow=outcome.dataflow)
 
@@ -161,10 +164,10 @@ def training_mode(native: Any) -> AbstractContextManager[None]:
 
 def non_persistent_names(native: Any) -> frozenset[str]:
     """The names of tensors that a checkpoint of the model does not have, by design."""
-    return structure.unsaved(_module(native))
+    return structure.find_non_persistent(_module(native))
 
 
-@_values_possible()
+@_with_real_default_device()
 def sizes(native: Any, request: Request) -> tuple[int | None, int | None]:
     """The batch size and the sequence length that the inputs show, None for what they do not."""
     return dimensions(_sized_inputs(_module(native), request, fake=True), request.axes)
@@ -187,11 +190,12 @@ class _Outcome:
     dataflow: Dataflow | None = None
     optimizer_problems: Mapping[str, str] = field(default_factory=dict)  # by the optimizer's name
     kv_cache: KvCache | None = None
+    guessed: str | None = None  # on what the path may depend, which is another thing in a real run
     notes: tuple[Note, ...] = ()
 
 
 @dataclass(frozen=True)
-class _How:
+class _RunMode:
     """One way to run: on fake tensors or copies, watching operators or functions, with gradients or not."""
 
     fake: bool
@@ -216,25 +220,36 @@ def _attempt(native: nn.Module, request: Request) -> tuple[_Outcome, tuple[Note,
         reason = _reason(outcome)
         outcome = _run(native, request, fake=False)
         if outcome.error is None:
-            notes.append(_ran_for_real(reason))
-    elif fake and not valueless and _unstepped(outcome, request) is not None:
+            notes.append(_note_real_run(reason))
+    elif fake and outcome.guessed is not None:
+        if valueless:
+            notes.append(_may_differ(outcome.guessed))
+        else:
+            notes.append(_note_real_run(outcome.guessed))
+            outcome = _run(native, request, fake=False)
+    elif fake and not valueless and _find_step_problem(outcome, request) is not None:
         real = _run(native, request, fake=False)
-        if real.error is None and _unstepped(real, request) is None:
-            notes.append(_ran_for_real(str(_unstepped(outcome, request))))
+        if real.error is None and _find_step_problem(real, request) is None:
+            notes.append(_note_real_run(str(_find_step_problem(outcome, request))))
             outcome = real
     notes.extend(_notes(native, outcome, request))
     return outcome, tuple(notes)
 
 
-def _unstepped(outcome: _Outcome, request: Request) -> str | None:
+def _find_step_problem(outcome: _Outcome, request: Request) -> str | None:
     """Why the optimizer that is asked for took no step; None: it did, or there is none."""
     if request.optimizer is None:
         return None
-    return outcome.optimizer_problems.get(factory(request.optimizer)[0])
+    return outcome.optimizer_problems.get(make_factory(request.optimizer)[0])
 
 
-def _ran_for_real(reason: str) -> Note:
+def _note_real_run(reason: str) -> Note:
     return Note(code="real-run", text=f"{reason}, so the model ran for real, on copies of its tensors")
+
+
+def _may_differ(reason: str) -> Note:
+    text = f"{reason}, which is another one without values: with values it may take another path"
+    return Note(code="path-unsure", severity="warning", text=text)
 
 
 def _reason(outcome: _Outcome) -> str:
@@ -249,19 +264,19 @@ def _reason(outcome: _Outcome) -> str:
 
 def _run(native: nn.Module, request: Request, *, fake: bool) -> _Outcome:
     inputs = _sized_inputs(native, request, fake=fake)
-    return _run_with(native, inputs, request, _How(fake=fake, gradients=request.train))
+    return _run_with(native, inputs, request, _RunMode(fake=fake, gradients=request.train))
 
 
-def _run_with(native: nn.Module, inputs: Inputs, request: Request, how: _How) -> _Outcome:
+def _run_with(native: nn.Module, inputs: Inputs, request: Request, how: _RunMode) -> _Outcome:
     """A run in the way that is asked for, or in the next one that the model allows."""
     outcome = _run_once(native, inputs, request, how)
     if refuses_operator_level(outcome.error):
         how = replace(how, functions=True)
         outcome = _run_once(native, inputs, request, how)
-    if "does not require grad" in str(outcome.error) and not how.gradients:
+    if NEEDS_GRADIENTS.is_of(outcome.error) and not how.gradients:
         # The model differentiates on its own, as force fields do.
         outcome = _run_once(native, inputs, request, replace(how, gradients=True))
-    if "saved tensor hooks" in str(outcome.error):
+    if NO_SAVING_HOOKS.is_of(outcome.error):
         outcome = _run_once(native, inputs, request, replace(how, saving=False))
     return outcome
 
@@ -270,16 +285,16 @@ def _sized_inputs(native: nn.Module, request: Request, *, fake: bool) -> Inputs:
     """The inputs, or such as the specs say, with the batch size and sequence length that are asked for."""
     inputs = request.inputs
     if not isinstance(inputs, Inputs):
-        inputs = make(native, inputs or (), request.device, fake=fake)
+        inputs = make_inputs(native, inputs or (), request.device, fake=fake)
     sizes = request.what_if.batch_size, request.what_if.seq_len
-    return inputs if sizes == (None, None) else resized(inputs, *sizes, request.axes)
+    return inputs if sizes == (None, None) else resize_inputs(inputs, *sizes, request.axes)
 
 
-def _run_once(native: nn.Module, inputs: Inputs, request: Request, how: _How) -> _Outcome:
-    return run_and_undo(partial(_run_held, _Session(request, how), native, inputs))
+def _run_once(native: nn.Module, inputs: Inputs, request: Request, how: _RunMode) -> _Outcome:
+    return run_and_undo(partial(_run_holding_signals, _Session(request, how), native, inputs))
 
 
-def _run_held(session: _Session, native: nn.Module, inputs: Inputs, log: UndoLog) -> _Outcome:
+def _run_holding_signals(session: _Session, native: nn.Module, inputs: Inputs, log: UndoLog) -> _Outcome:
     """What a run shows, while interruptions wait for moments at which they do no damage."""
     hold_signals(log)
     try:
@@ -315,56 +330,62 @@ def _run_in(session: _Session, native: nn.Module, inputs: Inputs, log: UndoLog) 
     if mode is not None:
         session.mode = weakref.ref(mode)
         pause_gc(log)
-    if how.gradients:  # twins made in inference mode could not train
+    if how.gradients:  # copies made in inference mode could not train
         log.enter(torch.inference_mode(False))
     cast = _cast(native, inputs, request)
-    substitute = RealTwins(cast) if mode is None else FakeTwins(mode, cast)
-    lent, session.witness = borrow(log, loan(substitute), native, inputs.args, dict(inputs.kwargs))
+    substitute = TensorCopies(cast) if mode is None else FakeTensors(mode, cast)
+    substitution = make_substitution(substitute, None if mode is None else session.checks)
+    replaced, session.witness = substitute_tensors(
+        log, substitution, native, inputs.args, dict(inputs.kwargs)
+    )
     _set_conditions(log, mode, gradients=how.gradients)
-    session.watch(log, *lent)
+    session.watch(log, *replaced)
     if mode is not None:  # the model may have caught it, and gone another way
         session.error = session.error or mode.reads.unanswered
+        session.guessed = mode.reads.guessed
 
 
 class _Session:
     """One run being observed."""
 
-    def __init__(self, request: Request, how: _How) -> None:
+    def __init__(self, request: Request, how: _RunMode) -> None:
         self.request = self._request = request
         self.how = self._how = how
         self.mode: weakref.ref[FakeMode] | None = None
         self.witness = Witness()
         self._recorder = Recorder(Describer(), request)
-        self._ledger = Ledger(self._recorder.place)
+        self._tracker = MemoryTracker(self._recorder.place)
         self._given: tuple[Value, ...] = ()
         self._returned: tuple[Value, ...] = ()
         self._pass: Pass | None = None
         self._kv_cache: KvCache | None = None
-        self._unseen = Unseen()
+        self._unseen = UnseenWork()
+        self.checks = ClassChecks()
+        self.guessed: str | None = None
         self.error: BaseException | None = None
 
     def watch(self, log: UndoLog, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Take the pass or step that is asked for."""
         request = self._request
         self._recorder = Recorder(Describer(_names_by_storage(model)), request)
-        self._ledger = Ledger(
+        self._tracker = MemoryTracker(
             self._recorder.place,
             Probe(request.progress) if request.calibrate else None,
             saving=request.train and self._how.saving,
             device=device_of(model).type,
         )
-        self._ledger.base("parameters", named_tensors(model, "_parameters"))
-        self._ledger.base("buffers", named_tensors(model, "_buffers"))
-        self._ledger.base("inputs", held_tensors(args, kwargs))
+        self._tracker.add_base("parameters", named_tensors(model, "_parameters"))
+        self._tracker.add_base("buffers", named_tensors(model, "_buffers"))
+        self._tracker.add_base("inputs", find_held_tensors(args, kwargs))
         self._given = Describer().arguments(args, kwargs)
-        self._recorder.trail.enter(model, args, kwargs)
+        self._recorder.tracker.enter(model, args, kwargs)
         checkpoint_modules(model, request.what_if.recompute)
         for path, module in structure.walk(model):
             self._recorder.wrap(path, module)
-        show_random_states(log, self._ledger)
-        show_resizing(log, self._ledger)
+        track_random_states(log, self._tracker)
+        track_resizing(log, self._tracker)
         self._unseen.notice(log, self._recorder)
-        self._pass = Pass(model, request, self._recorder, self._ledger)
+        self._pass = Pass(model, request, self._recorder, self._tracker)
         try:
             with self._levels():
                 self._pass.take(args, kwargs, self._on_output)
@@ -374,12 +395,12 @@ class _Session:
             forget_frames(error)
             self.error = error
         finally:
-            self._recorder.trail.forget()
+            self._recorder.tracker.forget()
         if self._how.fake and self.error is None:
             self.error = self._recorder.needs_values  # the model caught it and went another way
 
     def _levels(self) -> AbstractContextManager[Any]:
-        recorder, ledger = self._recorder, self._ledger
+        recorder, tracker = self._recorder, self._tracker
         if self._request.detail is Detail.CALLS:
             return watching_kernels(recorder.on_kernel_alone)
         on_op, on_kernel = recorder.on_op, recorder.on_kernel
@@ -387,13 +408,13 @@ class _Session:
             return watching(on_op, recorder.on_kernel_of_no_operator, functions=self._how.functions)
         if self._request.detail is Detail.MEMORY:
             on_op, on_kernel = recorder.on_op_alone, recorder.on_kernel_alone
-        return watching(on_op, partial(ledger.on_kernel, run=on_kernel), functions=self._how.functions)
+        return watching(on_op, partial(tracker.on_kernel, run=on_kernel), functions=self._how.functions)
 
     def _on_output(self, output: Any) -> None:
         self._returned = Describer().flatten(output)
-        self._unseen.returned(output)
-        self._kv_cache = observed_cache(output)
-        self._recorder.trail.leave(output)
+        self._unseen.look_through_output(output)
+        self._kv_cache = find_cache(output)
+        self._recorder.tracker.leave(output)
 
     def outcome(self) -> _Outcome:
         run = Run(
@@ -410,25 +431,26 @@ class _Session:
             recorder.ops(),
             run,
             error=self.error,
-            lifetimes=self._ledger.lifetimes() if ended and detail.has_memory else None,
+            lifetimes=self._tracker.lifetimes() if ended and detail.has_memory else None,
             dataflow=recorder.dataflow() if ended and detail.has_dataflow else None,
             trained=self._pass is None or self._pass.trained,
             kv_cache=self._kv_cache,
             optimizer_problems={} if self._pass is None else self._pass.optimizer_problems,
-            notes=self._traces(),
+            guessed=self.guessed or self.checks.found,
+            notes=self._find_traces(),
         )
 
-    def _traces(self) -> tuple[Note, ...]:
+    def _find_traces(self) -> tuple[Note, ...]:
         """What the run left behind, now that all is given back."""
         self._pass = None
         drop_tracebacks(self.error)  # our own frames were still at work when it was caught
         if self._how.in_copy:
             return ()
-        unchecked = [_unchecked(self._recorder.unchecked)] if self._recorder.unchecked else ()
-        return (*unchecked, *self._unseen.notes(), *moved_notes(self.witness), *find_left_behind(self.mode))
+        unchecked = [_find_unchecked(self._recorder.unchecked)] if self._recorder.unchecked else ()
+        return (*unchecked, *self._unseen.notes(), *note_moved(self.witness), *find_left_behind(self.mode))
 
 
-def _unchecked(modules: Iterable[str]) -> Note:
+def _find_unchecked(modules: Iterable[str]) -> Note:
     text = "torch refuses a loss that depends on the phase of eigenvectors, which shows in a real step only"
     return Note(code="unchecked-gradient", severity="warning", text=text, where=tuple(modules))
 
@@ -450,18 +472,18 @@ def _set_conditions(log: UndoLog, mode: FakeMode | None, *, gradients: bool) -> 
         log.enter(torch.compiler.set_stance("force_eager"))
     torch.set_grad_enabled(gradients)
     if mode is not None:
-        show_known_values(log)
+        expose_known_values(log)
         mode.reads.notice(log)
         convert_by_replacing(log)
         log.enter(mode)
 
 
-def _cast(native: nn.Module, inputs: Inputs, request: Request) -> Cast:
+def _cast(native: nn.Module, inputs: Inputs, request: Request) -> DtypeCast:
     """Which tensors run in another type: what `model.to(dtype)` would cast, and the inputs."""
     if request.what_if.weights is None:
-        return Cast()
-    given = (tensor for _, tensor in held_tensors(inputs.args, dict(inputs.kwargs)))
-    return Cast(dtype_named(request.what_if.weights), chain(native.parameters(), native.buffers(), given))
+        return DtypeCast()
+    given = (tensor for _, tensor in find_held_tensors(inputs.args, dict(inputs.kwargs)))
+    return DtypeCast(find_dtype(request.what_if.weights), chain(native.parameters(), native.buffers(), given))
 
 
 def _names_by_storage(model: nn.Module) -> dict[int | None, str]:
@@ -469,7 +491,7 @@ def _names_by_storage(model: nn.Module) -> dict[int | None, str]:
     for path, module in structure.walk(model):
         for key, tensor in chain(module._parameters.items(), module._buffers.items()):
             if tensor is not None and not is_lazy(tensor) and tensor.layout is torch.strided:
-                names.setdefault(memory_of(tensor), joined(path, key))
+                names.setdefault(memory_of(tensor), join_path(path, key))
     names.pop(None, None)
     return names
 

@@ -40,7 +40,7 @@ def elements_of(tensor: torch.Tensor) -> object:
     return *place, tensor.dtype, tuple(tensor.shape), tensor.stride(), lazily
 
 
-def owners(tensors: Sequence[torch.Tensor]) -> list[int]:
+def find_owners(tensors: Sequence[torch.Tensor]) -> list[int]:
     """For each tensor the position of the one that counts its memory.
 
     Of those that share it that is the one with most bytes; of equals the first parameter, else the first.
@@ -75,14 +75,14 @@ def _groups(tensors: Sequence[torch.Tensor]) -> Iterator[list[int]]:
     memory, reach = -1, 0
     for key, start, at in sorted(placed):
         if key != memory or start >= reach:
-            yield from _joined(cluster, tensors)
+            yield from _merge_sharing(cluster, tensors)
             cluster, memory, reach = [], key, 0
         cluster.append(at)
         reach = max(reach, start + _length(tensors[at]))
-    yield from _joined(cluster, tensors)
+    yield from _merge_sharing(cluster, tensors)
 
 
-def _joined(cluster: Sequence[int], tensors: Sequence[torch.Tensor]) -> Iterator[list[int]]:
+def _merge_sharing(cluster: Sequence[int], tensors: Sequence[torch.Tensor]) -> Iterator[list[int]]:
     """Of tensors that reach into each other, those that share bytes: columns of a matrix share none."""
     if len(cluster) < 2:
         return

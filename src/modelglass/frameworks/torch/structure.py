@@ -11,11 +11,11 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from modelglass.frameworks.describing import constructor_names, joined, settings_of, type_name
-from modelglass.frameworks.torch.describe import dtype_name, json_safe, shape_of, told
-from modelglass.frameworks.torch.packing import EXPANDED, hidden_weights, packing_of
+from modelglass.frameworks.describe import constructor_names, join_path, settings_of, type_name
+from modelglass.frameworks.torch.describe import dtype_name, json_safe, name_setting, shape_of
+from modelglass.frameworks.torch.packing import EXPANDED, find_hidden_weights, find_packing
 from modelglass.frameworks.torch.privates import DisableTorchFunctionSubclass
-from modelglass.frameworks.torch.sharing import lies_within, owners
+from modelglass.frameworks.torch.sharing import find_owners, lies_within
 from modelglass.report import Json, Model, Module, Note, Tensor, TensorKind
 from modelglass.undo import undoing
 
@@ -29,7 +29,7 @@ def read(native: nn.Module) -> tuple[Model, tuple[Note, ...]]:
     with DisableTorchFunctionSubclass():  # parameters may have ideas of their own
         for path, module in walk(native, tree.aliases):
             tree.add(path, module)
-        tensors = tuple(tree.tied())
+        tensors = tuple(tree.tie_tensors())
     model = Model(
         name=_class_name(native),
         source="torch",
@@ -51,21 +51,23 @@ def walk(native: nn.Module, aliases: dict[str, list[str]] | None = None) -> Iter
             continue
         first[id(module)] = path
         yield path, module
-        children = [(joined(path, key), child) for key, child in module._modules.items() if child is not None]
+        children = [
+            (join_path(path, key), child) for key, child in module._modules.items() if child is not None
+        ]
         stack.extend(reversed(children))
 
 
-def named_tensors(native: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+def name_tensors(native: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Every tensor by each of its names, as they stand in the structure."""
     for path, module in walk(native):
-        for key, tensor in chain(_own_tensors(module).items(), hidden_weights(module)):
-            yield joined(path, key), tensor
+        for key, tensor in chain(_own_tensors(module).items(), find_hidden_weights(module)):
+            yield join_path(path, key), tensor
 
 
-def unsaved(native: nn.Module) -> frozenset[str]:
+def find_non_persistent(native: nn.Module) -> frozenset[str]:
     """The names of buffers that no `state_dict` has, because they are not persistent."""
     return frozenset(
-        joined(path, key)
+        join_path(path, key)
         for path, module in walk(native)
         for key in getattr(module, "_non_persistent_buffers_set", ())  # TorchScript knows of none
     )
@@ -110,7 +112,7 @@ class _Tree:
         self.own_tensors[path] = tuple(tensor.name for tensor in self.tensors[first:])
         if path:
             self.children[path.rpartition(".")[0]].append(path)
-        self.unregistered.extend(joined(path, key) for key in _unregistered_modules(module))
+        self.unregistered.extend(join_path(path, key) for key in _unregistered_modules(module))
 
     def modules(self) -> Iterator[Module]:
         for path, native in self.natives.items():
@@ -130,9 +132,9 @@ class _Tree:
         parameters = {key for key, tensor in module._parameters.items() if tensor is not None}
         for key, tensor in own.items():
             kind: TensorKind = "parameter" if key in parameters else "buffer"
-            self._add_tensor(joined(path, key), key, tensor, kind, own)
-        for key, tensor in hidden_weights(module):
-            name = joined(path, key)
+            self._add_tensor(join_path(path, key), key, tensor, kind, own)
+        for key, tensor in find_hidden_weights(module):
+            name = join_path(path, key)
             self.hidden.append(name)
             self._add_tensor(name, key, tensor, "packed", {})
 
@@ -145,7 +147,7 @@ class _Tree:
         own: Mapping[str, torch.Tensor],
     ) -> None:
         lazy = is_lazy(tensor)
-        packing = None if lazy else packing_of(key, tensor, own)
+        packing = None if lazy else find_packing(key, tensor, own)
         if packing is not None and packing.scheme != EXPANDED and kind == "buffer":
             kind = "packed"
         self.originals.append(tensor)
@@ -160,13 +162,13 @@ class _Tree:
                 trainable=tensor.requires_grad,
                 device=str(tensor.device),
                 packing=packing,
-                nonzero=_unpruned(key, own),
+                nonzero=_count_unpruned(key, own),
             )
         )
 
-    def tied(self) -> Iterator[Tensor]:
+    def tie_tensors(self) -> Iterator[Tensor]:
         """The tensors, those that share memory with the storage of the one that counts it."""
-        for at, owner in enumerate(owners(self.originals)):
+        for at, owner in enumerate(find_owners(self.originals)):
             tensor, original = self.tensors[at], self.originals[at]
             if owner == at:
                 yield tensor
@@ -218,7 +220,7 @@ def _class_name(module: nn.Module) -> str:
     return str(getattr(module, "original_name", None) or type(module).__name__)
 
 
-def _unpruned(key: str, own: Mapping[str, torch.Tensor]) -> int | None:
+def _count_unpruned(key: str, own: Mapping[str, torch.Tensor]) -> int | None:
     """How many weights a pruning mask lets through (`weight_orig` with `weight_mask` beside it)."""
     mask = own.get(key.removesuffix("_orig") + "_mask") if key.endswith("_orig") else None
     if mask is None or mask.device.type == "meta":
@@ -251,7 +253,7 @@ def config_of(module: nn.Module) -> Mapping[str, Json]:
     own = (
         (key, value) for key, value in vars(module).items() if not key.startswith("_") and key != "training"
     )
-    config = settings_of(own, wanted, _PLAIN, torch.Tensor, told)
+    config = settings_of(own, wanted, _PLAIN, torch.Tensor, name_setting)
     for key in wanted:
         if key in module._parameters:
             config[key] = module._parameters[key] is not None

@@ -12,7 +12,7 @@ from torch import nn
 
 from modelglass.frameworks.request import Detail, Inputs, Request, TensorSpec
 from modelglass.frameworks.torch import structure
-from modelglass.frameworks.torch.inputs import make
+from modelglass.frameworks.torch.inputs import make_inputs
 from modelglass.frameworks.torch.session import observe, run_fake
 from modelglass.inputs import Call, Model, Named, Plain, Several, Trial, Want
 from modelglass.inputs.described import FLOAT, Node
@@ -83,7 +83,7 @@ def inputs_of(native: nn.Module, call: Call, *, fake: bool, device: str | None =
             return {key: made(key, each) for key, each in node.items}
         dtype = floating if node.dtype == FLOAT else node.dtype
         spec = TensorSpec(node.shape, dtype, name)
-        return make(native, (spec,), device, fake=fake).kwargs[name]
+        return make_inputs(native, (spec,), device, fake=fake).kwargs[name]
 
     args: tuple[Any, ...] = ()
     kwargs = {}

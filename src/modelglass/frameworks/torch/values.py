@@ -13,14 +13,14 @@ from torch.nn.parameter import is_lazy
 
 from modelglass.frameworks.foreign import foreign_errors
 from modelglass.frameworks.torch.describe import dtype_name, unobserved
-from modelglass.frameworks.torch.packing import wrapped_parts
+from modelglass.frameworks.torch.packing import find_wrapped_parts
 from modelglass.frameworks.torch.privates import (
     DisableTorchFunctionSubclass,
     FakeTensor,
     is_traceable_wrapper_subclass,
 )
 from modelglass.frameworks.torch.sharing import elements_of
-from modelglass.frameworks.torch.structure import named_tensors
+from modelglass.frameworks.torch.structure import name_tensors
 from modelglass.report.values import Values
 
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # numpy has all of these
@@ -31,7 +31,7 @@ _COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.spars
 def values(native: nn.Module) -> Mapping[str, Values | str]:
     """How to read each tensor by name, or a few words on why it cannot be read."""
     with unobserved(), DisableTorchFunctionSubclass():
-        return {name: _values(tensor) for name, tensor in named_tensors(native)}
+        return {name: _values(tensor) for name, tensor in name_tensors(native)}
 
 
 def _values(tensor: torch.Tensor) -> Values | str:
@@ -40,21 +40,21 @@ def _values(tensor: torch.Tensor) -> Values | str:
     if isinstance(tensor, FakeTensor) or tensor.is_meta:
         return "on the meta device, or fake"
     with foreign_errors() as found:  # a tensor of somebody's own making may raise anything
-        stored = _stored(tensor)
+        stored = _find_stored(tensor)
         return (
             stored if isinstance(stored, str) else replace(_readable(*stored), elements=elements_of(tensor))
         )
     return f"unreadable ({type(found.error).__name__})"
 
 
-def _stored(tensor: torch.Tensor) -> tuple[torch.Tensor, bool] | str:
+def _find_stored(tensor: torch.Tensor) -> tuple[torch.Tensor, bool] | str:
     """The plain tensor that holds the elements, and whether they are something else than the weights."""
     if tensor.is_nested:  # before wrappers: jagged ones are wrappers, too
-        inside = _stored(tensor.detach().values())
+        inside = _find_stored(tensor.detach().values())
         return inside if isinstance(inside, str) else (inside[0], True)
     if is_traceable_wrapper_subclass(tensor):
         # Scales and zero points are fewer than what they belong to.
-        inside = _stored(max(wrapped_parts(tensor), key=torch.Tensor.numel))
+        inside = _find_stored(max(find_wrapped_parts(tensor), key=torch.Tensor.numel))
         return inside if isinstance(inside, str) else (inside[0], True)
     if isinstance(tensor, FakeTensor) or tensor.is_meta:
         return "on the meta device, or fake"

@@ -15,7 +15,7 @@ from modelglass.report import CacheGroup, Note, PagedCache
 _OF_ONE_SIZE = ("MambaSpec", "CrossAttentionSpec", "CircularBufferSpec")
 
 
-def specs_of(vllm_config: Any) -> dict[str, Any]:
+def find_specs(vllm_config: Any) -> dict[str, Any]:
     """What each layer says it keeps, by the layer's name; layers that read another's are left out."""
     found = {}
     for name, layer in vllm_config.compilation_config.static_forward_context.items():
@@ -28,20 +28,20 @@ def specs_of(vllm_config: Any) -> dict[str, Any]:
     return found
 
 
-def paged_cache(vllm_config: Any, specs: Mapping[str, Any]) -> PagedCache | None:
+def describe_cache(vllm_config: Any, specs: Mapping[str, Any]) -> PagedCache | None:
     """What is kept of each token, on one rank; None: the model keeps nothing."""
     return _cache(vllm_config, tuple(specs.values()))
 
 
-def live_cache(vllm_config: Any, kv_cache_config: Any) -> PagedCache | None:
+def describe_live_cache(vllm_config: Any, kv_cache_config: Any) -> PagedCache | None:
     """The cache of a running engine or worker, `kv_cache_config` as vLLM made it; None: it was not made."""
     if kv_cache_config is None:
-        return paged_cache(vllm_config, specs_of(vllm_config))
+        return describe_cache(vllm_config, find_specs(vllm_config))
     cache = _cache(vllm_config, tuple(_layers_of(kv_cache_config.kv_cache_groups)))
     return None if cache is None else _with_blocks(cache, vllm_config, kv_cache_config)
 
 
-def fitted(
+def fit_cache(
     cache: PagedCache, vllm_config: Any, specs: Mapping[str, Any], *, device_nbytes: int, weight_nbytes: int
 ) -> tuple[PagedCache, tuple[Note, ...]]:
     """The cache with as many blocks as vLLM would make where weights leave so much of a device."""
@@ -50,7 +50,7 @@ def fitted(
     asked = replace(cache, device_nbytes=device_nbytes, utilization=share, free_nbytes=free)
     if free <= 0:
         return replace(asked, blocks=0, tokens=0, nbytes=0, sequences=0.0), (_no_room(asked, weight_nbytes),)
-    refusal, made = _made(vllm_config, specs, free)
+    refusal, made = _configure_cache(vllm_config, specs, free)
     if made.num_blocks < 1:
         return replace(asked, blocks=0, tokens=0, nbytes=0, sequences=0.0), (_no_block(asked),)
     fit = _with_blocks(asked, vllm_config, made)
@@ -81,24 +81,24 @@ def _layers_of(groups: Iterable[Any]) -> Iterator[Any]:
 def _cache(vllm_config: Any, layers: tuple[Any, ...]) -> PagedCache | None:
     if not layers:
         return None
-    growing = [spec for spec in layers if _grows(spec)]
-    states = [spec for spec in layers if not _grows(spec)]
+    growing = [spec for spec in layers if _is_growing(spec)]
+    states = [spec for spec in layers if not _is_growing(spec)]
     config = vllm_config.cache_config
     return PagedCache(
         dtype=_dtype(config, (growing or states)[0]),
         block_size=int(min(spec.block_size for spec in growing or states)),
-        nbytes_per_token=ceil(sum(Fraction(_page(spec), spec.block_size) for spec in growing)),
+        nbytes_per_token=ceil(sum(Fraction(_page_nbytes(spec), spec.block_size) for spec in growing)),
         state_nbytes=sum(_state_nbytes(spec, vllm_config) for spec in states),
         groups=_groups(layers),
         max_model_len=vllm_config.model_config.max_model_len,
     )
 
 
-def _grows(spec: Any) -> bool:
+def _is_growing(spec: Any) -> bool:
     return not any(cls.__name__ in _OF_ONE_SIZE for cls in type(spec).__mro__)
 
 
-def _page(spec: Any) -> int:
+def _page_nbytes(spec: Any) -> int:
     """Bytes of a block of one layer, without what fills it up to the size of others."""
     return int(getattr(spec, "real_page_size_bytes", spec.page_size_bytes))
 
@@ -113,7 +113,7 @@ def _dtype(config: Any, spec: Any) -> str:
     """As the user or the engine named it, else as the layers have it."""
     named = getattr(config, "cache_dtype", "auto")
     own = getattr(spec, "dtype", None) or next(iter(getattr(spec, "dtypes", ())), None)
-    return str(own).rpartition(".")[2] if named == "auto" or not _grows(spec) else str(named)
+    return str(own).rpartition(".")[2] if named == "auto" or not _is_growing(spec) else str(named)
 
 
 def _groups(layers: tuple[Any, ...]) -> tuple[CacheGroup, ...]:
@@ -125,7 +125,7 @@ def _groups(layers: tuple[Any, ...]) -> tuple[CacheGroup, ...]:
             block_size=int(spec.block_size),
             block_nbytes=int(spec.page_size_bytes),
             window=_window(spec),
-            grows=_grows(spec),
+            grows=_is_growing(spec),
         )
         alike[one] = alike.get(one, 0) + 1
     return tuple(replace(one, layers=count) for one, count in alike.items())
@@ -148,7 +148,7 @@ def _with_blocks(cache: PagedCache, vllm_config: Any, made: Any) -> PagedCache:
     )
 
 
-def _made(vllm_config: Any, specs: Mapping[str, Any], free: int) -> tuple[str | None, Any]:
+def _configure_cache(vllm_config: Any, specs: Mapping[str, Any], free: int) -> tuple[str | None, Any]:
     """The cache that vLLM would make of so many bytes, and why it would not start with it, if so."""
     from vllm.v1.core import kv_cache_utils
     from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs

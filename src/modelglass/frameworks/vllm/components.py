@@ -34,13 +34,13 @@ def components(vllm_config: Any, tokenizer: Any = None, engine: Any = None) -> t
         _tokenizer(tokenizer),
         _model_engine(vllm_config, engine),
         _scheduler(vllm_config, engine),
-        _of(vllm_config, "model", _model_description),
-        _of(vllm_config, "cache", _cache_description, name="kv_cache"),
-        _of(vllm_config, "parallel", _parallel_description),
+        _describe_part(vllm_config, "model", _model_description),
+        _describe_part(vllm_config, "cache", _cache_description, name="kv_cache"),
+        _describe_part(vllm_config, "parallel", _parallel_description),
         _quantization(vllm_config),
-        _of(vllm_config, "load", _load_description),
-        _of(vllm_config, "speculative", _speculative_description),
-        _of(vllm_config, "lora", _lora_description),
+        _describe_part(vllm_config, "load", _load_description),
+        _describe_part(vllm_config, "speculative", _speculative_description),
+        _describe_part(vllm_config, "lora", _lora_description),
     )
     return tuple(each for each in made if each is not None)
 
@@ -51,14 +51,14 @@ def settings(config: Any) -> dict[str, Json]:
         named: Mapping[str, Any] = {field.name: getattr(config, field.name, None) for field in fields(config)}
     else:
         named = vars(config) if hasattr(config, "__dict__") else {}
-    found = ((name, plain(value)) for name, value in named.items() if not _MEETING.search(name))
+    found = ((name, plain_value(value)) for name, value in named.items() if not _MEETING.search(name))
     return {name: value for name, value in found if value is not _OTHER and not _is_secret(name, value)}
 
 
 _OTHER = object()  # a value that is not plain
 
 
-def plain(value: Any) -> Json:
+def plain_value(value: Any) -> Json:
     """A value as JSON has it; `_OTHER` for what is more than text, a number or a short list of them."""
     if isinstance(value, Enum):
         return value.name.lower()
@@ -69,13 +69,13 @@ def plain(value: Any) -> Json:
     if isinstance(value, str):
         return _OTHER if _SIGNED_ADDRESS.search(value) else value
     if isinstance(value, PurePath):
-        return plain(str(value))
+        return plain_value(str(value))
     if isinstance(value, type):
         return value.__name__
     if type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "device"):
         return str(value).removeprefix("torch.")
     if isinstance(value, (list, tuple, set, frozenset)) and len(value) <= LONGEST:
-        items = [plain(each) for each in value]
+        items = [plain_value(each) for each in value]
         if not any(each is _OTHER or isinstance(each, list) for each in items):
             return items if isinstance(value, (list, tuple)) else sorted(items, key=str)
     return _OTHER
@@ -85,7 +85,7 @@ def _is_secret(name: str, value: Json) -> bool:
     return isinstance(value, (str, list)) and value != "" and _SECRET.search(name.lower()) is not None
 
 
-def _of(
+def _describe_part(
     vllm_config: Any, part: str, describe: Callable[[Any], str], name: str | None = None
 ) -> Component | None:
     """The part that one object of the whole configuration describes."""
@@ -130,7 +130,7 @@ def _tokenizer_settings(tokenizer: Any) -> Iterator[tuple[str, Json]]:
     for name, read in reads:
         value = _OTHER
         with suppress(Exception):  # a tokenizer of somebody's own making may lack it, or raise anything
-            value = plain(read())
+            value = plain_value(read())
         if value is not _OTHER:
             yield name, value
 
@@ -167,7 +167,7 @@ def _model_engine(vllm_config: Any, engine: Any) -> Component:
         "client": None if core is None else type(core).__name__,
         "own_process": None if engine is None else not is_in_process(engine),
     }
-    taken = {name: plain(value) for name, value in found.items()}
+    taken = {name: plain_value(value) for name, value in found.items()}
     return Component(
         name="model_engine",
         type="VllmConfig" if engine is None else type(engine).__name__,
@@ -254,9 +254,9 @@ def _quantization(vllm_config: Any) -> Component | None:
         return None
     found = settings(config)
     get_name = getattr(config, "get_name", None)
-    method = plain(get_name()) if callable(get_name) else _OTHER
+    method = plain_value(get_name()) if callable(get_name) else _OTHER
     if method is _OTHER:
-        method = plain(getattr(getattr(vllm_config, "model_config", None), "quantization", None))
+        method = plain_value(getattr(getattr(vllm_config, "model_config", None), "quantization", None))
     bits = next((found[key] for key in ("weight_bits", "bits") if isinstance(found.get(key), int)), None)
     text = f"Weights are stored as {method} has them"
     text += f", {bits} bits each" if bits is not None else ""
@@ -271,7 +271,7 @@ def _quantization(vllm_config: Any) -> Component | None:
 
 
 def _model_description(config: Any) -> str:
-    length, name = getattr(config, "max_model_len", None), plain(getattr(config, "model", None))
+    length, name = getattr(config, "max_model_len", None), plain_value(getattr(config, "model", None))
     by = f", by {name}" if isinstance(name, str) else ""  # an address with a password is not told
     return f"Sequences of up to {_amount(length)} tokens{by}"
 
@@ -294,7 +294,7 @@ def _parallel_description(config: Any) -> str:
 
 
 def _load_description(config: Any) -> str:
-    form = plain(getattr(config, "load_format", None))
+    form = plain_value(getattr(config, "load_format", None))
     if form == "dummy":
         return "Weights are made up, not loaded"
     return "Weights are loaded from files" if form == "auto" else f"Weights are loaded by {form}"

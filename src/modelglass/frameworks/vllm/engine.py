@@ -18,8 +18,8 @@ from modelglass.frameworks.vllm.components import (
     tokenizer_of,
     version,
 )
-from modelglass.frameworks.vllm.generating import generated
-from modelglass.frameworks.vllm.rpc import NotReachedError, check_open, held_by_workers
+from modelglass.frameworks.vllm.generate import generate
+from modelglass.frameworks.vllm.rpc import NotReachedError, check_open, inspect_workers
 from modelglass.frameworks.vllm.tensors import UNCLEAR
 from modelglass.frameworks.vllm.versions import version_notes
 from modelglass.options import Progress
@@ -52,25 +52,25 @@ def observe_engine(native: Any, engine: Any, request: Request) -> Observation:
     """
     check_open(engine)
     _check(request)
-    tell = request.progress or _silently
+    tell = request.progress or _ignore_progress
     tell("asking the engine's workers what they hold")
-    found = _found(engine, tell)
+    found = _read_ranks(engine, tell)
     run, more = Run(mode="none"), tuple[Note, ...]()
     if request.runs:
         tell("generating text")
-        run, more = generated(native, engine, request)
+        run, more = generate(native, engine, request)
     return Observation(
         model=found.ranks[0].model,
         run=run,
-        notes=tuple(dict.fromkeys((*found.notes, *more, *_untold(engine), *version_notes(version())))),
+        notes=tuple(dict.fromkeys((*found.notes, *more, *_note_missing(engine), *version_notes(version())))),
         engine=_engine(engine, found),
-        ranks=_adding_up(found),
+        ranks=_ranks_to_sum(found),
         whole=found.whole,
         operators_unknown=request.runs,
     )
 
 
-def _silently(text: str) -> None:
+def _ignore_progress(text: str) -> None:
     """Nobody wants to hear of progress."""
 
 
@@ -87,7 +87,7 @@ def _check(request: Request) -> None:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _EngineRanks:
     """What ranks hold, and how that was found out."""
 
     reached: Reached
@@ -98,18 +98,18 @@ class _Found:
     are_real: bool = True  # False: nothing is known of what ranks hold
 
 
-def _found(engine: Any, tell: Progress) -> _Found:
+def _read_ranks(engine: Any, tell: Progress) -> _EngineRanks:
     try:
-        reports = held_by_workers(engine)
+        reports = inspect_workers(engine)
     except NotReachedError as problem:
-        return _built(engine, problem, tell)
-    ranks = tuple(_held(report, number) for number, report in enumerate(reports))
-    notes = tuple(_merged(note for report in reports for note in report.notes))
+        return _build_ranks(engine, problem, tell)
+    ranks = tuple(_rank_model(report, number) for number, report in enumerate(reports))
+    notes = tuple(_merge_notes(note for report in reports for note in report.notes))
     cache = next((each.engine.cache for each in reports if each.engine is not None), None)
-    return _Found("in-process" if has_workers_here(engine) else "workers", ranks, notes, cache)
+    return _EngineRanks("in-process" if has_workers_here(engine) else "workers", ranks, notes, cache)
 
 
-def _adding_up(found: _Found) -> tuple[RankModel, ...]:
+def _ranks_to_sum(found: _EngineRanks) -> tuple[RankModel, ...]:
     """The ranks that figures are made of: not all of them where nobody could tell what they are together."""
     if not found.are_real:
         return ()
@@ -117,7 +117,7 @@ def _adding_up(found: _Found) -> tuple[RankModel, ...]:
     return found.ranks[:1] if is_unclear else found.ranks
 
 
-def _merged(notes: Iterable[Note]) -> Iterator[Note]:
+def _merge_notes(notes: Iterable[Note]) -> Iterator[Note]:
     """Each note once, at all the places that some rank names: stages of a pipeline have their own."""
     places: dict[Note, dict[str, None]] = {}
     for note in notes:
@@ -127,31 +127,33 @@ def _merged(notes: Iterable[Note]) -> Iterator[Note]:
         yield replace(note, where=tuple(where))
 
 
-def _held(report: Report, number: int) -> RankModel:
+def _rank_model(report: Report, number: int) -> RankModel:
     engine = report.engine
     if engine is None:
         return RankModel(number, report.model)
     return RankModel(engine.rank, report.model, engine.shards)
 
 
-def _built(engine: Any, problem: NotReachedError, tell: Progress) -> _Found:
+def _build_ranks(engine: Any, problem: NotReachedError, tell: Progress) -> _EngineRanks:
     """The same classes, built without weights in a process apart, where the real ones are out of reach."""
-    from modelglass.frameworks.vllm.building import built
+    from modelglass.frameworks.vllm.build import build_rank
 
     tell("building the model's classes without weights")
     config: Any = getattr(engine, "vllm_config", None)
     try:
-        if _lacking(config):
+        if _missing_settings(config):
             raise TargetError("the engine does not tell its settings", hint=_REACH)
         with _folder(config.model_config) as folder:
-            found = built(folder, _serving(config), progress=tell)
+            found = build_rank(folder, _serving(config), progress=tell)
     except InspectError as cause:
-        return _unknown(config, f"{problem.problem}, and its classes cannot be built here: {cause.problem}")
+        return _unknown_model(
+            config, f"{problem.problem}, and its classes cannot be built here: {cause.problem}"
+        )
     text = f"{problem.problem}, so the same classes were built from its settings, without weights; {_REACH}"
     note = Note(code="engine-not-reached", severity="warning", text=text)
     cache = None if found.engine is None else found.engine.cache
     ranks = found.ranks or (RankModel(0, found.model, {} if found.engine is None else found.engine.shards),)
-    return _Found("meta", ranks, (note, *found.notes), cache, found.whole)
+    return _EngineRanks("meta", ranks, (note, *found.notes), cache, found.whole)
 
 
 @contextmanager
@@ -184,7 +186,7 @@ def _serving(config: Any) -> Serving:
     )
 
 
-def _unknown(config: Any, problem: str) -> _Found:
+def _unknown_model(config: Any, problem: str) -> _EngineRanks:
     """What the configuration alone says: a model of unknown size."""
     name = architecture(config) or "model"
     text = f"{problem}; its modules and how much they hold are unknown; {_REACH}"
@@ -193,10 +195,10 @@ def _unknown(config: Any, problem: str) -> _Found:
     hole = Tensor(name="weights", kind="parameter", shape=None, dtype=dtype, storage="weights")
     root = Module(path="", type=name, qualified_type=name, tensors=(hole.name,))
     model = Model(name=name, source="vllm", modules=(root,), tensors=(hole,))
-    return _Found("meta", (RankModel(0, model),), (note,), are_real=False)
+    return _EngineRanks("meta", (RankModel(0, model),), (note,), are_real=False)
 
 
-def _engine(engine: Any, found: _Found) -> Engine:
+def _engine(engine: Any, found: _EngineRanks) -> Engine:
     config = getattr(engine, "vllm_config", None)
     parallel, held = getattr(config, "parallel_config", None), found.ranks[0]
     return Engine(
@@ -213,14 +215,14 @@ def _engine(engine: Any, found: _Found) -> Engine:
     )
 
 
-def _lacking(config: Any) -> tuple[str, ...]:
+def _missing_settings(config: Any) -> tuple[str, ...]:
     """The settings that every engine should have, and this one does not tell."""
     wanted = ("model_config", "parallel_config", "cache_config")
     return tuple(name for name in wanted if getattr(config, name, None) is None)
 
 
-def _untold(engine: Any) -> Iterator[Note]:
-    lacking = _lacking(getattr(engine, "vllm_config", None))
+def _note_missing(engine: Any) -> Iterator[Note]:
+    lacking = _missing_settings(getattr(engine, "vllm_config", None))
     if lacking:
         text = f"this vLLM does not tell the engine's {', '.join(lacking)}; figures that need it are missing"
         yield Note(code="settings-unknown", severity="warning", text=text)

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from modelglass.frameworks.vllm.stored import Stored, integer, sharded
+from modelglass.frameworks.vllm.stored_tensor import StoredTensor, describe_shard, find_integer
 from modelglass.report import Piece
 
 FIRST, SECOND = "w13_", "w2_"  # how the tensors of both projections begin
@@ -15,19 +15,22 @@ FIRST, SECOND = "w13_", "w2_"  # how the tensors of both projections begin
 
 def is_experts(layer: nn.Module) -> bool:
     """Whether this holds the weights of experts."""
-    return integer(layer, "local_num_experts") is not None and getattr(layer, "moe_config", None) is not None
+    return (
+        find_integer(layer, "local_num_experts") is not None
+        and getattr(layer, "moe_config", None) is not None
+    )
 
 
-def experts(layer: nn.Module) -> Mapping[str, Stored]:
+def experts(layer: nn.Module) -> Mapping[str, StoredTensor]:
     """The weights and biases of both projections, by the names they have when they are not quantized."""
     config: Any = layer.moe_config
     attributes: Any = layer
     held = attributes.local_num_experts
-    logical = integer(config, "num_logical_experts") or integer(config, "num_experts") or held
-    total = integer(config, "num_experts") or held
+    logical = find_integer(config, "num_logical_experts") or find_integer(config, "num_experts") or held
+    total = find_integer(config, "num_experts") or held
     hidden, held_hidden = _hidden(layer)
     inner, held_inner, real_inner = _inner(layer)
-    gated = integer(config, "w13_num_shards") or (2 if getattr(config, "is_act_and_mul", True) else 1)
+    gated = find_integer(config, "w13_num_shards") or (2 if getattr(config, "is_act_and_mul", True) else 1)
     names = (
         getattr(layer, "ckpt_gate_proj_name", None),
         getattr(layer, "ckpt_up_proj_name", None),
@@ -36,7 +39,7 @@ def experts(layer: nn.Module) -> Mapping[str, Stored]:
     by_expert = 0 if held != total else None
     within = held_inner != inner and real_inner != inner
     return {
-        "w13_weight": sharded(
+        "w13_weight": describe_shard(
             (held, gated * held_inner, held_hidden),
             (logical, gated * inner, hidden),
             1 if within else by_expert,
@@ -44,7 +47,7 @@ def experts(layer: nn.Module) -> Mapping[str, Stored]:
             pieces_dim=1,
             padding=held * gated * (held_inner * held_hidden - real_inner * hidden),
         ),
-        "w13_bias": sharded(
+        "w13_bias": describe_shard(
             (held, gated * held_inner),
             (logical, gated * inner),
             1 if within else by_expert,
@@ -52,13 +55,13 @@ def experts(layer: nn.Module) -> Mapping[str, Stored]:
             pieces_dim=1,
             padding=held * gated * (held_inner - real_inner),
         ),
-        "w2_weight": sharded(
+        "w2_weight": describe_shard(
             (held, held_hidden, held_inner),
             (logical, hidden, inner),
             2 if within else by_expert,
             padding=held * (held_hidden * held_inner - hidden * real_inner),
         ),
-        "w2_bias": sharded(
+        "w2_bias": describe_shard(
             (held, held_hidden), (logical, hidden), by_expert, padding=held * (held_hidden - hidden)
         ),
     }
@@ -73,21 +76,21 @@ def spare(layer: nn.Module) -> tuple[str, ...]:
 def _hidden(layer: nn.Module) -> tuple[int, int]:
     """The width of the model, and as this layer has it."""
     config: Any = layer.moe_config
-    held = integer(layer, "hidden_size") or integer(config, "hidden_dim") or 0
-    return integer(config, "hidden_dim_unpadded") or held, held
+    held = find_integer(layer, "hidden_size") or find_integer(config, "hidden_dim") or 0
+    return find_integer(config, "hidden_dim_unpadded") or held, held
 
 
 def _inner(layer: nn.Module) -> tuple[int, int, int]:
     """The width within an expert: of the whole, as this layer has it, and what of that is no padding."""
     config: Any = layer.moe_config
     parallel: Any = getattr(config, "moe_parallel_config", None)
-    ranks, rank = integer(parallel, "tp_size") or 1, integer(parallel, "tp_rank") or 0
+    ranks, rank = find_integer(parallel, "tp_size") or 1, find_integer(parallel, "tp_rank") or 0
     held = (
-        integer(layer, "intermediate_size_per_partition")
-        or integer(config, "intermediate_size_per_partition")
+        find_integer(layer, "intermediate_size_per_partition")
+        or find_integer(config, "intermediate_size_per_partition")
         or 0
     )
-    whole = integer(config, "intermediate_size") or held * ranks
+    whole = find_integer(config, "intermediate_size") or held * ranks
     if getattr(config, "tp_shard_with_padding", False) is True:
         return whole, held, max(0, min(held, whole - rank * held))
     return whole, held, min(held, whole // ranks)

@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import nn
 
-from modelglass.frameworks.vllm.loaders import spec_of
-from modelglass.frameworks.vllm.stored import Stored, integer, integers, sharded
+from modelglass.frameworks.vllm.loaders import find_spec
+from modelglass.frameworks.vllm.stored_tensor import StoredTensor, describe_shard, find_integer, find_integers
 from modelglass.report import Piece
 
 Names = Callable[[int], Sequence[str | None]]  # of that many pieces, as checkpoints call them
@@ -21,17 +21,17 @@ Names = Callable[[int], Sequence[str | None]]  # of that many pieces, as checkpo
 def is_embedding(layer: nn.Module) -> bool:
     """Whether this holds one row for each entry of a vocabulary, padding included."""
     wanted = ("num_embeddings", "num_embeddings_per_partition", "embedding_dim")
-    return all(integer(layer, name) is not None for name in wanted)
+    return all(find_integer(layer, name) is not None for name in wanted)
 
 
 def is_linear(layer: nn.Module) -> bool:
     """Whether this is a matrix that ranks may divide; all of vLLM's have a method of keeping it."""
     if not hasattr(layer, "quant_method"):
         return False
-    return integer(layer, "input_size") is not None and _held_outputs(layer) is not None
+    return find_integer(layer, "input_size") is not None and _rank_outputs(layer) is not None
 
 
-def embedding(layer: nn.Module) -> dict[str, Stored]:
+def embedding(layer: nn.Module) -> dict[str, StoredTensor]:
     """The weight and the bias of an embedding or a head."""
     attributes: Any = layer
     rows, width = attributes.num_embeddings_per_partition, attributes.embedding_dim
@@ -41,19 +41,19 @@ def embedding(layer: nn.Module) -> dict[str, Stored]:
     if indices is not None:
         real = indices.num_org_elements + indices.num_added_elements
     padded = rows - real
-    dim = 0 if (integer(layer, "tp_size") or 1) > 1 else None
+    dim = 0 if (find_integer(layer, "tp_size") or 1) > 1 else None
     return {
-        "weight": sharded((rows, width), (whole, width), dim, padding=padded * width),
-        "bias": sharded((rows,), (whole,), dim, padding=padded),
+        "weight": describe_shard((rows, width), (whole, width), dim, padding=padded * width),
+        "bias": describe_shard((rows,), (whole,), dim, padding=padded),
     }
 
 
-def linear(layer: nn.Module, names: Names) -> dict[str, Stored]:
+def linear(layer: nn.Module, names: Names) -> dict[str, StoredTensor]:
     """The weight and the bias of a linear layer."""
     attributes: Any = layer
-    held = _held_outputs(layer) or []
+    held = _rank_outputs(layer) or []
     inputs = attributes.input_size
-    held_inputs = integer(layer, "input_size_per_partition") or inputs
+    held_inputs = find_integer(layer, "input_size_per_partition") or inputs
     sizes, missing = _whole_outputs(layer, held)
     pieces = [
         Piece(name=name, size=size, held=here)
@@ -64,22 +64,22 @@ def linear(layer: nn.Module, names: Names) -> dict[str, Stored]:
     weight_dim = 1 if held_inputs != inputs else dim
     padding = missing * held_inputs
     return {
-        "weight": sharded(
+        "weight": describe_shard(
             (rows, held_inputs), (whole_rows, inputs), weight_dim, pieces=pieces, padding=padding
         ),
-        "bias": sharded((rows,), (whole_rows,), dim, pieces=pieces, padding=missing),
+        "bias": describe_shard((rows,), (whole_rows,), dim, pieces=pieces, padding=missing),
     }
 
 
-def _held_outputs(layer: nn.Module) -> list[int] | None:
+def _rank_outputs(layer: nn.Module) -> list[int] | None:
     """Rows of each piece in this rank."""
-    held = integers(layer, "output_partition_sizes")
+    held = find_integers(layer, "output_partition_sizes")
     if held:
         spec = _spec(layer)
         if spec is not None and sum(spec.held) == sum(held):
             return list(spec.held)
         return held
-    one = integer(layer, "output_size_per_partition", "output_size")
+    one = find_integer(layer, "output_size_per_partition", "output_size")
     return None if one is None else [one]
 
 
@@ -91,10 +91,10 @@ def _whole_outputs(layer: nn.Module, held: list[int]) -> tuple[list[int], int]:
     heads = _heads(layer)
     if len(heads) == len(held):
         return heads, 0
-    total = integer(layer, "output_size") or sum(held)
+    total = find_integer(layer, "output_size") or sum(held)
     times = total // sum(held) if sum(held) else 1
     sizes = [rows * times for rows in held]
-    copied = integer(layer, "replicated_shard_id")  # a piece that every rank has all of
+    copied = find_integer(layer, "replicated_shard_id")  # a piece that every rank has all of
     if copied is not None and 0 <= copied < len(held):
         sizes[copied] = held[copied]
     return sizes, 0
@@ -102,12 +102,15 @@ def _whole_outputs(layer: nn.Module, held: list[int]) -> tuple[list[int], int]:
 
 def _heads(layer: nn.Module) -> list[int]:
     """Rows of queries, keys and values in the whole model; several ranks may hold the same key's."""
-    queries, keys = integer(layer, "total_num_heads"), integer(layer, "total_num_kv_heads")
-    width = integer(layer, "head_size")
+    queries, keys = find_integer(layer, "total_num_heads"), find_integer(layer, "total_num_kv_heads")
+    width = find_integer(layer, "head_size")
     if queries is None or keys is None or width is None:
         return []
-    rows = [queries * width, keys * width, keys * (integer(layer, "v_head_size") or width)]
-    indexers, index_width = integer(layer, "total_num_index_heads"), integer(layer, "index_head_size")
+    rows = [queries * width, keys * width, keys * (find_integer(layer, "v_head_size") or width)]
+    indexers, index_width = (
+        find_integer(layer, "total_num_index_heads"),
+        find_integer(layer, "index_head_size"),
+    )
     if indexers is not None and index_width is not None:
         rows += [indexers * index_width, index_width]
     return rows
@@ -116,7 +119,7 @@ def _heads(layer: nn.Module) -> list[int]:
 def _spec(layer: nn.Module) -> Any:
     """What a loader knows of the pieces that its layer does not."""
     for parameter in layer._parameters.values():
-        spec = None if parameter is None else spec_of(parameter)
+        spec = None if parameter is None else find_spec(parameter)
         if spec is not None:
             return spec
     return None

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from modelglass.frameworks.vllm.stored import Stored, integer, sharded
+from modelglass.frameworks.vllm.stored_tensor import StoredTensor, describe_shard, find_integer
 from modelglass.report import Shape
 
 _DEPTH = 4  # loaders within loaders
@@ -30,7 +30,7 @@ class Spec:
     missing: int  # rows here that stand for nothing
 
 
-def spec_of(parameter: torch.Tensor) -> Spec | None:
+def find_spec(parameter: torch.Tensor) -> Spec | None:
     """What the loader of a state-space layer knows: groups that each rank has a copy of are among it."""
     for cells in _cells(_loader(parameter)):
         pieces, ranks, rank = cells.get("shard_spec"), cells.get("tp_size"), cells.get("tp_rank")
@@ -39,7 +39,7 @@ def spec_of(parameter: torch.Tensor) -> Spec | None:
     return None
 
 
-def divided(owner: nn.Module, parameter: torch.Tensor, ranks: int) -> tuple[Stored | None, bool]:
+def find_division(owner: nn.Module, parameter: torch.Tensor, ranks: int) -> tuple[StoredTensor | None, bool]:
     """What this rank holds of a parameter that no layer tells of, and whether that is certain.
 
     `ranks` is the degree of tensor parallelism.
@@ -49,17 +49,17 @@ def divided(owner: nn.Module, parameter: torch.Tensor, ranks: int) -> tuple[Stor
     if ranks < 2 or not shape:
         return None, True
     if _is_per_head(owner, parameter):
-        return _along(shape, 0, ranks), True
+        return _divide_along(shape, 0, ranks), True
     if loader is None or not _knows_ranks(loader):
         return None, True
     for cells in _cells(loader):
         if type(cells.get("shard_axis")) is int:
-            return _along(shape, cells["shard_axis"] % len(shape), ranks), True
-    told = integer(parameter, "output_dim")
+            return _divide_along(shape, cells["shard_axis"] % len(shape), ranks), True
+    told = find_integer(parameter, "output_dim")
     if told is not None and 0 <= told < len(shape):
         whole_already = getattr(parameter, "is_sharded_weight", False) is True
-        return (None if whole_already else _along(shape, told, ranks)), True
-    found = _tried(loader, parameter, ranks) or _strided(loader, shape, ranks)
+        return (None if whole_already else _divide_along(shape, told, ranks)), True
+    found = _try_dimensions(loader, parameter, ranks) or _find_strided(loader, shape, ranks)
     return found, found is not None
 
 
@@ -74,9 +74,9 @@ def _spec(pieces: list[Any], ranks: int, rank: int) -> Spec:
     return Spec(tuple(sizes), tuple(held), missing)
 
 
-def _along(shape: Shape, dim: int, times: int) -> Stored:
+def _divide_along(shape: Shape, dim: int, times: int) -> StoredTensor:
     whole = [size * times if index == dim else size for index, size in enumerate(shape)]
-    return sharded(shape, whole, dim)
+    return describe_shard(shape, whole, dim)
 
 
 def _is_per_head(owner: nn.Module, parameter: torch.Tensor) -> bool:
@@ -85,7 +85,7 @@ def _is_per_head(owner: nn.Module, parameter: torch.Tensor) -> bool:
         sinks = getattr(getattr(child, "impl", None), "sinks", None)
         if sinks is parameter:
             return True
-        heads, total = integer(child, "num_heads"), integer(child, "total_num_heads")
+        heads, total = find_integer(child, "num_heads"), find_integer(child, "total_num_heads")
         if heads is not None and total is not None and heads < total and parameter.shape[0] == heads:
             return True
     return False
@@ -134,7 +134,7 @@ def _knows_ranks(loader: Any) -> bool:
     return False
 
 
-def _tried(loader: Callable[..., Any], parameter: torch.Tensor, ranks: int) -> Stored | None:
+def _try_dimensions(loader: Callable[..., Any], parameter: torch.Tensor, ranks: int) -> StoredTensor | None:
     """The dimension that must be greater for the loader to take a tensor without values, if any must."""
     if isinstance(loader, MethodType) or not _takes_two(loader):
         return None  # what a layer remembers of its loading is none of our business
@@ -144,8 +144,8 @@ def _tried(loader: Callable[..., Any], parameter: torch.Tensor, ranks: int) -> S
             continue
         fitting = [dim for dim in range(len(shape)) if _loads(loader, parameter, dim, times)]
         if len(fitting) == 1:
-            return _along(shape, fitting[0], times)
-    return Stored(shape) if _loads(loader, parameter, 0, 1) else None
+            return _divide_along(shape, fitting[0], times)
+    return StoredTensor(shape) if _loads(loader, parameter, 0, 1) else None
 
 
 def _takes_two(loader: Any) -> bool:
@@ -171,11 +171,13 @@ def _loads(loader: Callable[..., Any], parameter: torch.Tensor, dim: int, times:
     return stand_in.shape == parameter.shape
 
 
-def _strided(loader: Any, shape: Shape, ranks: int) -> Stored | None:
+def _find_strided(loader: Any, shape: Shape, ranks: int) -> StoredTensor | None:
     """The one dimension that is as long as a number of the loader's own layer, or twice that."""
     if not isinstance(loader, MethodType):
         return None
     names = loader.__func__.__code__.co_names
-    strides = {value for name in names if (value := integer(loader.__self__, name)) is not None and value > 1}
+    strides = {
+        value for name in names if (value := find_integer(loader.__self__, name)) is not None and value > 1
+    }
     fitting = [dim for dim, size in enumerate(shape) if size in strides or size / 2 in strides]
-    return _along(shape, fitting[0], ranks) if len(fitting) == 1 else None
+    return _divide_along(shape, fitting[0], ranks) if len(fitting) == 1 else None

@@ -41,8 +41,8 @@ def inspect_worker(worker: Any) -> str:
     The answer is text, whatever happens: an engine whose worker returns anything else may hang.
     """
     try:
-        from modelglass.frameworks.vllm.worker import document
+        from modelglass.frameworks.vllm.worker import dump_worker
 
-        return document(worker)
+        return dump_worker(worker)
     except Exception as problem:
         return json.dumps({PROBLEM: f"{type(problem).__name__}: {problem}"})

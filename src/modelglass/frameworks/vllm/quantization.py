@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from modelglass.frameworks.vllm.stored import Stored
+from modelglass.frameworks.vllm.stored_tensor import StoredTensor
 from modelglass.report import Tensor
 
 # The stored weight by name, the surest first; what begins with a projection's name is looked up without it.
@@ -43,9 +43,9 @@ def method_of(layer: nn.Module) -> str:
     return name if isinstance(name, str) else type(layer.quant_method).__name__
 
 
-def quantized(
-    layer: nn.Module, own: Mapping[str, Tensor], plain: Stored, prefix: str = ""
-) -> tuple[str, Stored] | None:
+def find_weight(
+    layer: nn.Module, own: Mapping[str, Tensor], plain: StoredTensor, prefix: str = ""
+) -> tuple[str, StoredTensor] | None:
     """The tensor that is the weight, and what it stands for; None: it is plain after all, or cannot be told.
 
     `own` are the layer's tensors by local name, without biases; those of one projection begin with `prefix`.
@@ -62,7 +62,7 @@ def quantized(
     return name, replace(plain, scheme=scheme, sides=sides)
 
 
-def hidden(layer: nn.Module) -> tuple[str, str] | None:
+def find_hidden_scheme(layer: nn.Module) -> tuple[str, str] | None:
     """The scheme and type of a weight that no tensor of its layer shows, as the classes in charge tell."""
     for owner in (getattr(layer, "scheme", None), getattr(layer, "quant_method", None)):
         name = type(owner).__name__.lower()

@@ -25,13 +25,13 @@ class NotReachedError(InspectError):
         super().__init__(problem, hint="start the engine with the modelglass plugin, as VLLM_PLUGINS allows")
 
 
-def held_by_workers(engine: Any) -> tuple[Report, ...]:
+def inspect_workers(engine: Any) -> tuple[Report, ...]:
     """What each worker holds, in the order of ranks."""
     method = _method(engine)
     if method is None:
         raise NotReachedError("the engine's workers were started without modelglass' plugin")
     try:
-        answers = in_time(lambda: engine.collective_rpc(method), SECONDS, "say what they hold")
+        answers = call_in_time(lambda: engine.collective_rpc(method), SECONDS, "say what they hold")
     except InspectError:
         raise
     except Exception as cause:
@@ -71,7 +71,7 @@ def _problem(answer: str) -> str | None:
     return None if problem is None else f"a worker cannot read what it holds: {problem}"
 
 
-def closed(engine: Any) -> bool:
+def is_closed(engine: Any) -> bool:
     """Whether the engine was shut down or has died."""
     core = getattr(engine, "engine_core", None)
     finalizer = getattr(core, "_finalizer", None)
@@ -80,7 +80,7 @@ def closed(engine: Any) -> bool:
 
 
 def check_open(engine: Any) -> None:
-    if closed(engine):
+    if is_closed(engine):
         raise TargetError(
             "this engine was shut down, or has died, and holds nothing any more",
             hint="start it again, or pass the model's folder with framework='vllm'",
@@ -88,7 +88,7 @@ def check_open(engine: Any) -> None:
 
 
 def _raise_if_dead(engine: Any, cause: Exception) -> None:
-    if closed(engine) or type(cause).__name__ == "EngineDeadError":
+    if is_closed(engine) or type(cause).__name__ == "EngineDeadError":
         raise TargetError(
             f"the engine died: {first_line(cause)}", hint="its own log says why; start it again"
         ) from cause
@@ -107,7 +107,7 @@ class _Outcome(Generic[Found]):
     error: BaseException | None = None
 
 
-def in_time(call: Callable[[], Found], seconds: float, asked: str) -> Found:
+def call_in_time(call: Callable[[], Found], seconds: float, asked: str) -> Found:
     """What a call returns, or an error when that takes too long.
 
     Nothing can end a call that waits for another process. It is left to a thread that ends with it, or with

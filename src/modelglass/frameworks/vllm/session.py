@@ -16,7 +16,7 @@ from modelglass.frameworks.torch.process import seeded as seeded, untouched_proc
 from modelglass.frameworks.torch.reproduce import reproducer as reproducer
 from modelglass.frameworks.vllm.components import version
 from modelglass.frameworks.vllm.engine import observe_engine
-from modelglass.frameworks.vllm.reading import Reading, read
+from modelglass.frameworks.vllm.structure import Reading, read
 from modelglass.frameworks.vllm.versions import version_notes
 from modelglass.report import Engine, Lifetimes, Observation, RankModel
 from modelglass.report.values import Values
@@ -39,7 +39,7 @@ def observe(native: Any, request: Request) -> Observation:
     reading, found = read(native), of_torch.observe(native, request)
     model = replace(reading.model, calls=found.model.calls, ops=found.model.ops)
     notes = (*reading.notes, *found.notes, *version_notes(version()))
-    engine, ranks = _around(native, reading)
+    engine, ranks = _engine_around(native, reading)
     return replace(found, model=model, notes=tuple(dict.fromkeys(notes)), engine=engine, ranks=ranks)
 
 
@@ -112,7 +112,7 @@ def _engine_of(native: Any) -> Any:
     return engine
 
 
-def _around(native: nn.Module, reading: Reading) -> tuple[Engine | None, tuple[RankModel, ...]]:
+def _engine_around(native: nn.Module, reading: Reading) -> tuple[Engine | None, tuple[RankModel, ...]]:
     """What is known of the engine that a module was made for: how ranks divide its weights."""
     if not reading.shards:
         return None, ()

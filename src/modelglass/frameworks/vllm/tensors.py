@@ -9,10 +9,10 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from modelglass.frameworks.describing import joined
+from modelglass.frameworks.describe import join_path
 from modelglass.frameworks.torch.describe import dtype_name
 from modelglass.frameworks.vllm import experts, layers, loaders, quantization
-from modelglass.frameworks.vllm.stored import Stored, integer, oriented
+from modelglass.frameworks.vllm.stored_tensor import StoredTensor, find_integer, orient
 from modelglass.report import Note, Packing, Severity, Shard, Tensor
 from modelglass.report.dtypes import nbytes_of
 
@@ -20,7 +20,7 @@ UNCLEAR = "unclear-shard"
 
 
 @dataclass
-class Found:
+class TensorReader:
     """What is known so far. `tensors` are all there are by name, changed as more becomes known of them."""
 
     native: nn.Module
@@ -33,14 +33,14 @@ class Found:
     ranks: int = 1  # that divide tensors
 
     def __post_init__(self) -> None:
-        sizes = (integer(module, "tp_size") for module in self.native.modules())
+        sizes = (find_integer(module, "tp_size") for module in self.native.modules())
         self.ranks = max((size for size in sizes if size is not None), default=1)
 
     def add(self, path: str, module: nn.Module) -> None:
         """Read one module; those around it were read before."""
         self.modules[path] = module
-        held = _held(module)
-        own = {key: joined(path, key) for key in held}
+        held = _tensors_of(module)
+        own = {key: join_path(path, key) for key in held}
         facts, prefixes = self._layer(path, module)
         if quantization.quantizes(module):
             facts |= self._quantized(module, own, facts, prefixes)
@@ -55,7 +55,7 @@ class Found:
         for prefix in prefixes:
             weights = [key for key in held if key in facts and key.startswith(prefix)]
             if all(key.endswith("bias") for key in weights):
-                self._absent(joined(path, prefix + "weight"), module, facts[prefix + "weight"], own)
+                self._absent(join_path(path, prefix + "weight"), module, facts[prefix + "weight"], own)
 
     def join_views(self) -> None:
         """Several views of the same elements are one memory, which is a parameter's if one of them is."""
@@ -83,7 +83,7 @@ class Found:
     def _note(self, code: str, name: str) -> None:
         self.places.setdefault(code, []).append(name)
 
-    def _layer(self, path: str, module: nn.Module) -> tuple[dict[str, Stored], tuple[str, ...]]:
+    def _layer(self, path: str, module: nn.Module) -> tuple[dict[str, StoredTensor], tuple[str, ...]]:
         """What a layer's plain tensors stand for, and how the names of each of its weights begin."""
         if _is_left_out(module):
             return {}, ()
@@ -99,15 +99,15 @@ class Found:
         self,
         module: nn.Module,
         own: Mapping[str, str],
-        plain: Mapping[str, Stored],
+        plain: Mapping[str, StoredTensor],
         prefixes: Sequence[str],
-    ) -> dict[str, Stored]:
+    ) -> dict[str, StoredTensor]:
         """What the stored weights of a quantized layer stand for; what goes with them becomes buffers."""
         tensors = {key: self.tensors[name] for key, name in own.items() if not key.endswith("bias")}
         sides = {key for key in tensors if quantization.is_side(key)}
-        facts: dict[str, Stored] = {}
+        facts: dict[str, StoredTensor] = {}
         for prefix in prefixes:
-            known = quantization.quantized(module, tensors, plain[prefix + "weight"], prefix)
+            known = quantization.find_weight(module, tensors, plain[prefix + "weight"], prefix)
             if known is not None:
                 facts[known[0]] = known[1]
                 sides.update(known[1].sides)
@@ -117,7 +117,7 @@ class Found:
             self.tensors[own[key]] = replace(self.tensors[own[key]], kind="buffer", packing=None)
         return facts
 
-    def _apply(self, name: str, module: nn.Module, stored: Stored) -> None:
+    def _apply(self, name: str, module: nn.Module, stored: StoredTensor) -> None:
         """Let a tensor be what its layer says it stands for."""
         tensor = self.tensors[name]
         if tensor.shape is None:
@@ -125,13 +125,13 @@ class Found:
         numel = tensor.numel or 0
         if stored.scheme is not None or (numel == 0 and stored.numel):
             self._pack(tensor, module, stored)
-        elif (turned := oriented(stored, tensor.shape)) is not None:
+        elif (turned := orient(stored, tensor.shape)) is not None:
             stored = turned
         elif numel == stored.numel:
             packing = Packing(scheme="prepacked", logical_shape=stored.shape, nbytes=tensor.nbytes or 0)
             self.tensors[name] = replace(tensor, packing=packing)
         elif numel > stored.numel:
-            stored = _grown(stored, numel - stored.numel)
+            stored = _add_padding(stored, numel - stored.numel)
         else:
             self._note("unmatched-weight", name)
             return
@@ -140,10 +140,10 @@ class Found:
         if numel and stored.scheme is None and name.endswith("weight") and _kernel(module)[0] is not None:
             self._note("packed-copy", name)
 
-    def _pack(self, tensor: Tensor, module: nn.Module, stored: Stored) -> None:
+    def _pack(self, tensor: Tensor, module: nn.Module, stored: StoredTensor) -> None:
         """A weight whose elements are elsewhere, or are not the weights."""
         path = tensor.name.rpartition(".")[0]
-        sides = [self.tensors[joined(path, key)] for key in stored.sides]
+        sides = [self.tensors[join_path(path, key)] for key in stored.sides]
         nbytes, scheme, dtype = tensor.nbytes or 0, stored.scheme, tensor.dtype
         if tensor.numel == 0:
             library, kept = _kernel(module)
@@ -160,13 +160,13 @@ class Found:
         kind: Literal["parameter", "packed"] = "parameter" if tensor.numel == stored.numel else "packed"
         self.tensors[tensor.name] = replace(tensor, kind=kind, dtype=dtype, packing=packing)
 
-    def _absent(self, name: str, module: nn.Module, stored: Stored, own: Mapping[str, str]) -> None:
+    def _absent(self, name: str, module: nn.Module, stored: StoredTensor, own: Mapping[str, str]) -> None:
         """A weight that its layer no longer has, because what multiplies with it took it away."""
         if getattr(module, "quant_method", None) is None or any(True for _ in _parameters_below(module)):
             return  # a layer around another one
         path = name.rpartition(".")[0]
         self.added.setdefault(path, []).append(name)
-        known = quantization.hidden(module) if quantization.quantizes(module) else None
+        known = quantization.find_hidden_scheme(module) if quantization.quantizes(module) else None
         if known is None:
             dtype = _type_of(module, "float32")
             self._note("empty-parameter", name)
@@ -190,7 +190,7 @@ class Found:
             self._note("empty-parameter", name)
             self.tensors[name] = replace(self.tensors[name], shape=None)
             return
-        stored, certain = loaders.divided(module, parameter, self.ranks)
+        stored, certain = loaders.find_division(module, parameter, self.ranks)
         if stored is not None and stored.shard is not None:
             self.shards[name] = stored.shard
         elif not certain:
@@ -219,10 +219,10 @@ class Found:
 
 def _is_left_out(module: nn.Module) -> bool:
     """Whether this only stands where a layer was that the model does without, and answers in its name."""
-    return "stage_name" in vars(module) and not _held(module)
+    return "stage_name" in vars(module) and not _tensors_of(module)
 
 
-def _held(module: nn.Module) -> dict[str, torch.Tensor]:
+def _tensors_of(module: nn.Module) -> dict[str, torch.Tensor]:
     both = (*module._parameters.items(), *module._buffers.items())
     return {key: tensor for key, tensor in both if tensor is not None}
 
@@ -232,7 +232,7 @@ def _parameters_below(module: nn.Module) -> Iterator[torch.Tensor]:
         yield from child.parameters()
 
 
-def _grown(stored: Stored, more: int) -> Stored:
+def _add_padding(stored: StoredTensor, more: int) -> StoredTensor:
     """The same with that much padding more, which a kernel wanted."""
     shard = stored.shard or Shard(whole=stored.shape)
     return replace(stored, shard=replace(shard, padding=shard.padding + more))

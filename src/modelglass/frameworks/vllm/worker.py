@@ -7,13 +7,13 @@ from typing import Any
 from torch import nn
 
 from modelglass.frameworks.foreign import foreign_errors
-from modelglass.frameworks.vllm.cache import live_cache
+from modelglass.frameworks.vllm.cache import describe_live_cache
 from modelglass.frameworks.vllm.components import version
-from modelglass.frameworks.vllm.reading import read
+from modelglass.frameworks.vllm.structure import read
 from modelglass.report import Engine, Note, PagedCache, Report, codec
 
 
-def document(worker: Any) -> str:
+def dump_worker(worker: Any) -> str:
     """The modules that a worker holds and the cache it keeps, as the JSON of a report; nothing is changed."""
     reading = read(_native(worker))
     cache, notes = _cache(worker)
@@ -35,6 +35,6 @@ def _cache(worker: Any) -> tuple[PagedCache | None, tuple[Note, ...]]:
     """The cache as vLLM made it; a version that describes it otherwise leaves the modules to be read."""
     with foreign_errors() as found:
         made = getattr(worker.model_runner, "kv_cache_config", None)
-        return live_cache(worker.vllm_config, made), ()
+        return describe_live_cache(worker.vllm_config, made), ()
     text = f"the cache of this vLLM cannot be read: {found.text}"
     return None, (Note(code="cache-unknown", severity="warning", text=text),)

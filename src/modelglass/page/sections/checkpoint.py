@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from modelglass.page.units import shape_text, size, value_text
 
 if TYPE_CHECKING:
-    from modelglass.report import Architecture, Checkpoint, Json, Part, Report, Value
+    from modelglass.report import Architecture, Checkpoint, CheckpointPart, Json, Report, Value
 
 SHOWN_METADATA = 12
 SHOWN_ITEMS = 64  # of one list
@@ -88,7 +88,7 @@ def _cache(found: Architecture) -> str:
     return text + (" (compressed)" if found.kv_cache_compressed else "")
 
 
-def part_text(part: Part) -> str:
+def part_text(part: CheckpointPart) -> str:
     """What a part of a training checkpoint holds."""
     texts = []
     if part.type is not None:

@@ -11,7 +11,14 @@ from modelglass.page import DATA_ONLY, Block, Cell, Column, Heading, Notes, RowT
 from modelglass.page.units import known, shape_text
 
 if TYPE_CHECKING:
-    from modelglass.report.comparison import Compared, Comparison, Deviation, Pair, Standing, Term
+    from modelglass.report.comparison import (
+        ComparedModel,
+        Comparison,
+        Deviation,
+        Pair,
+        ParameterTerm,
+        Standing,
+    )
 
 _SIDES = (Column("", "", tone="quiet"), Column("a", "a", least=20), Column("b", "b", least=20))
 _DIFFERENCES = (
@@ -118,7 +125,7 @@ def _facts(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
         yield row("MACs", *(_macs(side) for side in sides))
 
 
-def _macs(side: Compared) -> str:
+def _macs(side: ComparedModel) -> str:
     if side.macs is None:
         return "did not run"
     return f"{side.macs:,}" if side.macs_complete else f"≥ {side.macs:,}"
@@ -186,13 +193,13 @@ def _pair_cells(pair: Pair) -> list[str]:
     return [*places, *shapes, pair.matched or _NONE, ", ".join(codes) or _NONE]
 
 
-def _sum(terms: Sequence[Term]) -> Table:
+def _sum(terms: Sequence[ParameterTerm]) -> Table:
     """How the parameters of one become as many as those of the other."""
     tones: list[RowTone] = ["warning" if term.standing == "different" else None for term in terms]
     return Table(_TERMS, list(_terms(terms)), tones=tones, whole=True)
 
 
-def _terms(terms: Sequence[Term]) -> Iterator[tuple[str, Cell, str]]:
+def _terms(terms: Sequence[ParameterTerm]) -> Iterator[tuple[str, Cell, str]]:
     for term in terms:
         if term.code == "total":
             yield term.text, Cell(f"{term.params:,}", term.params), ""

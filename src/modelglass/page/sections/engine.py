@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
+from modelglass.page import Block, Column, Facts, Table
 from modelglass.page.sources import engine_name
 from modelglass.page.units import shape_text, size
 
@@ -22,10 +23,15 @@ if TYPE_CHECKING:
         Tensor,
     )
 
-COLUMNS = ("rank", "params", "padding", "held", "weights", "nbytes")
-HEADS = ("rank", "parameters", "+ padding", "= held", "weights", "with buffers")
-NUMBERS = frozenset(COLUMNS[1:])
-SPARE = ("nbytes", "held", "padding")  # left out first where a line is too short
+_RANKS = (
+    Column("rank", "rank"),
+    Column("params", "parameters", number=True),
+    Column("padding", "+ padding", number=True),
+    Column("held", "= held", number=True),
+    Column("weights", "weights", number=True),
+    Column("nbytes", "with buffers", number=True),
+)
+_SPARE = ("nbytes", "held", "padding")  # left out first where a line is too short
 
 _REACHED = {
     "in-process": "read in this process",
@@ -42,6 +48,14 @@ def listed_share(report: Report) -> Share | None:
     """What the rank holds whose modules the report lists."""
     engine = report.engine
     return None if engine is None else next((s for s in engine.ranks if s.rank == engine.rank), None)
+
+
+def blocks(report: Report, engine: Engine) -> Iterator[Block]:
+    """What serves the model, and what its ranks hold."""
+    yield Facts(list(engine_rows(report, engine)), head="served by", most=4)
+    rows = rank_rows(engine)
+    if rows:
+        yield Table(_RANKS, rows, spare=_SPARE, whole=True)
 
 
 def engine_rows(report: Report, engine: Engine) -> Rows:

@@ -72,8 +72,9 @@ def _table(block: Table, escape: Escape) -> Iterator[str]:
     rows = [
         [escape(text_of(row[place])).replace("  ", UNBROKEN * 2) for place in places] for row in block.rows
     ]
-    for row, guides in zip(rows, block.guides, strict=False):
-        row[0] = "&emsp;" * len(guides) + row[0]
+    names = [place for place, column in enumerate(columns) if column.name == "name"]
+    for row, guides in zip(rows, block.guides if names else (), strict=False):
+        row[names[0]] = "&emsp;" * len(guides) + row[names[0]]
     yield "\n".join([*lines, *map(_line, rows)])
     if block.more:
         yield block.more

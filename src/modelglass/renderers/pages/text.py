@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from modelglass.page import (
     UNBROKEN,
+    Cell,
     Diagram,
     Facts,
     Heading,
@@ -141,16 +142,22 @@ class _Grid:
     def __init__(self, table: Table, width: int) -> None:
         self._table = table
         self._places = [i for i, column in enumerate(table.columns) if column.from_width <= width]
-        self._texts = {
-            place: [printable(text_of(row[place])) for row in table.rows] for place in self._places
-        }
-        if table.guides:
-            names = self._texts[0]
-            self._texts[0] = [_guide(each) + name for each, name in zip(table.guides, names, strict=True)]
+        self._texts = self._printed(table.rows)
+        if table.brief is not None and self._grid().width(at_least=("config",)) > width:
+            self._texts = self._printed(table.brief())
         self._tones: list[RowTone] = list(table.tones) or [None] * len(table.rows)
         self._leave_out(width)
         self._shorten_paths(width)
         self._wrap(width)
+
+    def _printed(self, rows: Sequence[Sequence[Cell | str]]) -> dict[int, list[str]]:
+        """The texts of each column, the names of a tree behind its lines."""
+        texts = {place: [printable(text_of(row[place])) for row in rows] for place in self._places}
+        for place in self._places if self._table.guides else ():
+            if self._table.columns[place].name == "name":
+                named = zip(self._table.guides, texts[place], strict=True)
+                texts[place] = [_guide(levels) + name for levels, name in named]
+        return texts
 
     @property
     def _columns(self) -> list[Any]:

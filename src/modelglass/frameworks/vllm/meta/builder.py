@@ -19,7 +19,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from modelglass.frameworks.torch.privates import functions_with_device
-from modelglass.frameworks.vllm.meta import kernels, stand_ins, world
+from modelglass.frameworks.vllm.meta import kernels, missing_packages, world
 from modelglass.report import Note, Report, Serving
 
 T = TypeVar("T")
@@ -52,14 +52,14 @@ class Builder:
         self._serving = serving
         self._answered = False  # some kernel says that it can be used here, and cannot
         self._smallest = 0  # elements of a tensor on meta; smaller ones have values
-        self._more = _quantized_on_load(folder, serving.quantization)  # settings of the engine
+        self._more = _find_load_quantization(folder, serving.quantization)  # settings of the engine
         # What to do about a model that cannot be built, each once, and what its trouble looks like.
         self._remedies: list[tuple[str, Callable[[], None]]] = [
-            ("inspected|import|module", stand_ins.stand_in),
+            ("inspected|import|module", missing_packages.replace_missing_packages),
             ("meta", self._with_values),
             ("prefix-caching", self._without_prefixes),
             ("", self._with_own_kernels),
-            ("", kernels.answer_for_all),
+            ("", kernels.accept_all_kernels),
         ]
         _prepare()
 
@@ -79,7 +79,7 @@ class Builder:
                     telling = other if looks else telling  # what answers of kernels lead to tells nothing
             raise telling from None
 
-    def noted(self, report: Report) -> Report:
+    def add_notes(self, report: Report) -> Report:
         """The report with what is odd about how it was built."""
         notes = []
         if "hf_overrides" in self._more:
@@ -113,7 +113,7 @@ class Builder:
 
     def _with_own_kernels(self) -> None:
         self._answer()
-        kernels.answer_for_own()
+        kernels.accept_own_kernels()
 
     def _build(self, rank: int, size: int, look: Callable[[nn.Module, Any], T]) -> T:
         from vllm.config import set_current_vllm_config
@@ -144,7 +144,7 @@ class Builder:
         ).create_engine_config(UsageContext.LLM_CLASS)
 
 
-def _quantized_on_load(folder: str, method: str | None) -> dict[str, Any]:
+def _find_load_quantization(folder: str, method: str | None) -> dict[str, Any]:
     """What makes vLLM lay weights out as it keeps them after it quantized them while loading.
 
     Until then it has them unquantized, and nothing is loaded here. Empty: they are stored quantized.
@@ -169,7 +169,7 @@ def _prepare() -> None:
         triton.set_allocator = lambda allocator: None
     for module_name, name in _READ_BACK:
         module = import_module(module_name)
-        setattr(module, name, _for_real(getattr(module, name)))
+        setattr(module, name, _run_on_cpu(getattr(module, name)))
     _trace_once()
 
 
@@ -198,7 +198,7 @@ def _trace_once() -> None:
     tracer._infer_meta = once
 
 
-def _for_real(function: Callable[..., T]) -> Callable[..., T]:
+def _run_on_cpu(function: Callable[..., T]) -> Callable[..., T]:
     """The function, whose tensors have values although a model around it is built on meta."""
 
     @wraps(function)
@@ -213,13 +213,13 @@ def _native(config: Any, smallest: int) -> nn.Module:
     from vllm.model_executor.model_loader.utils import initialize_model
     from vllm.utils.torch_utils import set_default_torch_dtype
 
-    place = _Place(smallest) if smallest else torch.device("meta")
+    place = _DeviceMode(smallest) if smallest else torch.device("meta")
     with place, set_default_torch_dtype(config.model_config.dtype):
         native: nn.Module = initialize_model(vllm_config=config)
     return native
 
 
-class _Place(TorchFunctionMode):
+class _DeviceMode(TorchFunctionMode):
     """Where tensors are made: large ones on meta, small ones with values, since some are read back."""
 
     def __init__(self, smallest: int) -> None:

@@ -14,7 +14,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from modelglass.frameworks.vllm.meta.refusals import Refusal
+from modelglass.frameworks.vllm.meta.build_errors import BuildError
 from modelglass.report import Report, Serving, codec
 
 SCRATCH = "modelglass-vllm-"  # begins the name of the folder for all that is written
@@ -47,8 +47,8 @@ def main() -> None:
         answer = _answer(order)
     except Exception as problem:
         cause = _cause(problem, order.architecture)
-        refusal = Refusal(type(cause).__name__, str(cause), order.architecture, order.version)
-        answer = dict(zip(("problem", "hint"), refusal.told, strict=True))
+        error = BuildError(type(cause).__name__, str(cause), order.architecture, order.version)
+        answer = dict(zip(("problem", "hint"), error.explanation, strict=True))
     _write(order.answer, json.dumps(answer))
     os._exit(0)  # what torch and vLLM do at their end takes time, and is of no use
 
@@ -70,7 +70,7 @@ def _write(path: str, text: str) -> None:
 def _answer(order: Order) -> dict[str, str]:
     """The rank that was asked for, and the whole model where that is something else, as JSON of reports."""
     from modelglass.frameworks.vllm.meta.builder import Builder
-    from modelglass.frameworks.vllm.meta.documents import agreed, read, told
+    from modelglass.frameworks.vllm.meta.rank_report import correct_shards, read, read_with_engine
 
     serving = order.serving
     builder = Builder(order.folder, serving)
@@ -78,13 +78,13 @@ def _answer(order: Order) -> dict[str, str]:
     rank = builder.build(
         serving.rank,
         serving.tensor_parallel,
-        lambda native, config: told(native, config, serving, order.version),
+        lambda native, config: read_with_engine(native, config, serving, order.version),
     )
     if serving.tensor_parallel == 1:
-        return {"rank": _text(builder.noted(rank))}
+        return {"rank": _text(builder.add_notes(rank))}
     order.tell("building the whole model")
     whole = builder.build(0, 1, lambda native, config: read(native, order.version))
-    return {"rank": _text(builder.noted(agreed(rank, whole))), "whole": _text(whole)}
+    return {"rank": _text(builder.add_notes(correct_shards(rank, whole))), "whole": _text(whole)}
 
 
 def _text(report: Report) -> str:
@@ -93,6 +93,7 @@ def _text(report: Report) -> str:
 
 def _cause(problem: Exception, architecture: str) -> Exception:
     """What is behind the problem: of a class that vLLM cannot import it only says that it cannot."""
+    # vLLM raises a plain ValueError for it.
     if "failed to be inspected" not in str(problem):
         return problem
     try:

@@ -21,21 +21,21 @@ _CHECKS = (("vllm.model_executor.layers.quantization.utils.marlin_utils", "_chec
 _CAPABILITY = (10, 0)  # of a device that can do what there is
 
 
-def answer_for_own() -> None:
+def accept_own_kernels() -> None:
     """From now on, each kernel of this platform says that it can be used, whatever it needs."""
-    _answer_for(_is_own)
-    _answer_for_attention()
-    _answer_for_experts()
+    _accept_kernels(_is_own)
+    _accept_attention()
+    _accept_experts()
 
 
-def answer_for_all() -> None:
+def accept_all_kernels() -> None:
     """From now on, each kernel says that it can be used here, whichever platform it is for."""
-    _answer_for_platform()
+    _accept_platform()
     for name, check in _CHECKS:
-        module = _imported(name)
+        module = _import_or_none(name)
         if hasattr(module, check):
-            setattr(module, check, _yes)
-    _answer_for(lambda kernel: True)
+            setattr(module, check, _accept)
+    _accept_kernels(lambda kernel: True)
 
 
 def quantize_all(quantization: Any, tell: Callable[[], None], *, last: bool) -> None:
@@ -85,15 +85,15 @@ def _no_cpu() -> Iterator[None]:
             setattr(platform, "is_cpu", own)
 
 
-def _answer_for(asked: Callable[[type], bool]) -> None:
+def _accept_kernels(asked: Callable[[type], bool]) -> None:
     for table in _tables():
         _fill(table, asked)
     for module in _choosers():
         for name in [name for name in vars(module) if name.endswith(_LISTS)]:
-            setattr(module, name, _willing(getattr(module, name), asked))
+            setattr(module, name, _accept_listed(getattr(module, name), asked))
 
 
-def _answer_for_attention() -> None:
+def _accept_attention() -> None:
     """Where this platform has no attention over chosen tokens, the one over all of them stands in."""
     from vllm.platforms import current_platform
 
@@ -104,14 +104,17 @@ def _answer_for_attention() -> None:
         try:
             return choose(*args, **kwargs)
         except NotImplementedError:
-            return choose(*map(_over_all, args), **{key: _over_all(value) for key, value in kwargs.items()})
+            return choose(
+                *map(_without_sparsity, args),
+                **{key: _without_sparsity(value) for key, value in kwargs.items()},
+            )
 
     setattr(platform, "get_attn_backend_cls", classmethod(chosen))
 
 
-def _answer_for_experts() -> None:
+def _accept_experts() -> None:
     """Let layers of experts be set up that only other platforms run; it is the last thing they check."""
-    module = _imported("vllm.model_executor.layers.fused_moe.config")
+    module = _import_or_none("vllm.model_executor.layers.fused_moe.config")
     config = getattr(module, "FusedMoEConfig", None)
     check = getattr(config, "__post_init__", None)
     if config is None or check is None:
@@ -124,7 +127,7 @@ def _answer_for_experts() -> None:
     setattr(config, "__post_init__", checked)
 
 
-def _over_all(value: Any) -> Any:
+def _without_sparsity(value: Any) -> Any:
     """What attention is wanted, over all tokens, when this says it."""
     return value._replace(use_sparse=False) if hasattr(value, "use_sparse") else value
 
@@ -135,11 +138,11 @@ def _is_own(kernel: type) -> bool:
     return str(current_platform.device_type) in f"{kernel.__module__}.{kernel.__name__}".lower()
 
 
-def _yes(*args: Any, **kwargs: Any) -> tuple[bool, None]:
+def _accept(*args: Any, **kwargs: Any) -> tuple[bool, None]:
     return True, None
 
 
-def _answer_for_platform() -> None:
+def _accept_platform() -> None:
     from vllm.platforms import current_platform
     from vllm.platforms.interface import DeviceCapability
 
@@ -148,7 +151,7 @@ def _answer_for_platform() -> None:
         setattr(type(current_platform), "get_device_capability", able)
 
 
-def _imported(name: str) -> ModuleType | None:
+def _import_or_none(name: str) -> ModuleType | None:
     """The module, None where this vLLM has none or it needs what is missing."""
     try:
         return import_module(name)
@@ -157,7 +160,7 @@ def _imported(name: str) -> ModuleType | None:
 
 
 def _tables() -> list[dict[Any, list[type]]]:
-    named = vars(_imported(_LINEAR) or object).items()
+    named = vars(_import_or_none(_LINEAR) or object).items()
     return [value for name, value in named if name.startswith(_TABLES) and isinstance(value, dict)]
 
 
@@ -182,7 +185,7 @@ def _make_usable(kernel: type) -> None:
         except Exception:
             vars(self).update(kwargs)  # its settings are all that building asks it for
 
-    answers = {"is_supported": staticmethod(_yes), "can_implement": staticmethod(_yes)}
+    answers = {"is_supported": staticmethod(_accept), "can_implement": staticmethod(_accept)}
     lowest = {"get_min_capability": staticmethod(lambda: 0)}
     for name, answer in {**answers, **lowest, "__init__": make}.items():
         setattr(kernel, name, answer)
@@ -190,13 +193,13 @@ def _make_usable(kernel: type) -> None:
 
 def _choosers() -> list[ModuleType]:
     """The modules that choose kernels for experts, those that can be imported here."""
-    package = _imported(_EXPERTS)
+    package = _import_or_none(_EXPERTS)
     names = [] if package is None else [each.name for each in pkgutil.iter_modules(package.__path__)]
-    modules = [_imported(f"{_EXPERTS}.{name}") for name in names]
+    modules = [_import_or_none(f"{_EXPERTS}.{name}") for name in names]
     return [module for module in modules if module is not None]
 
 
-def _willing(listing: Callable[..., Any], asked: Callable[[type], bool]) -> Callable[..., Any]:
+def _accept_listed(listing: Callable[..., Any], asked: Callable[[type], bool]) -> Callable[..., Any]:
     """The same kernels, that can be used anywhere; none of a backend that cannot be imported."""
 
     def willing(*args: Any, **kwargs: Any) -> Any:
@@ -206,7 +209,7 @@ def _willing(listing: Callable[..., Any], asked: Callable[[type], bool]) -> Call
             return []
         for kernel in kernels if isinstance(kernels, (list, tuple)) else [kernels]:
             if asked(kernel):
-                kernel.is_supported_config = staticmethod(_yes)
+                kernel.is_supported_config = staticmethod(_accept)
         return kernels
 
     return willing

@@ -1,0 +1,1 @@
+"""Which parts of two models are each other's counterparts."""

@@ -1,0 +1,1 @@
+"""Models as trees of parts, in one form for all frameworks."""

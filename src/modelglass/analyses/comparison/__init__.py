@@ -1,5 +1,0 @@
-"""Two models side by side, part by part, whatever framework each was written in."""
-
-from modelglass.analyses.comparison.compare import compare
-
-__all__ = ["compare"]
