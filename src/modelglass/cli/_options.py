@@ -67,7 +67,7 @@ inputs_options = options(
         "--inputs",
         metavar="CODE",
         type=TargetName(),
-        help="Function that returns the inputs (file.py::function), or auto: from the configuration, or by trying.",
+        help="Function that returns the inputs (file.py::function), or auto: by configuration or trying.",
     ),
     option(
         "--input",

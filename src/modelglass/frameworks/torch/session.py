@@ -140,7 +140,7 @@ def run_resized(native: Any, request: Request, sizes: Mapping[tuple[int, int], i
     return Observation(model=model, run=outcome.run, dataflow=outcome.dataflow)
 
 
-@_values_possible()
+@_with_real_default_device()
 def run_fake(native: Any, request: Request, *, in_copy: bool) -> tuple[int, Run, bool]:
     """How many operators a fake forward pass runs, what it showed, and whether it stopped for want of values.
 
@@ -148,7 +148,7 @@ def run_fake(native: Any, request: Request, *, in_copy: bool) -> tuple[int, Run,
     """
     native = _module(native)
     inputs = _sized_inputs(native, request, fake=True)
-    outcome = _run_with(native, inputs, request, _How(fake=True, gradients=False, in_copy=in_copy))
+    outcome = _run_with(native, inputs, request, _RunMode(fake=True, gradients=False, in_copy=in_copy))
     return len(outcome.ops), outcome.run, isinstance(outcome.error, CANNOT_FAKE)
 
 
