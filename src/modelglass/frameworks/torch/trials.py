@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -47,6 +48,13 @@ def known_of(native: nn.Module) -> Model:
         hints=dict(_hints(native)),
         parts=lists[0] if lists and lists[0] < 9 else 0,
     )
+
+
+@cache
+def prepare() -> None:
+    """Load what fake runs need, which every copy of the process would load again."""
+    request = Request(inputs=Inputs(args=(torch.empty(1, 1, device="meta"),)), detail=Detail.FLOW)
+    run_fake(nn.Linear(1, 1, device="meta"), request, in_copy=False)
 
 
 def try_inputs(native: nn.Module, call: Call, *, in_copy: bool = False) -> Trial:
