@@ -50,6 +50,18 @@ def check_writable(path: Path) -> None:
         raise UsageError(f"cannot write {str(path)!r}: it is a folder", hint="choose another file")
 
 
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that cannot be made or written to, before any work is done for it."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
+    if not existing.is_dir():
+        problem = f"{str(existing)!r} is not a folder"
+    elif not os.access(existing, os.W_OK):
+        problem = f"{str(existing)!r} is read-only"
+    else:
+        return
+    raise UsageError(f"cannot write to {str(folder)!r}: {problem}", hint="choose another folder")
+
+
 def make_folder(folder: Path) -> None:
     """Make the folder, and those above it, unless it is there."""
     try:

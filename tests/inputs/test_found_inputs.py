@@ -16,7 +16,6 @@ from modelglass.errors import InputsError, UsageError
 from modelglass.frameworks.torch import trials
 from modelglass.inputs import Search
 
-
 pytestmark = pytest.mark.slow  # each search may take its time on a busy machine
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         fixed_seed as fixed_seed,
         inspect as inspect,
         inspect_calls as inspect_calls,
+        inspect_modules as inspect_modules,
         inspect_run as inspect_run,
         require_complete as require_complete,
         scan as scan,
@@ -59,8 +60,8 @@ if TYPE_CHECKING:
     from modelglass.report.dtypes import full_dtype_name as full_dtype_name
     from modelglass.report.scan import LEVELS as LEVELS, Level as Level
     from modelglass.report.sizes import parse_nbytes as parse_nbytes
-    from modelglass.targets.paths import has_weights_and_config as has_weights_and_config
-    from modelglass.targets.python_file import factories_in as factories_in
+    from modelglass.targets.paths import is_plain_file as is_plain_file
+    from modelglass.targets.python_file import roles_in as roles_in
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
@@ -70,8 +71,8 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.api._flow": "flow",
         "modelglass.api._found": "FoundInputs find_inputs",
         "modelglass.api._inspect": (
-            "children_by_module fixed_seed inspect inspect_calls inspect_run require_complete scan "
-            "tensors_by_module"
+            "children_by_module fixed_seed inspect inspect_calls inspect_modules inspect_run "
+            "require_complete scan tensors_by_module"
         ),
         "modelglass.api._memory": "memory",
         "modelglass.api._stats": "stats",
@@ -92,7 +93,7 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.report.dtypes": "full_dtype_name",
         "modelglass.report.scan": "LEVELS Level",
         "modelglass.report.sizes": "parse_nbytes",
-        "modelglass.targets.paths": "has_weights_and_config",
-        "modelglass.targets.python_file": "factories_in",
+        "modelglass.targets.paths": "is_plain_file",
+        "modelglass.targets.python_file": "roles_in",
     },
 )

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from modelglass.options import (
 )
 from modelglass.page.units import pace
 from modelglass.report import Report
-from modelglass.targets import Readable, resolve, saved_report
+from modelglass.targets import Readable, Runnable, as_saved_report, resolve
 from modelglass.targets.kind import report_nothing
 
 if TYPE_CHECKING:
@@ -121,11 +121,23 @@ def inspect_run(target: Any, inputs: Any = None, **options: Any) -> Report:
     Where no inputs are given, they are made from the model's own configuration.
     """
     if inputs is None and not options.get("input_shape"):
-        saved = saved_report(target)
+        target = resolve_before(target, options, runs=True)
+        saved = as_saved_report(target)
         if saved is not None:
             return saved
         inputs = AUTOMATIC
     return inspect(target, inputs, **options)
+
+
+def inspect_modules(target: Any, inputs: Any = None, **options: Any) -> Report:
+    """The report of a target with its modules: a folder of weights is built from its configuration."""
+    return inspect(resolve_before(target, options, runs=True), inputs, **options)
+
+
+def resolve_before(target: Any, options: Mapping[str, Any], *, runs: bool = False) -> Readable | Runnable:
+    """The kind of a target, for `inspect` with these options, which checks them."""
+    names = options.keys() & {option.name for option in fields(BuildOptions) if option.init}
+    return resolve(target, BuildOptions(**{name: options[name] for name in names}), runs=runs, check=False)
 
 
 def read_report(target: Readable, read: ReadOptions, progress: Progress | None) -> Report:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelglass.api._inspect import inspect
+from modelglass.api._inspect import inspect_modules
 from modelglass.errors import CannotReproduceError, UnknownTargetError
 from modelglass.files import make_folder, remove_marked, write_together
 from modelglass.gc_pause import paused_gc
@@ -32,7 +32,7 @@ def unique(target: Any, inputs: Any = None, **options: Any) -> Unique:
     """
     from modelglass.analyses.unique import unique
 
-    report = inspect(target, inputs, **options)
+    report = inspect_modules(target, inputs, **options)
     if report.checkpoint is not None and not any(module.type for module in report.model.modules):
         raise UnknownTargetError(
             f"the checkpoint {report.model.name!r} has no module types, so modules cannot be grouped",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from pathlib import Path
 
 COMPLETING = "_MODELGLASS_COMPLETE"  # set while a shell asks for completions
 
@@ -49,9 +50,12 @@ def _put_current_folder_last() -> None:
 
 def _is_file(arg: str) -> bool:
     # A command is a bare word, so a file of such a name is left to those that know the commands.
-    # A configuration is built, and its run may fail: that is no listing, either.
-    named = any(mark in arg for mark in "./\\")
-    return named and not arg.endswith((".yaml", ".yml", ".json")) and os.path.isfile(arg)
+    # A configuration is built, and its run may fail: that is not a listing.
+    if not any(mark in arg for mark in "./\\"):
+        return False
+    from modelglass import api
+
+    return api.is_plain_file(Path(arg))
 
 
 def _inspect_file_fast(path: str) -> None:

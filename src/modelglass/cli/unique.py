@@ -25,6 +25,7 @@ from modelglass.cli._options import (
 )
 from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
 from modelglass.cli._progress import Progress
+from modelglass.cli._types import NewFolder
 
 EPILOG = """\b
 Examples:
@@ -47,7 +48,7 @@ Examples:
 @columns_option(api.UNIQUE_COLUMNS)
 @option(
     "--repro",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=NewFolder(),
     metavar="DIR",
     help="Write a Python file for each distinct operator; it runs the operator alone.",
 )
@@ -83,12 +84,9 @@ def unique(
     if columns is not None:
         api.known_columns(columns, api.UNIQUE_COLUMNS)
     given = parse_inputs(inputs, specs)
-    if given is None and (ops or repro or api.has_weights_and_config(Path(target))):
-        given = api.AUTOMATIC  # operators are seen in a run, and so are the modules of a folder with weights
+    inspect = api.inspect_run if ops or repro else api.inspect_modules  # operators need a run
     with Progress() as progress, stdout_to_stderr():
-        report = api.inspect(
-            target, given, builder=builder, model_key=model_key, trust=trust, progress=progress
-        )
+        report = inspect(target, given, builder=builder, model_key=model_key, trust=trust, progress=progress)
         found = api.unique(report)
         made = None if repro is None else api.reproduce(report, repro)
     kinds = [kind for kind, wanted in (("modules", modules), ("ops", ops)) if wanted or modules == ops]

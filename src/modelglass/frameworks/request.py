@@ -71,7 +71,7 @@ def parse_inputs(
 ) -> Inputs | tuple[TensorSpec, ...] | None:
     """What the user gave in whatever form, as native inputs or as specs to make them from."""
     if inputs is not None and input_shape is not None:
-        raise UsageError("inputs and input_shape exclude each other", hint="give one of them")
+        raise UsageError("inputs and input_shape cannot be combined", hint="give one of them")
     if input_shape is not None:
         name = None if dtype is None else full_dtype_name(str(dtype))
         return tuple(TensorSpec(shape, name) for shape in _shapes(input_shape, batch_size))
@@ -97,7 +97,7 @@ def _shapes(input_shape: Sequence[Any], batch_size: int) -> Iterator[Shape]:
             yield sizes
     except (TypeError, ValueError) as cause:
         raise UsageError(
-            f"input_shape={input_shape!r} with batch_size={batch_size!r} is no shape: {cause}",
+            f"input_shape={input_shape!r} with batch_size={batch_size!r} is not a shape: {cause}",
             hint="give whole numbers without the batch: input_shape=(3, 224, 224), batch_size=1",
         ) from cause
 

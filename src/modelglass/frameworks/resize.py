@@ -135,10 +135,10 @@ class _Change:
         """The change that is asked for, which the inputs must be able to show."""
         for name, asked in (("batch size", batch_size), ("sequence length", seq_len)):
             if asked is not None and asked < 1:
-                raise UsageError(f"a {name} of {asked} is none", hint="give 1 or more")
+                raise UsageError(f"{name} must be 1 or more, got {asked}", hint="pass a positive integer")
         if batch_size is not None and found[0] is None:
             raise InputsError(
-                "the inputs have no batch that could be resized: none of them is a tensor that is known to",
+                "the batch of the inputs cannot be changed: no tensor among them is known to have one",
                 hint="pass tensors whose first dimension is the batch",
             )
         if seq_len is not None and found[1] is None:

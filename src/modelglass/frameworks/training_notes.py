@@ -16,8 +16,8 @@ def training_notes(
         yield Note(
             code="nothing-trains",
             severity="warning",
-            text=("no output" if request.loss is None else "nothing that loss= gives")
-            + " depends on a trainable parameter, so there was no backward pass",
+            text=("no output depends" if request.loss is None else "the result of loss= does not depend")
+            + " on a trainable parameter, so there was no backward pass",
         )
     for problem in problems:
         yield Note(code="optimizer-failed", severity="warning", text=problem)

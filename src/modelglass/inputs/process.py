@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from typing import IO
 from warnings import catch_warnings, simplefilter
 
@@ -55,9 +56,10 @@ def _serve(answers: IO[bytes], make: Callable[[bool], Search]) -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(nowhere, number)
-    search = make(True)
-    search.on_trial = lambda found: _send(answers, found)
-    _send(answers, search.found())
+    with open(nowhere, "w") as silent, redirect_stdout(silent), redirect_stderr(silent):
+        search = make(True)
+        search.on_trial = lambda found: _send(answers, found)
+        _send(answers, search.found())
 
 
 def _send(answers: IO[bytes], found: Found) -> None:

@@ -38,6 +38,11 @@ def is_saved(path: Path) -> bool:
     return path.suffix.lower() == ".json" and _SAVED.search(_head(path)) is not None
 
 
+def is_plain_file(path: Path) -> bool:
+    """Whether a file is only read, by its name: not a configuration, which is built, nor a saved report."""
+    return path.suffix.lower() not in CONFIG_SUFFIXES and os.path.isfile(path)
+
+
 def is_checkpoint_file(path: Path) -> bool:
     """Whether a file holds weights, by its first bytes, or lists the files that do."""
     if not os.path.isfile(path) or is_config_path(path):

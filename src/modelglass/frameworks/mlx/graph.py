@@ -31,7 +31,7 @@ _PASSED_ON = frozenset({"Copy", "StopGradient", "CustomTransforms"})
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One primitive; `arguments` are None where MLX does not tell them."""
+    """One primitive; `arguments` are None where MLX does not report them."""
 
     primitive: str
     arguments: tuple[Any, ...] | None
@@ -43,7 +43,7 @@ class Node:
 class Graph:
     """The primitives of a function in an order in which they can run; arrays are known by number.
 
-    An array whose shape MLX does not tell is in neither `shapes` nor `dtypes`: then `unexported` names the
+    An array whose shape MLX does not report is in neither `shapes` nor `dtypes`: then `unexported` names the
     primitive at which the telling ended.
     """
 

@@ -52,7 +52,7 @@ class Evaluation:
 
 
 def find_lifetimes(graph: Graph, run: Evaluation, owner: Owner) -> Lifetimes | None:
-    """The memory of a run; None when MLX does not tell the size of an array it needs.
+    """The memory of a run; None when MLX does not report the size of an array it needs.
 
     `owner` says of a node, by its place, what it is called, the path of its module and its phase.
     """

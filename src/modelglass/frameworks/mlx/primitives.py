@@ -21,7 +21,7 @@ from modelglass.frameworks.mlx.describe import name_setting
 from modelglass.frameworks.mlx.primitive_rows import ROWS, Row
 from modelglass.report import Json
 
-Arguments = Sequence[Any] | None  # None: MLX does not tell them
+Arguments = Sequence[Any] | None  # None: MLX does not report them
 
 MODES = ("affine", "mxfp4", "mxfp8", "nvfp4")  # of quantization, as MLX numbers them
 

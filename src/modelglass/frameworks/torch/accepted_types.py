@@ -100,7 +100,7 @@ def _is_composite(func: Any) -> bool:
     return isinstance(func, OpOverload) and func.namespace == "aten" and can_decompose(func)
 
 
-_REFUSED = "The CPU's kernel was asked, and does not accept these element types."
+_REFUSED = "The CPU kernel does not accept these element types."
 
 
 def is_refusal(error: BaseException | None) -> bool:

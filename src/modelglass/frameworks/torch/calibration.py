@@ -305,7 +305,7 @@ def _run(question: Question, nbytes: int, mark: str, fills: Sequence[int] = (0, 
             sizes = (piece.untyped_storage().nbytes() for each in tensors for piece in pieces_of(each))
             return _Results(tuple(sizes), _shapes(tensors))
         except _REFUSALS as error:
-            problem = f"it does not run on made-up values ({str(error).splitlines()[0][:100]})"
+            problem = f"it does not run on sample values ({str(error).splitlines()[0][:100]})"
     return problem
 
 

@@ -26,7 +26,7 @@ def make_factory(given: Any) -> tuple[str, Factory]:
         return name, _find_by_name(name)
     if isinstance(given, torch.optim.Optimizer) or not callable(given):
         raise UsageError(
-            f"{type(given).__name__} is no way to make an optimizer",
+            f"optimizer must be a name or a function, got {type(given).__name__}",
             hint='give a name such as "adamw", or a function: lambda params: SGD(params, momentum=0.9)',
         )
     return str(getattr(given, "__name__", type(given).__name__)), given

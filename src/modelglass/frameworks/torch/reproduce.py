@@ -185,5 +185,5 @@ def _write_packed(op: Op, argument: _Argument, values: Sequence[Value]) -> str:
 
 def _write_expected(value: Value) -> str:
     if value.shape is None:
-        raise CannotReproduceError("its result has no one shape")
+        raise CannotReproduceError("its result does not have a single shape")
     return f"({list(value.shape)}, {torch_constant(value.dtype)})"

@@ -96,12 +96,12 @@ def _architecture(config: Path) -> str:
         content = json.loads(config.read_bytes())
     except (OSError, ValueError, RecursionError) as cause:
         raise TargetError(
-            f"{config}: this is no JSON: {cause}", hint="pass the config.json of a model"
+            f"{config}: this is not JSON: {cause}", hint="pass the config.json of a model"
         ) from cause
     names = content.get("architectures") if isinstance(content, dict) else None
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise TargetError(
-            f"{config}: it names no architecture, and vLLM builds none without",
+            f"{config}: it does not name an architecture, which vLLM needs",
             hint='add the class of the model, such as "architectures": ["LlamaForCausalLM"]',
         )
     return str(names[0])
@@ -133,7 +133,7 @@ def _run_process(
         )
     if not answer.exists():
         raise TargetError(
-            f"{file}: the process that was to build it in vLLM gave no answer: {_describe_end(process, log)}",
+            f"{file}: the process that builds it in vLLM did not answer: {_describe_end(process, log)}",
             hint='see whether vLLM can be imported: python -c "import vllm"',
         )
     found: dict[str, Any] = json.loads(answer.read_text())

@@ -177,8 +177,8 @@ def _no_room(cache: PagedCache, weight_nbytes: int) -> Note:
     return Note(
         code="does-not-fit",
         severity="warning",
-        text=f"the weights of this rank take {weight_nbytes:,} bytes, and {share}: {-free:,} bytes are "
-        "missing before the first token is kept",
+        text=f"the weights of this rank take {weight_nbytes:,} bytes, and {share}: {-free:,} more bytes "
+        "are needed for the cache",
     )
 
 
@@ -210,6 +210,6 @@ def _estimate(cache: PagedCache, vllm_config: Any) -> Note:
     )
     return Note(
         code="cache-estimate",
-        text="the tokens that fit are what weights alone leave of the device: activations, captured graphs "
-        f"and libraries take some of it, too{blocks}",
+        text="the tokens that fit are an upper bound: activations, captured graphs and libraries also take "
+        f"device memory{blocks}",
     )

@@ -296,7 +296,7 @@ def _parallel_description(config: Any) -> str:
 def _load_description(config: Any) -> str:
     form = plain_value(getattr(config, "load_format", None))
     if form == "dummy":
-        return "Weights are made up, not loaded"
+        return "Weights are random, not loaded"
     return "Weights are loaded from files" if form == "auto" else f"Weights are loaded by {form}"
 
 

@@ -81,8 +81,8 @@ def _check(request: Request) -> None:
         raise UsageError("an engine runs where it was started", hint="leave the device out")
     if request.calibrate or request.what_if != WhatIf():
         raise UsageError(
-            "what an engine would take under other conditions is not known from the engine",
-            hint="pass the model's folder with framework='vllm', and say how it is to be served",
+            "the memory of an engine under other conditions cannot be derived from the engine",
+            hint="pass the model's folder with framework='vllm', and specify how it is served",
         )
 
 
@@ -142,7 +142,7 @@ def _build_ranks(engine: Any, problem: NotReachedError, tell: Progress) -> _Engi
     config: Any = getattr(engine, "vllm_config", None)
     try:
         if _missing_settings(config):
-            raise TargetError("the engine does not tell its settings", hint=_REACH)
+            raise TargetError("the engine does not report its settings", hint=_REACH)
         with _folder(config.model_config) as folder:
             found = build_rank(folder, _serving(config), progress=tell)
     except InspectError as cause:
@@ -165,7 +165,7 @@ def _folder(model: Any) -> Iterator[Path]:
         return
     config = getattr(model, "hf_config", None)
     if config is None:
-        raise TargetError("the engine does not tell its model's configuration", hint=_REACH)
+        raise TargetError("the engine does not report its model's configuration", hint=_REACH)
     with TemporaryDirectory(prefix="modelglass-vllm-") as scratch:
         Path(scratch, "config.json").write_text(config.to_json_string(use_diff=False))
         yield Path(scratch)
@@ -224,7 +224,9 @@ def _missing_settings(config: Any) -> tuple[str, ...]:
 def _note_missing(engine: Any) -> Iterator[Note]:
     lacking = _missing_settings(getattr(engine, "vllm_config", None))
     if lacking:
-        text = f"this vLLM does not tell the engine's {', '.join(lacking)}; figures that need it are missing"
+        text = (
+            f"this vLLM does not report the engine's {', '.join(lacking)}; figures that need it are missing"
+        )
         yield Note(code="settings-unknown", severity="warning", text=text)
 
 

@@ -90,7 +90,7 @@ def _prompt(given: Any) -> Any:
     is_list = isinstance(given, Sequence) and not isinstance(given, (bytes, bytearray))
     if is_list and given and all(type(token) is int for token in given):
         return {"prompt_token_ids": list(given)}
-    raise UsageError(f"this is no prompt: {type(given).__name__}", hint=_HINT)
+    raise UsageError(f"not a prompt: {type(given).__name__}", hint=_HINT)
 
 
 def _sampling(given: Any) -> Any:
@@ -103,7 +103,7 @@ def _sampling(given: Any) -> Any:
     try:
         return SamplingParams(**(given or {"temperature": 0.0, "max_tokens": TOKENS}))
     except (TypeError, ValueError) as cause:
-        raise UsageError(f"these are no sampling_params: {first_line(cause)}", hint=_HINT) from cause
+        raise UsageError(f"invalid sampling_params: {first_line(cause)}", hint=_HINT) from cause
 
 
 def _outputs(engine: Any, asked: _Prompts) -> list[Any]:
@@ -136,7 +136,7 @@ def _run_requests(engine: Any, asked: _Prompts, until: float) -> list[Any]:
         while engine.get_num_unfinished_requests():
             if time.monotonic() > until:
                 raise TargetError(
-                    f"the engine has not finished within {GENERATING:g} seconds, and was told to leave it",
+                    f"the engine did not finish within {GENERATING:g} seconds; the requests were cancelled",
                     hint="ask for fewer tokens: sampling_params with a lower max_tokens",
                 )
             done.update((output.request_id, output) for output in engine.step() if output.finish)
@@ -182,7 +182,7 @@ def _describe_failure(
         op=None,
         inputs=given,
     )
-    text = f"the engine could not generate: {type(error).__name__}: {said}"
+    text = f"the engine could not generate text: {type(error).__name__}: {said}"
     note = Note(code="forward-failed", severity="error", text=text, where=("",))
     return Run(mode="real", inputs=given, failure=failure), (note,)
 

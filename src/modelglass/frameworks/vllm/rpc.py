@@ -19,7 +19,7 @@ Found = TypeVar("Found")
 
 
 class NotReachedError(InspectError):
-    """The workers of an engine cannot say what they hold; `problem` says why."""
+    """The workers of an engine cannot report what they hold; `problem` says why."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem, hint="start the engine with the modelglass plugin, as VLLM_PLUGINS allows")
@@ -57,7 +57,7 @@ def _report(answer: Any) -> Report:
     except ReportFormatError as cause:
         raise NotReachedError(_problem(answer) or cause.problem) from cause
     if not isinstance(found, Report):
-        raise NotReachedError("a worker answered with something else than a report")
+        raise NotReachedError("a worker did not answer with a report")
     return found
 
 
@@ -82,7 +82,7 @@ def is_closed(engine: Any) -> bool:
 def check_open(engine: Any) -> None:
     if is_closed(engine):
         raise TargetError(
-            "this engine was shut down, or has died, and holds nothing any more",
+            "this engine was shut down, or has died, and has no modules any more",
             hint="start it again, or pass the model's folder with framework='vllm'",
         )
 
@@ -90,7 +90,7 @@ def check_open(engine: Any) -> None:
 def _raise_if_dead(engine: Any, cause: Exception) -> None:
     if is_closed(engine) or type(cause).__name__ == "EngineDeadError":
         raise TargetError(
-            f"the engine died: {first_line(cause)}", hint="its own log says why; start it again"
+            f"the engine died: {first_line(cause)}", hint="see its log for the reason, and start it again"
         ) from cause
 
 

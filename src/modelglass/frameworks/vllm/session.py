@@ -57,7 +57,7 @@ def run_resized(native: Any, request: Request, sizes: Mapping[tuple[int, int], i
 
 def sizes(native: Any, request: Request) -> tuple[int | None, int | None]:
     """The batch size and the sequence length that a module's inputs show, None for what they do not."""
-    _require_module(native, "it makes up batches of its own")
+    _require_module(native, "it builds its own batches")
     return of_torch.sizes(native, request)
 
 
@@ -90,7 +90,7 @@ def _require_module(native: Any, reason: str) -> None:
     if not isinstance(native, nn.Module):
         raise UsageError(
             f"this is a vLLM engine, and {reason}",
-            hint="pass the model itself, such as transformers builds it, or its configuration",
+            hint="pass the model itself, as transformers builds it, or its configuration",
         )
 
 
@@ -108,7 +108,7 @@ def _engine_of(native: Any) -> Any:
         )
     engine = native if _is_a(native, "LLMEngine") else getattr(native, "llm_engine", None)
     if engine is None:
-        raise TargetError("this LLM has no engine any more", hint="start it again")
+        raise TargetError("the engine of this LLM was released", hint="start it again")
     return engine
 
 

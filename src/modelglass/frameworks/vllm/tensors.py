@@ -270,12 +270,12 @@ _NOTES: tuple[tuple[str, Severity, str], ...] = (
     (
         "absorbed-weights",
         "info",
-        "the engine made these out of kv_b_proj for its attention: they take memory and are no weights more",
+        "the engine made these from kv_b_proj for its attention: additional memory, not additional weights",
     ),
     (
         "empty-parameter",
         "warning",
-        "these parameters are empty, and nothing tells what they held: totals lack them",
+        "these parameters are empty, and their contents are not known: totals do not include them",
     ),
     (
         "unmatched-weight",
@@ -285,6 +285,6 @@ _NOTES: tuple[tuple[str, Severity, str], ...] = (
     (
         UNCLEAR,
         "warning",
-        "ranks divide these parameters, and nothing tells along which dimension, nor then what the whole is",
+        "ranks divide these parameters along an unknown dimension; their whole shapes are not known",
     ),
 )

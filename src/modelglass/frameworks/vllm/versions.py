@@ -49,8 +49,8 @@ def version_notes(found: str) -> tuple[Note, ...]:
         Note(
             code="vllm-version",
             severity="warning",
-            text=f"this is vLLM {found}; modelglass was tested with {', '.join(TESTED)}, and reads of others "
-            "what is the same there",
+            text=f"this is vLLM {found}; modelglass was tested with {', '.join(TESTED)}, and other "
+            "versions may be read incompletely",
         ),
     )
 

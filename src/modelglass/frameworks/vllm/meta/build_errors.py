@@ -38,7 +38,7 @@ class BuildError:
         elif self.kind == "ValidationError":  # a head, then the setting, then what is wrong with it
             text = ": ".join(line.strip().partition(" [type=")[0] for line in text.splitlines()[1:3])
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        return (lines[0] if lines else f"it raised {self.kind} without a word")[:_MOST_TOLD]
+        return (lines[0] if lines else f"it raised {self.kind} without a message")[:_MOST_TOLD]
 
 
 _Tell = Callable[[BuildError, "re.Match[str]"], tuple[str, str]]
@@ -71,7 +71,7 @@ def _not_divided(refusal: BuildError, match: re.Match[str]) -> tuple[str, str]:
 
 
 def _no_processor(refusal: BuildError, match: re.Match[str]) -> tuple[str, str]:
-    problem = f"vLLM needs the {match[1]} of {refusal.architecture}, and its files are not there"
+    problem = f"vLLM needs the {match[1]} of {refusal.architecture}, and its files are missing"
     return problem, _hint("put preprocessor_config.json, tokenizer.json and the like beside config.json")
 
 
@@ -85,7 +85,7 @@ def _no_setting(refusal: BuildError, match: re.Match[str]) -> tuple[str, str]:
 def _no_package(refusal: BuildError, match: re.Match[str]) -> tuple[str, str]:
     name = next(found for found in match.groups() if found)
     return (
-        f"vLLM's {refusal.architecture} needs the package {name!r}, which is not there",
+        f"vLLM's {refusal.architecture} needs the package {name!r}, which is not installed",
         f"pip install {name}",
     )
 
@@ -97,7 +97,7 @@ def _no_quantization(refusal: BuildError, match: re.Match[str]) -> tuple[str, st
 
 
 def _not_stored_so(refusal: BuildError, match: re.Match[str]) -> tuple[str, str]:
-    problem = f"the configuration does not say how its weights are quantized by {match[1]!r}"
+    problem = f"the configuration does not specify how its weights are quantized by {match[1]!r}"
     return problem, "take the config.json of a checkpoint that is, with its quantization_config"
 
 

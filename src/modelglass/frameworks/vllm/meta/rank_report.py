@@ -98,7 +98,7 @@ def _cache(vllm_config: Any, serving: Serving, weights: int) -> tuple[PagedCache
             cache, vllm_config, specs, device_nbytes=serving.device_nbytes, weight_nbytes=weights
         )
     except Exception as problem:
-        text = f"vLLM does not say what it would keep of each token: {type(problem).__name__}: {problem}"
+        text = f"vLLM does not report what it would cache for each token: {type(problem).__name__}: {problem}"
         return None, (Note(code="cache-unknown", severity="warning", text=text[:400]),)
 
 
@@ -134,7 +134,8 @@ def _drop_resolved(notes: Iterable[Note], known: Collection[str]) -> Iterator[No
 def _note_correction(places: tuple[str, ...], details: tuple[str, ...]) -> Note:
     return Note(
         code="shard-corrected",
-        text="what layers say of the whole model is not what one rank alone holds; the latter counts",
+        text="the shapes that layers report for the whole model differ from those of a single rank; the "
+        "latter are used",
         where=places,
         details=details,
     )
