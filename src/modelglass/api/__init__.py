@@ -38,13 +38,17 @@ if TYPE_CHECKING:
     from modelglass.frameworks.request import TensorSpec as TensorSpec
     from modelglass.options import AUTOMATIC as AUTOMATIC
     from modelglass.page import known_columns as known_columns
-    from modelglass.page.columns import COLUMNS as COLUMNS
     from modelglass.page.sections.distinct import (
         UNIQUE_COLUMNS as UNIQUE_COLUMNS,
+        UNIQUE_DATA_COLUMNS as UNIQUE_DATA_COLUMNS,
         UNIQUE_SORTS as UNIQUE_SORTS,
         UniqueChoice as UniqueChoice,
     )
-    from modelglass.page.sections.layers import SORTS as SORTS
+    from modelglass.page.sections.layers import (
+        COLUMNS as COLUMNS,
+        DATA_COLUMNS as DATA_COLUMNS,
+        SORTS as SORTS,
+    )
     from modelglass.page.sections.statistics import (
         STATS_COLUMNS as STATS_COLUMNS,
         STATS_SORTS as STATS_SORTS,
@@ -85,10 +89,9 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.options": "AUTOMATIC",
         "modelglass.renderers._escape": "told unspoken",
         "modelglass.page": "known_columns",
-        "modelglass.page.sections.layers": "SORTS",
-        "modelglass.page.sections.distinct": "UNIQUE_COLUMNS UNIQUE_SORTS UniqueChoice",
+        "modelglass.page.sections.layers": "COLUMNS DATA_COLUMNS SORTS",
+        "modelglass.page.sections.distinct": "UNIQUE_COLUMNS UNIQUE_DATA_COLUMNS UNIQUE_SORTS UniqueChoice",
         "modelglass.page.sections.statistics": "STATS_COLUMNS STATS_SORTS",
-        "modelglass.page.columns": "COLUMNS",
         "modelglass.report": "AUTOCAST FINDINGS WEIGHTS Serving WhatIf",
         "modelglass.report.dtypes": "full_dtype_name",
         "modelglass.report.scan": "LEVELS Level",

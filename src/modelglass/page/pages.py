@@ -18,7 +18,7 @@ def inspect(
     width: int = 110,
     depth: int | None = None,
     fold: bool = True,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | str | None = None,
     sort: str | None = None,
     top: int | None = None,
 ) -> Page:
@@ -27,7 +27,7 @@ def inspect(
     from modelglass.page.sections.totals import totals
 
     if sort or top:
-        table = layers.by_figure(report, sort, top, width=width, columns=columns)
+        table = layers.by_figure(report, sort, top, width=width, depth=depth, columns=columns)
     else:
         table = layers.tree(report, width=width, depth=depth, fold=fold, columns=columns)
     heading = Heading(report.model.name, of_document=True)
@@ -78,11 +78,11 @@ def _notes(report: Report) -> Iterator[Block]:
         yield Notes(notes)
 
 
-def fit(fit: Fit) -> Page:
+def fit(fit: Fit, *, sort: str | None = None, top: int | None = None) -> Page:
     """Whether it fits, and what would make it fit."""
     from modelglass.page.sections.fit import blocks
 
-    return Page(list(blocks(fit)))
+    return sorted_page(Page(list(blocks(fit))), sort, top)
 
 
 def compare(

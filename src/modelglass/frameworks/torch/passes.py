@@ -82,7 +82,7 @@ class Pass:
         return [output, loss]
 
     def _loss(self, output: Any) -> torch.Tensor | None:
-        """What is minimised: what the user says, the model's own loss, or the sum of every output."""
+        """What is minimised: the user's loss, the model's own loss, or the sum of every output."""
         if not self._request.train:
             return None
         with self._recorder.ours(), self._tracker.phase("loss"):
@@ -246,7 +246,7 @@ class _Stepping:
 
 
 def checkpoint_modules(model: nn.Module, patterns: tuple[str, ...]) -> None:
-    """Have modules run again in backward instead of saving; whoever borrowed the model undoes it."""
+    """Have modules run again in backward instead of saving; the substitution of tensors undoes it."""
     chosen: dict[str, nn.Module] = {}
     for path, module in structure.walk(model):  # parents before children
         inside = any(path.startswith(f"{outer}.") for outer in chosen)  # runs again with what it is in

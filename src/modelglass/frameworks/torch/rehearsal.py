@@ -27,7 +27,7 @@ _NAME = "rehearsal"
 
 
 def last_new_step(make: Factory, named: Mapping[str, nn.Parameter]) -> int | None:
-    """The number of the last step that holds other memory than all before it; None: nothing tells.
+    """The number of the last step that holds other memory than all before it; None if unknown.
 
     The first step counts as if the optimizer's state had been there from its beginning.
     """

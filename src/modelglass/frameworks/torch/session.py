@@ -115,7 +115,7 @@ def _observe(native: Any, request: Request) -> Observation:
 def run_shortened(native: Any, request: Request, place: Place) -> Lifetimes | None:
     """What `observe` would find of memory, from short runs with few of the model's equal blocks.
 
-    `place` works it out for all of them. None: there are no such blocks, or the short runs do not tell.
+    `place` works it out for all of them. None: there are no equal blocks, or short runs do not determine it.
     """
     native = _module(native)
     if request.mode != "fake" or request.calibrate:
@@ -128,7 +128,7 @@ def run_shortened(native: Any, request: Request, place: Place) -> Lifetimes | No
 
 @_with_real_default_device()
 def run_resized(native: Any, request: Request, sizes: Mapping[tuple[int, int], int]) -> Observation:
-    """What a fake forward pass shows with other sizes of the inputs; a failure of it is an answer, too.
+    """What a fake forward pass shows with other sizes of the inputs; a failure is also a result.
 
     `sizes` are by input, in the order of `Run.inputs`, and dimension. Memory and cost are not looked at.
     """
@@ -201,12 +201,12 @@ class _RunMode:
     fake: bool
     gradients: bool
     functions: bool = False
-    saving: bool = True  # autograd tells what it saves, which function transforms do not allow
+    saving: bool = True  # autograd reports what it saves, which function transforms do not allow
     in_copy: bool = False  # of the process, which ends before anybody could meet what is left behind
 
 
 def _attempt(native: nn.Module, request: Request) -> tuple[_Outcome, tuple[Note, ...]]:
-    """A fake run, then a real one where the fake one cannot tell."""
+    """A fake run, then a real one where values decide."""
     notes: list[Note] = []
     fake = request.mode == "fake"
     valueless = _valueless(native, request)
@@ -237,7 +237,7 @@ def _attempt(native: nn.Module, request: Request) -> tuple[_Outcome, tuple[Note,
 
 
 def _find_step_problem(outcome: _Outcome, request: Request) -> str | None:
-    """Why the optimizer that is asked for took no step; None: it did, or there is none."""
+    """Why the optimizer that is asked for took no step; None: it did, or no optimizer was given."""
     if request.optimizer is None:
         return None
     return outcome.optimizer_problems.get(make_factory(request.optimizer)[0])
@@ -282,7 +282,7 @@ def _run_with(native: nn.Module, inputs: Inputs, request: Request, how: _RunMode
 
 
 def _sized_inputs(native: nn.Module, request: Request, *, fake: bool) -> Inputs:
-    """The inputs, or such as the specs say, with the batch size and sequence length that are asked for."""
+    """The inputs, given or made from specs, with the batch size and sequence length that are asked for."""
     inputs = request.inputs
     if not isinstance(inputs, Inputs):
         inputs = make_inputs(native, inputs or (), request.device, fake=fake)
