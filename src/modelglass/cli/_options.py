@@ -69,7 +69,7 @@ inputs_options = options(
         "--inputs",
         metavar="CODE",
         type=TargetName(),
-        help="Function that returns the inputs (file.py::function), or auto: made from the configuration.",
+        help="Function that returns the inputs (file.py::function), or auto: by configuration or trying.",
     ),
     option(
         "--input",

@@ -101,7 +101,7 @@ def inspect(
     and without weights.
     """
     known = api.DATA_COLUMNS if format_ == "csv" else api.COLUMNS
-    shown = None if columns is None else api.known_columns(columns, known)
+    shown = None if columns is None else api.parse_columns(columns, known)
     given = parse_inputs(inputs, specs)
     most = parse_limits(limits)
     serving = parse_serving(framework, engine)

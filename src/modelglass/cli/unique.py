@@ -82,7 +82,7 @@ def unique(
     configuration has inputs of its own.
     """
     if columns is not None:
-        api.known_columns(columns, api.UNIQUE_DATA_COLUMNS if format_ == "csv" else api.UNIQUE_COLUMNS)
+        api.parse_columns(columns, api.UNIQUE_DATA_COLUMNS if format_ == "csv" else api.UNIQUE_COLUMNS)
     given = parse_inputs(inputs, specs)
     inspect = api.inspect_run if ops or repro else api.inspect_modules  # operators need a run
     with Progress() as progress, stdout_to_stderr():

@@ -143,7 +143,7 @@ def value_of(cell: Cell | str) -> object:
     return cell if isinstance(cell, str) else cell.value
 
 
-def known_columns(names: Sequence[str] | str, known: Sequence[str]) -> list[str]:
+def parse_columns(names: Sequence[str] | str, known: Sequence[str]) -> list[str]:
     """The names, given one by one or by commas, each checked to be a column."""
     chosen = names.replace(" ", "").split(",") if isinstance(names, str) else list(names)
     for name in chosen:
@@ -152,12 +152,12 @@ def known_columns(names: Sequence[str] | str, known: Sequence[str]) -> list[str]
     return chosen
 
 
-def sorted_page(page: Page, sort: str | None, top: int | None) -> Page:
+def sort_page(page: Page, sort: str | None, top: int | None) -> Page:
     """The page with the first rows of its tables, by a column of one of them."""
     tables = [each for each in page.blocks if isinstance(each, Table) and not each.whole]
     names = dict.fromkeys(column.name for table in tables for column in table.columns)
     if sort is not None and tables:
-        known_columns([sort], list(names))
+        parse_columns([sort], list(names))
     blocks = [
         first_rows(each, sort, top) if isinstance(each, Table) and not each.whole else each
         for each in page.blocks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from modelglass.page import Block, Facts, Heading, Notes, Page, Text, sorted_page
+from modelglass.page import Block, Facts, Heading, Notes, Page, Text, sort_page
 
 if TYPE_CHECKING:
     from modelglass.page.sections.distinct import UniqueChoice
@@ -51,7 +51,7 @@ def memory(
     report: Report, *, contexts: Sequence[int] = (), sort: str | None = None, top: int | None = None
 ) -> Page:
     """What a pass or a training step takes in memory; `contexts` are lengths in tokens for the cache."""
-    return sorted_page(Page(list(_memory(report, contexts, top))), sort, top)
+    return sort_page(Page(list(_memory(report, contexts, top))), sort, top)
 
 
 def _memory(report: Report, contexts: Sequence[int], top: int | None) -> Iterator[Block]:
@@ -82,7 +82,7 @@ def fit(fit: Fit, *, sort: str | None = None, top: int | None = None) -> Page:
     """Whether it fits, and what would make it fit."""
     from modelglass.page.sections.fit import blocks
 
-    return sorted_page(Page(list(blocks(fit))), sort, top)
+    return sort_page(Page(list(blocks(fit))), sort, top)
 
 
 def compare(
@@ -91,7 +91,7 @@ def compare(
     """Two models side by side."""
     from modelglass.page.sections.differences import blocks
 
-    return sorted_page(Page(list(blocks(comparison, all=all))), sort, top)
+    return sort_page(Page(list(blocks(comparison, all=all))), sort, top)
 
 
 def stats(
@@ -132,10 +132,10 @@ def unique(
 
 def scan(scan: Scan, *, redact: bool = False, top: int | None = None) -> Page:
     """What was found in files."""
-    from modelglass.page.redact import redacted_noun
+    from modelglass.page.redact import redact_noun
     from modelglass.page.sections.findings import SHOWN, blocks
 
-    return Page(list(blocks(redacted_noun(scan) if redact else scan, top)), longest=SHOWN)
+    return Page(list(blocks(redact_noun(scan) if redact else scan, top)), longest=SHOWN)
 
 
 def flow(flow: Flow, *, words: Mapping[str, str] | None = None) -> Page:

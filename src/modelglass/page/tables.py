@@ -85,7 +85,7 @@ def compare(
 
 def scan(scan: Scan, *, redact: bool = False, top: int | None = None) -> Table:
     """A row for each file, each finding and each global."""
-    from modelglass.page.redact import redacted_noun
+    from modelglass.page.redact import redact_noun
     from modelglass.page.sections.findings import data
 
-    return first_rows(data(redacted_noun(scan) if redact else scan), None, top)
+    return first_rows(data(redact_noun(scan) if redact else scan), None, top)

@@ -141,6 +141,18 @@ def run_resized(native: Any, request: Request, sizes: Mapping[tuple[int, int], i
     return Observation(model=model, run=outcome.run, dataflow=outcome.dataflow)
 
 
+@_with_real_default_device()
+def run_fake(native: Any, request: Request, *, in_copy: bool) -> tuple[int, Run, bool]:
+    """How many operators a fake forward pass runs, what it showed, and whether it stopped for want of values.
+
+    In a copy of the process nobody looks for what the run left behind.
+    """
+    native = _module(native)
+    inputs = _sized_inputs(native, request, fake=True)
+    outcome = _run_with(native, inputs, request, _RunMode(fake=True, gradients=False, in_copy=in_copy))
+    return len(outcome.ops), outcome.run, isinstance(outcome.error, CANNOT_FAKE)
+
+
 def values(native: Any) -> Mapping[str, Values | str]:
     """How to read the values of each tensor by name, or a few words on why that cannot be."""
     return read_values(_module(native))
@@ -191,6 +203,7 @@ class _RunMode:
     gradients: bool
     functions: bool = False
     saving: bool = True  # autograd reports what it saves, which function transforms do not allow
+    in_copy: bool = False  # of the process, which ends before anybody could meet what is left behind
 
 
 def _attempt(native: nn.Module, request: Request) -> tuple[_Outcome, tuple[Note, ...]]:
@@ -433,6 +446,8 @@ class _Session:
         """What the run left behind, now that all is given back."""
         self._pass = None
         drop_tracebacks(self.error)  # our own frames were still at work when it was caught
+        if self._how.in_copy:
+            return ()
         unchecked = [_find_unchecked(self._recorder.unchecked)] if self._recorder.unchecked else ()
         return (*unchecked, *self._unseen.notes(), *note_moved(self.witness), *find_left_behind(self.mode))
 

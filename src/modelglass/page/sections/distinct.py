@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from modelglass.page import Block, Cell, Column, Heading, Table, Tone, known_columns
+from modelglass.page import Block, Cell, Column, Heading, Table, Tone, parse_columns
 from modelglass.page.units import shape_text, share, short, value_text
 from modelglass.report import Module, Report, Unique, UniqueModule, UniqueOp, Value
 
@@ -92,7 +92,7 @@ def blocks(
     report: Report, unique: Unique, choice: UniqueChoice, columns: Sequence[str] | str | None
 ) -> Iterator[Block]:
     """A table of each kind, under what is said of it."""
-    names = known_columns(columns or UNIQUE_COLUMNS, UNIQUE_COLUMNS)
+    names = parse_columns(columns or UNIQUE_COLUMNS, UNIQUE_COLUMNS)
     for section in _sections(report, unique, choice):
         shown = [
             Column(
@@ -111,7 +111,7 @@ def blocks(
 
 def data(report: Report, unique: Unique, choice: UniqueChoice, columns: Sequence[str] | str | None) -> Table:
     """Modules and operators under the same heads, with exact figures."""
-    names = known_columns(columns or UNIQUE_DATA_COLUMNS, UNIQUE_DATA_COLUMNS)
+    names = parse_columns(columns or UNIQUE_DATA_COLUMNS, UNIQUE_DATA_COLUMNS)
     places = [UNIQUE_DATA_COLUMNS.index(name) for name in names]
     rows: list[list[Cell | str]] = []
     for section in _sections(report, unique, choice):

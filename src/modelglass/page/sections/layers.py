@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from modelglass.page import Cell, Column, RowTone, Table, Tone, known_columns, sort_key, value_of
+from modelglass.page import Cell, Column, RowTone, Table, Tone, parse_columns, sort_key, value_of
 from modelglass.page.sections.layer_cells import Cells, Row, rows_of
 from modelglass.page.units import shape_text
 from modelglass.report.layers import saw_calls
@@ -77,7 +77,7 @@ def tree(
 ) -> Table:
     """The table as a tree, with columns that fit into a line of that width unless others are asked for."""
     rows = rows_of(report, depth=depth, fold=fold)
-    table = _table(report, rows, known_columns(columns or default_columns(report, width), COLUMNS))
+    table = _table(report, rows, parse_columns(columns or default_columns(report, width), COLUMNS))
     return table._replace(guides=[row.guides for row in rows])
 
 
@@ -91,7 +91,7 @@ def by_figure(
     columns: Sequence[str] | str | None,
 ) -> Table:
     """Every module by its path, the largest of a figure first."""
-    names = known_columns(columns or default_columns(report, width), COLUMNS)
+    names = parse_columns(columns or default_columns(report, width), COLUMNS)
     names = ["path", *(name for name in names if name not in ("name", "path"))]
     if sort is not None and sort not in names:
         names.append(sort)
@@ -110,7 +110,7 @@ def data(
     columns: Sequence[str] | str | None,
 ) -> Table:
     """A row for each module, with exact figures."""
-    names = known_columns(columns or _DATA, DATA_COLUMNS)
+    names = parse_columns(columns or _DATA, DATA_COLUMNS)
     cells = Cells(report)
     modules = {module.path: module for module in report.model.modules}
 
@@ -169,7 +169,7 @@ def _file_columns(report: Report, width: int) -> list[str]:
 
 def _records(report: Report, sort: str | None, depth: int | None) -> list[dict[str, Any]]:
     """The modules down to a depth as records, the largest of a figure first."""
-    known_columns([sort] if sort else [], SORTS)
+    parse_columns([sort] if sort else [], SORTS)
     records = [dict(layer) for layer in report.layers if depth is None or _depth(layer["path"]) <= depth]
     if sort is not None:
         records.sort(key=lambda record: sort_key(record[_RECORDED.get(sort, sort)]))

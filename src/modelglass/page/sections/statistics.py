@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from modelglass.errors import UsageError
-from modelglass.page import DATA_ONLY, Cell, Column, RowTone, Table, Tone, known_columns, sort_key
+from modelglass.page import DATA_ONLY, Cell, Column, RowTone, Table, Tone, parse_columns, sort_key
 from modelglass.page.units import shape_text, share
 from modelglass.report import FINDINGS, Histogram, Report, Tensor, TensorStats
 from modelglass.report.stats import described_shape
@@ -76,7 +76,7 @@ def _figure(stats: TensorStats | None, name: str) -> float | None:
 
 def table(rows: Sequence[Row], columns: Sequence[str] | str | None = None) -> Table:
     """The rows with the columns that are asked for, else with those that fit."""
-    names = STATS_COLUMNS if columns is None else known_columns(columns, STATS_COLUMNS)
+    names = STATS_COLUMNS if columns is None else parse_columns(columns, STATS_COLUMNS)
     widths = _default_widths(rows) if columns is None else dict.fromkeys(names, 0)
     shown = [
         Column(
