@@ -28,7 +28,17 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "undo": (set(), set()),
     "interrupts": ({"undo"}, set()),
     "frameworks": (
-        {"gc_pause", "errors", "interrupts", "options", "report", "quantized", "frameworks", "undo"},
+        {
+            "gc_pause",
+            "errors",
+            "inputs",
+            "interrupts",
+            "options",
+            "report",
+            "quantized",
+            "frameworks",
+            "undo",
+        },
         {"torch", "mlx", "vllm", "numpy"},
     ),
     "analyses": ({"errors", "report", "analyses"}, {"numpy", "numba"}),
@@ -60,6 +70,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     ),
     "checkpoints": ({"gc_pause", "errors", "report", "formats", "analyses", "user_code"}, set()),
     "symbols": ({"errors", "report", "analyses", "symbols"}, set()),
+    "inputs": ({"inputs"}, set()),
     "api": (
         {
             "_lazy",
@@ -74,6 +85,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
             "checkpoints",
             "configs",
             "symbols",
+            "inputs",
             "files",
             "options",
             "targets",

@@ -14,11 +14,11 @@ from modelglass.analyses.notes import count_notes
 from modelglass.errors import CorruptFileError, UsageError
 from modelglass.formats import read
 from modelglass.formats.configs import config_of
-from modelglass.formats.kinds import doubtful, told_apart
 from modelglass.formats.limits import Limits
 from modelglass.formats.mlx_packing import ASSUMED, contradicted
 from modelglass.formats.packing import packed
 from modelglass.formats.reading import Reading
+from modelglass.formats.tensor_kinds import classify_tensors, find_doubtful
 from modelglass.formats.tree import modules
 from modelglass.gc_pause import paused_gc
 from modelglass.report import Checkpoint, File, Model, Note, Report
@@ -99,7 +99,7 @@ def _report(path: Path, reading: Reading) -> Report:
     tensors, guessed = packed(reading.tensors, config, reading.metadata), list[str]()
     contradictions = contradicted(tensors, config, reading.metadata)
     if reading.has_buffers:
-        tensors, guessed = told_apart(tensors)
+        tensors, guessed = classify_tensors(tensors)
     model = Model(
         name=path.name or str(path),
         source=reading.format or "file",
@@ -123,7 +123,7 @@ def _report(path: Path, reading: Reading) -> Report:
         architecture=found,
     )
     trained = {name for part in reading.parts for name in part.matched.values()}
-    unsure = [name for name in doubtful(tensors) if name not in trained] if reading.has_buffers else []
+    unsure = [name for name in find_doubtful(tensors) if name not in trained] if reading.has_buffers else []
     notes = (
         *_notes(reading),
         *_kind_notes(counts, guessed, unsure),

@@ -15,12 +15,14 @@ import build
 import modelglass as mg
 from modelglass.analyses.cost import cost, with_macs
 from modelglass.analyses.counts import count
+from modelglass.compat.schemas import published
 from modelglass.errors import ReportFormatError
 from modelglass.report import Finding, GlobalUse, Report, Scan, ScannedFile, Value
 from modelglass.report.codec import Document, dumps, loads, schemas
 from models import SAMPLES
 
 SCHEMA = schemas()["report-1.json"]
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.mark.slow
@@ -158,6 +160,22 @@ def test_what_another_modelglass_wrote_may_have_fields_that_are_not_known(kind: 
     assert loads(json.dumps(document)) == DOCUMENTS[kind]
     with pytest.raises(ReportFormatError, match="version 2"):
         loads(json.dumps(document | {"version": 2}))
+
+
+def test_recomputation_reads_back_under_the_name_that_it_had_first() -> None:
+    model, x = torch.nn.Linear(3, 8), torch.ones(2, 3)
+    report = mg.inspect(model, x, train=True, what_if=mg.WhatIf(recompute=("*",)))
+    document = json.loads(dumps(report))
+    document["memory"]["what_if"]["checkpoint"] = document["memory"]["what_if"].pop("recompute")
+    assert loads(json.dumps(document)) == report
+    document["memory"]["what_if"]["removed"] = 1
+    with pytest.raises(ReportFormatError, match="unknown fields"):
+        loads(json.dumps(document))
+
+
+@pytest.mark.parametrize("name", published())
+def test_the_published_schema_is_what_the_code_makes(name: str) -> None:
+    assert json.loads((DOCS / "schema" / name).read_text()) == published()[name]
 
 
 @pytest.mark.parametrize("kind", sorted(DOCUMENTS.keys() - {"report"}))

@@ -33,6 +33,7 @@ def memory(lifetimes: Lifetimes, *, optimizer: str | None = None) -> Memory:
     is_first = first.peak_nbytes >= most.peak_nbytes
     return replace(
         _memory(first if is_first else most),
+        method=_method(lifetimes),
         optimizer=optimizer,
         in_first_step=is_first,
         first_peak_nbytes=first.peak_nbytes,
@@ -82,7 +83,7 @@ def _memory(course: _Course) -> Memory:
 
 def _method(whole: Lifetimes) -> Method:
     evaluates = any(tail.evaluates for tail in whole.tails.values())
-    if whole.other_gradients or evaluates or (whole.estimated and not whole.calibrated):
+    if whole.other_gradients or evaluates or not whole.settled or (whole.estimated and not whole.calibrated):
         return "estimate"
     if whole.calibrated:
         return "estimate" if whole.missing else "measured"

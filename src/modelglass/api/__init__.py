@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from modelglass.api._compare import compare as compare, compare_structure as compare_structure
     from modelglass.api._fit import fit as fit
     from modelglass.api._flow import flow as flow
+    from modelglass.api._found import FoundInputs as FoundInputs, find_inputs as find_inputs
     from modelglass.api._inspect import (
         children_by_module as children_by_module,
         fixed_seed as fixed_seed,
@@ -36,14 +37,18 @@ if TYPE_CHECKING:
     from modelglass.checkpoints import LIMITS as LIMITS, check_limits as check_limits
     from modelglass.frameworks.request import TensorSpec as TensorSpec
     from modelglass.options import AUTOMATIC as AUTOMATIC
-    from modelglass.page import known_columns as known_columns
-    from modelglass.page.columns import COLUMNS as COLUMNS
+    from modelglass.page import parse_columns as parse_columns
     from modelglass.page.sections.distinct import (
         UNIQUE_COLUMNS as UNIQUE_COLUMNS,
+        UNIQUE_DATA_COLUMNS as UNIQUE_DATA_COLUMNS,
         UNIQUE_SORTS as UNIQUE_SORTS,
         UniqueChoice as UniqueChoice,
     )
-    from modelglass.page.sections.layers import SORTS as SORTS
+    from modelglass.page.sections.layers import (
+        COLUMNS as COLUMNS,
+        DATA_COLUMNS as DATA_COLUMNS,
+        SORTS as SORTS,
+    )
     from modelglass.page.sections.statistics import (
         STATS_COLUMNS as STATS_COLUMNS,
         STATS_SORTS as STATS_SORTS,
@@ -68,6 +73,7 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.api._compare": "compare compare_structure",
         "modelglass.api._fit": "fit",
         "modelglass.api._flow": "flow",
+        "modelglass.api._found": "FoundInputs find_inputs",
         "modelglass.api._inspect": (
             "children_by_module fixed_seed inspect inspect_calls inspect_modules inspect_run "
             "require_complete scan tensors_by_module"
@@ -82,11 +88,10 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.frameworks.request": "TensorSpec",
         "modelglass.options": "AUTOMATIC",
         "modelglass.renderers._escape": "told unspoken",
-        "modelglass.page": "known_columns",
-        "modelglass.page.sections.layers": "SORTS",
-        "modelglass.page.sections.distinct": "UNIQUE_COLUMNS UNIQUE_SORTS UniqueChoice",
+        "modelglass.page": "parse_columns",
+        "modelglass.page.sections.layers": "COLUMNS DATA_COLUMNS SORTS",
+        "modelglass.page.sections.distinct": "UNIQUE_COLUMNS UNIQUE_DATA_COLUMNS UNIQUE_SORTS UniqueChoice",
         "modelglass.page.sections.statistics": "STATS_COLUMNS STATS_SORTS",
-        "modelglass.page.columns": "COLUMNS",
         "modelglass.report": "AUTOCAST FINDINGS WEIGHTS Serving WhatIf",
         "modelglass.report.dtypes": "full_dtype_name",
         "modelglass.report.scan": "LEVELS Level",

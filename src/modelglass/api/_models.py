@@ -95,7 +95,7 @@ def with_model(
                 notes = [*opened.notes, *notes]
                 inputs = run.inputs
                 if makes_own if inputs is None else isinstance(inputs, (str, *FACTORIES)):
-                    inputs = stack.enter_context(make_inputs(opened, inputs, notes))
+                    inputs = stack.enter_context(make_inputs(opened, inputs, notes, run.mode))
                 if progress is not None:
                     progress("observing the model")
                 return look(

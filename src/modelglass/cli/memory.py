@@ -61,7 +61,7 @@ Examples:
     multiple=True,
     help="Show the KV cache at this many tokens. Repeatable.",
 )
-@sort_option(("nbytes",))
+@sort_option(("nbytes",), unsorted="largest first; kernels of CSV as they ran")
 @top_option
 @plot_option
 @width_option

@@ -83,7 +83,7 @@ def stats(
     weights, unless a builder loads them. --plot draws the distributions.
     """
     if columns is not None:
-        api.known_columns(columns, api.STATS_COLUMNS)
+        api.parse_columns(columns, api.STATS_COLUMNS)
     most = parse_limits(limits)
     draw = None if plot is None else api.plotter(plot)
     with Progress() as progress, stdout_to_stderr():

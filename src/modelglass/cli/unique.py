@@ -82,7 +82,7 @@ def unique(
     configuration has inputs of its own.
     """
     if columns is not None:
-        api.known_columns(columns, api.UNIQUE_COLUMNS)
+        api.parse_columns(columns, api.UNIQUE_DATA_COLUMNS if format_ == "csv" else api.UNIQUE_COLUMNS)
     given = parse_inputs(inputs, specs)
     inspect = api.inspect_run if ops or repro else api.inspect_modules  # operators need a run
     with Progress() as progress, stdout_to_stderr():
@@ -90,7 +90,7 @@ def unique(
         found = api.unique(report)
         made = None if repro is None else api.reproduce(report, repro)
     kinds = [kind for kind, wanted in (("modules", modules), ("ops", ops)) if wanted or modules == ops]
-    look: dict[str, object] = {} if format_ in ("json", "csv") else {"columns": columns}
+    look: dict[str, object] = {} if format_ == "json" else {"columns": columns}
     if format_ == "text":
         look |= {"width": width_of(width, output), "color": wants_color(color, output)}
     choice = api.UniqueChoice(kinds, sort, top)

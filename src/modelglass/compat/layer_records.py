@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict, cast
 
 from modelglass import api
-from modelglass.page.sections.layer_cells import saw_calls
 from modelglass.page.sources import dtype_text
 from modelglass.report import Call, Json, Module, Report, Tensor, Value
+from modelglass.report.layers import saw_calls
 
 
 class _Further(TypedDict, total=False):

@@ -45,7 +45,7 @@ def config_beside(reading: Reading) -> Json:
     first = reading.opened[0] if reading.opened else None
     if first is None or not (first.path.parent / CONFIG).exists():
         return None
-    from modelglass.formats.siblings import open_sibling
+    from modelglass.formats.files_beside import open_sibling
     from modelglass.formats.strict_json import document
 
     quiet = Reading(limits=reading.limits)

@@ -9,9 +9,9 @@ from pathlib import Path
 from modelglass.errors import FileError, NotAModelError
 from modelglass.formats.documents import read_shard
 from modelglass.formats.files import open_file, read_file
+from modelglass.formats.files_beside import may_follow
 from modelglass.formats.reading import Reading
 from modelglass.formats.shards import numbering, read_numbered
-from modelglass.formats.siblings import may_follow
 from modelglass.formats.source import OpenFile
 from modelglass.formats.torch import distributed
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from modelglass.formats.files_beside import may_follow
 from modelglass.formats.folders import MOST_FILES, WEIGHTS
+from modelglass.formats.known_non_models import ORDINARY, SEARCHED
 from modelglass.formats.limits import Limits
 from modelglass.formats.scanned_file import Looked, look
 from modelglass.formats.shadows import shadows
-from modelglass.formats.siblings import may_follow
-from modelglass.formats.strangers import ORDINARY, SEARCHED
 from modelglass.report import Finding, Level, Scan, ScannedFile
 
 Progress = Callable[[str], None]

@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from modelglass.formats.files_beside import open_sibling
 from modelglass.formats.places import Place
 from modelglass.formats.reading import Reading
-from modelglass.formats.siblings import open_sibling
 from modelglass.formats.source import OpenFile
 from modelglass.report import Json, Tensor
 

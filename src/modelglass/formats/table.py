@@ -7,9 +7,9 @@ from importlib import import_module
 from typing import NamedTuple, cast
 
 from modelglass.errors import FileError, NotAModelError
+from modelglass.formats.known_non_models import identify_non_model, is_text
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import OpenFile, Source
-from modelglass.formats.strangers import is_text, stranger
 
 DOCUMENTS = "documents"
 HEAD = 1024  # bytes that tell what a file is
@@ -68,7 +68,7 @@ def read(source: OpenFile, reading: Reading, read_document: ReadFile) -> None:
     `read_document` reads JSON, YAML and the like: an index of shards names other files, which are read here.
     """
     head = source.up_to(0, HEAD)
-    odd = stranger(head)
+    odd = identify_non_model(head)
     if odd is not None and _asking("safetensors")(head, source.nbytes):
         odd = None  # the length that it begins with can have the bytes of anything
     format = format_of(head, source) if odd is None else None
@@ -103,7 +103,7 @@ def format_of(head: bytes, source: OpenFile) -> Format | None:
     suffix = source.path.suffix.lower()
     found = next((each for each in FORMATS if each.fits(head, source.nbytes)), None)
     if found is not None and found.name == "json" and suffix not in (".json", ""):
-        found = None  # lists, templates and logs begin with a bracket, too
+        found = None  # lists, templates and logs also begin with a bracket
     if found is None and suffix in _DOCUMENTS:
         return Format(suffix[1:], lambda head, nbytes: True, DOCUMENTS)
     if found is None and suffix in _BY_SUFFIX and not is_text(head):  # broken from its first byte on
@@ -136,7 +136,7 @@ def _has_zip(source: Source, *, glance: bool = False) -> bool:
 
 
 def _read_also(source: OpenFile, reading: Reading, module: str, text: str) -> None:
-    """A file that two readers take for different things: say so, and look at the other reading, too."""
+    """Report a file that two readers take for different things, and read it the other way as well."""
     reading.found(source, "ambiguous", "invalid", text)
     other = reading.inner()
     try:

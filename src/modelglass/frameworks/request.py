@@ -28,7 +28,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """An input to be made: its full shape, and its element type where that is said.
+    """An input to be made: its full shape, and its element type where specified.
 
     `name` is the keyword it is passed by, or None for a positional argument.
     """
@@ -138,7 +138,7 @@ class Request:
     mode: RunMode = "fake"
     train: bool = False
     optimizer: Any = None  # a name or a function of the parameters; None: no optimizer steps
-    other_optimizers: tuple[str, ...] = ()  # whose steps are looked at, too, each for itself
+    other_optimizers: tuple[str, ...] = ()  # whose steps are also looked at, each for itself
     loss: Callable[[Any], Any] | None = None  # of the output; None: the model's own, or the sum of outputs
     calibrate: bool = False  # measure what kernels take for themselves
     what_if: WhatIf = field(default_factory=WhatIf)

@@ -1,7 +1,7 @@
 """The same inputs with another batch size or sequence length, whatever framework their tensors are of.
 
 Which dimensions of which tensor are the batch and the sequence is what a run showed (`Axes`). Where nobody
-looked, shapes suggest it: the *telling* tensor is the first one of whole numbers with 2 dimensions (token
+looked, shapes suggest it: the *leading* tensor is the first one of whole numbers with 2 dimensions (token
 ids), else the first floating one with 3 (features of a sequence). Its first dimension is the batch, its
 second the sequence. Without one, the first dimension of the first tensor is the batch, and there is no
 sequence.
@@ -181,9 +181,9 @@ def _suggest_axes(forms: Sequence[Form | None]) -> Axes:
     known = {at: form for at, form in enumerate(forms) if form is not None and form.shape}
     ids = (at for at, form in known.items() if form.kind == "whole" and len(form.shape) == 2)
     features = (at for at, form in known.items() if form.kind == "floating" and len(form.shape) == 3)
-    telling = next(chain(ids, features), None)
-    if telling is not None:
-        return Axes(leaf=telling, batch=0, seq=1)
+    leading = next(chain(ids, features), None)
+    if leading is not None:
+        return Axes(leaf=leading, batch=0, seq=1)
     return Axes(leaf=next(iter(known)), batch=0) if known else Axes()
 
 
@@ -219,5 +219,5 @@ def _change_parts(
         if isinstance(holder, Mapping):
             result[key] = now
         else:
-            object.__setattr__(result, key, now)  # frozen ones, too
+            object.__setattr__(result, key, now)  # also frozen ones
     return result

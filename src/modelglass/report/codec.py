@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, InitVar, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import (
@@ -195,6 +195,8 @@ def _hints(cls: type) -> dict[str, Any]:
 
 
 def _decode(hint: Any, value: Any, tolerant: bool) -> Any:
+    if isinstance(hint, InitVar):  # the name that a field had first
+        hint = hint.type
     if is_dataclass(hint):
         hints = _hints(hint)  # type: ignore[arg-type]
         unknown = value.keys() - hints.keys()

@@ -11,9 +11,9 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from modelglass.formats import pickles, zip as zips
+from modelglass.formats.files_beside import open_sibling
 from modelglass.formats.pickles.objects import Pairs, Thing, as_text
 from modelglass.formats.reading import Reading
-from modelglass.formats.siblings import open_sibling
 from modelglass.formats.source import OpenFile, Source
 from modelglass.formats.torch import archive as torch_archive
 from modelglass.formats.torch.tensors import BadTensorError, dtype_of, items_of, shape_of

@@ -13,9 +13,9 @@ from typing import Any
 
 from modelglass.errors import FileError
 from modelglass.formats import native, zip as zips
+from modelglass.formats.files_beside import is_safe_relative
 from modelglass.formats.places import Place
 from modelglass.formats.reading import Reading
-from modelglass.formats.siblings import is_safe_relative
 from modelglass.formats.source import Source
 from modelglass.formats.strict_json import document, loads
 from modelglass.formats.torch import archive as torch_archive

@@ -81,7 +81,7 @@ def _call_function(make: Callable[..., Any]) -> optimizers.Optimizer:
             hint="MLX's optimizers take no parameters: lambda: mlx.optimizers.SGD(0.1, momentum=0.9)",
         ) from cause
     except ValueError:
-        pass  # a function that does not tell what it takes
+        pass  # a function without a signature
     made = make()
     if not isinstance(made, optimizers.Optimizer):
         raise UsageError(

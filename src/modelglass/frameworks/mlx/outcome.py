@@ -34,7 +34,7 @@ class Outcome:
 
 
 def read_graph(tracing: Tracing, graph: Graph, model: Model) -> Outcome:
-    """All that a run on stand-ins showed."""
+    """All that a run on substitutes showed."""
     request, watcher = tracing.request, tracing.watcher
     numbers = tracing.numbers(graph)
     crossings = [(each.call, [numbers[id(array)] for array in each.arrays]) for each in watcher.crossings]

@@ -106,7 +106,7 @@ class _FunctionLevel(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if getattr(func, "__name__", "__get__") in _READING:
-            return func(*args, **(kwargs or {}))  # reading an attribute is no operator
+            return func(*args, **(kwargs or {}))  # reading an attribute is not an operator
         if waiting:
             run_waiting()
         return self._on_op(func, args, kwargs or {})

@@ -62,6 +62,14 @@ def state_of(optimizer: Any, named: Mapping[str, nn.Parameter]) -> Iterator[tupl
             yield names.get(id(param), ""), tensor
 
 
+def given_to(optimizer: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every tensor among an optimizer's settings, such as a learning rate, which may be the caller's."""
+    for group in getattr(optimizer, "param_groups", ()):
+        for key, value in group.items():
+            if key != "params":
+                yield from ((key, tensor) for tensor in tensors_in(value))
+
+
 class EightBitAdam(torch.optim.Optimizer):
     """Adam whose two moments are kept in eight bits: the memory it takes, with no arithmetic."""
 

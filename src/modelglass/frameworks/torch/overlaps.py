@@ -94,7 +94,7 @@ def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
 def _refusal(
     func: Any, memories: Mapping[int | None, int], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> str | None:
-    """What the real kernel says about zeros that lie in memory as the arguments do."""
+    """The error of the real kernel for zeros that lie in memory as the arguments do."""
     random = torch.default_generator.get_state()
     with unobserved():
         zeros = {memory: torch.zeros(nbytes, dtype=torch.uint8) for memory, nbytes in memories.items()}

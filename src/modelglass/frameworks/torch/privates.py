@@ -19,7 +19,7 @@ import torch
 from modelglass.errors import UnsupportedVersionError
 from modelglass.report import Note
 
-OLDEST = (2, 6)  # what docs/versions.md says of them
+OLDEST = (2, 6)  # see docs/versions.md
 NEWEST = (2, 15)
 VERSION = tuple(map(int, re.findall(r"\d+", torch.__version__)[:2]))
 _RANGE = ".".join(map(str, OLDEST)), ".".join(map(str, NEWEST))
@@ -83,7 +83,7 @@ def _find_all(
 ) -> Sequence[Any]:
     """What torch has under names that are of use only together, or else what takes their places.
 
-    Those of a torch older than `since` lack them as docs/versions.md says, which is not worth a note.
+    Those of a torch older than `since` lack them as docs/versions.md lists, which is not worth a note.
     """
     found = []
     for name in names:
@@ -386,6 +386,12 @@ def set_mode_flags(before: dict[str, bool]) -> None:
 
 
 _pre_dispatch: Callable[[], Any] = _find("torch._ops.mode_stack_state_for_pre_dispatch", object, _LEFT)
+
+
+def find_pre_dispatch_modes() -> tuple[Any, str]:
+    """The module, if there is one, and the name of its function that gives the modes of all threads."""
+    home = None if _pre_dispatch is object else sys.modules["torch._ops"]
+    return home, "mode_stack_state_for_pre_dispatch"
 
 
 def pre_dispatch_modes() -> tuple[Any, dict[str, Any]]:

@@ -80,7 +80,7 @@ def reproducer(op: Op, *, file: str, details: str = "") -> str:
 
 
 def _operator(op: Op) -> str:
-    """How Python reaches the operator: an overload may be called "from", which is no name for it."""
+    """How Python reaches the operator: an overload may be called "from", which is not a valid name."""
     packet, _, overload = op.overload.rpartition(".")
     if keyword.iskeyword(overload):
         return f"getattr(torch.ops.{packet}, {overload!r})"

@@ -13,13 +13,13 @@ from modelglass.frameworks.vllm import plugin
 from modelglass.frameworks.vllm.components import is_in_process
 from modelglass.report import Report, codec
 
-SECONDS = 60.0  # that workers get to say what they hold
+SECONDS = 60.0  # that workers have to report what they hold
 
 Found = TypeVar("Found")
 
 
 class NotReachedError(InspectError):
-    """The workers of an engine cannot report what they hold; `problem` says why."""
+    """The workers of an engine cannot report what they hold; `problem` is the reason."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem, hint="start the engine with the modelglass plugin, as VLLM_PLUGINS allows")
@@ -31,7 +31,7 @@ def inspect_workers(engine: Any) -> tuple[Report, ...]:
     if method is None:
         raise NotReachedError("the engine's workers were started without modelglass' plugin")
     try:
-        answers = call_in_time(lambda: engine.collective_rpc(method), SECONDS, "say what they hold")
+        answers = call_in_time(lambda: engine.collective_rpc(method), SECONDS, "report what they hold")
     except InspectError:
         raise
     except Exception as cause:
@@ -62,12 +62,12 @@ def _report(answer: Any) -> Report:
 
 
 def _problem(answer: str) -> str | None:
-    """What a worker says went wrong, if that is what it says."""
+    """The problem that a worker reports, if any."""
     try:
-        said = json.loads(answer)
+        document = json.loads(answer)
     except ValueError:
         return None
-    problem = said.get(plugin.PROBLEM) if isinstance(said, dict) else None
+    problem = document.get(plugin.PROBLEM) if isinstance(document, dict) else None
     return None if problem is None else f"a worker cannot read what it holds: {problem}"
 
 

@@ -82,7 +82,7 @@ def training_mode(native: Any) -> AbstractContextManager[None]:
 
 
 def non_persistent_names(native: Any) -> frozenset[str]:
-    """The names of a module's tensors that a checkpoint of it does not have; an engine does not tell."""
+    """The names of a module's tensors that its checkpoint does not have; an engine does not report them."""
     return of_torch.non_persistent_names(native) if isinstance(native, nn.Module) else frozenset()
 
 
@@ -125,7 +125,7 @@ def _engine_around(native: nn.Module, reading: Reading) -> tuple[Engine | None, 
 
 
 def _divisions(native: nn.Module) -> Iterator[tuple[int, int]]:
-    """How many ranks each layer says divide it, and which of them this is."""
+    """The number of ranks that divide each layer, and which of them this is."""
     for module in native.modules():
         size, rank = getattr(module, "tp_size", None), getattr(module, "tp_rank", None)
         if type(size) is int and type(rank) is int:

@@ -118,7 +118,7 @@ class TensorReader:
         return facts
 
     def _apply(self, name: str, module: nn.Module, stored: StoredTensor) -> None:
-        """Let a tensor be what its layer says it stands for."""
+        """Replace a tensor by its layer's description."""
         tensor = self.tensors[name]
         if tensor.shape is None:
             return
@@ -197,7 +197,7 @@ class TensorReader:
             self._note(UNCLEAR, name)
 
     def _names(self, path: str, count: int) -> Sequence[str | None]:
-        """What checkpoints call the pieces of a fused layer, as the nearest model around it says."""
+        """What checkpoints call the pieces of a fused layer, from the nearest model around it."""
         around, _, last = path.rpartition(".")
         while count > 1:
             mapping = getattr(self.modules.get(around), "packed_modules_mapping", None)
