@@ -32,7 +32,7 @@ def functions_called() -> Iterator[list[str]]:
             and session.observe.__name__ not in found[-1:]
         ):
             name = code.co_qualname
-            if name not in found:
+            if name not in found and not name.endswith(">"):  # a loop written in brackets is not a step
                 found.append(name)
 
     sys.setprofile(note)

@@ -99,10 +99,12 @@ def test_a_format_that_is_asked_for_outdoes_the_ending(capsys: Capture) -> None:
     ElementTree.parse("model.txt")
 
 
-def test_a_run_needs_inputs(capsys: Capture) -> None:
-    code, out, err = run("flow", TARGET, capsys=capsys)
-    assert (code, out) == (2, "")
-    assert "--inputs" in err
+def test_a_model_that_never_runs_asks_for_inputs(tmp_path: Path, capsys: Capture) -> None:
+    source = "import torch\nclass Never(torch.nn.Module):\n    def forward(self, x):\n        raise TypeError\n"
+    (tmp_path / "never.py").write_text(source)
+    code, out, err = run("flow", "never.py::Never", capsys=capsys)
+    assert (code, out) == (3, "")
+    assert "--input" in err
 
 
 def test_a_forward_pass_that_fails_is_an_error_that_names_the_module(capsys: Capture) -> None:

@@ -70,25 +70,19 @@ def resolve(
     Options that do not apply to it are refused, unless that is not to be checked. `runs`: it will run even
     where `run` does not ask. A target that was resolved before stays what it is.
     """
-    resolved = isinstance(target, (Readable, Runnable))
-    found = target if resolved else _find_kind(target, build, runs or run.needs_run)
+    if isinstance(target, (Readable, Runnable)):
+        found = target
+    else:
+        if isinstance(target, (str, os.PathLike)):
+            asked = _Asked(target, build, runs or run.needs_run)
+            file = next(kind.file for kind in PATHS if kind.fits(asked))
+        else:
+            file = next(kind.file for kind in OBJECTS if isinstance(target, kind.type))
+        found = import_module(f"modelglass.targets.{file}").resolve(target, build)
     if isinstance(run.inputs, str) and is_automatic(run.inputs):  # a run is asked for, with whatever inputs
         found = found.to_run()
     if check and not (build.given.keys() | run.given.keys() | read.given.keys()) <= found.takes:
         found.check(build, run, read)
-    return found
-
-
-def _find_kind(target: Any, build: BuildOptions, runs: bool) -> Readable | Runnable:
-    if isinstance(target, (str, os.PathLike)):
-        asked = _Asked(target, build, runs)
-        file = next(kind.file for kind in PATHS if kind.fits(asked))
-    else:
-        for kind in OBJECTS:
-            if isinstance(target, kind.type):
-                file = kind.file
-                break
-    found: Readable | Runnable = import_module(f"modelglass.targets.{file}").resolve(target, build)
     return found
 
 
