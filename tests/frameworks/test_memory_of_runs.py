@@ -168,10 +168,11 @@ def test_state_of_optimizers(optimizer: Any, state: int) -> None:
 def test_an_unknown_optimizer_is_named_with_those_there_are() -> None:
     with pytest.raises(mg.InspectError, match=r"no optimizer 'adman'[\s\S]*adamw"):
         mg.inspect(nn.Linear(2, 2), torch.ones(1, 2), train=True, optimizer="adman")
-    with pytest.raises(mg.InspectError, match="steps only in training"):
+    with pytest.raises(mg.InspectError, match="optimizer needs train=True"):
         mg.inspect(nn.Linear(2, 2), torch.ones(1, 2), optimizer="adamw")
 
 
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
 def test_an_optimizer_that_cannot_step_is_told_and_the_rest_stays() -> None:
     report = mg.inspect(nn.Conv2d(2, 2, 1), torch.ones(1, 2, 3, 3), train=True, optimizer="muon")
     assert [note.code for note in report.notes if note.severity == "warning"] == ["optimizer-failed"]
