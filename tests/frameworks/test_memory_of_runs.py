@@ -13,6 +13,7 @@ from peers.builders import ExplicitAttention, InSegments, Repeated
 from torch import nn
 
 import modelglass as mg
+from modelglass.frameworks.torch import privates
 from modelglass.report import Memory
 from models import SMALL, Apply, ids, transformers_model
 
@@ -34,6 +35,8 @@ WITHOUT_SCRATCH = (
     ("checkpointed, reentrant", "train"),
     ("expanded argument", "train"),
 )
+# Where torch has no kernel that multiplies by one of several matrices, transformers reads sizes in a loop.
+RUN_FOR_REAL = ("mixtral",) if privates.VERSION < (2, 9) else ()
 WITH_SCRATCH = (
     ("unet", "train"),
     ("lstm", "train"),
@@ -47,7 +50,7 @@ def test_a_prediction_is_what_torch_measures(name: str, mode: Any) -> None:
     """To the byte, of a first step and of the next."""
     real, said = truth.measured(name, mode), truth.predicted(name, mode, calibrate=False)
     assert (said.peak, said.later_peak) == (real.peak, real.later_peak)
-    assert said.fake
+    assert said.fake == (name not in RUN_FOR_REAL)
 
 
 @pytest.mark.parametrize(("name", "mode"), WITH_SCRATCH)
