@@ -28,7 +28,17 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "undo": (set(), set()),
     "interrupts": ({"undo"}, set()),
     "frameworks": (
-        {"gc_pause", "errors", "interrupts", "options", "report", "quantized", "frameworks", "undo"},
+        {
+            "gc_pause",
+            "errors",
+            "inputs",
+            "interrupts",
+            "options",
+            "report",
+            "quantized",
+            "frameworks",
+            "undo",
+        },
         {"torch", "mlx", "vllm", "numpy"},
     ),
     "analyses": ({"errors", "report", "analyses"}, {"numpy", "numba"}),
@@ -55,12 +65,12 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
         set(),
     ),
     "configs": (
-        {"errors", "files", "formats", "configs", "user_code"},
+        {"errors", "files", "formats", "configs", "report", "user_code"},
         {"yaml", "omegaconf", "transformers", "torch"},
     ),
     "checkpoints": ({"gc_pause", "errors", "report", "formats", "analyses", "user_code"}, set()),
-    "planning": ({"errors", "report", "analyses"}, set()),
     "symbols": ({"errors", "report", "analyses", "symbols"}, set()),
+    "inputs": ({"inputs"}, set()),
     "api": (
         {
             "_lazy",
@@ -74,8 +84,8 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
             "renderers",
             "checkpoints",
             "configs",
-            "planning",
             "symbols",
+            "inputs",
             "files",
             "options",
             "targets",

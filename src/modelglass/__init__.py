@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from modelglass.api import (
         compare as compare,
         compare_structure as compare_structure,
+        find_inputs as find_inputs,
         fit as fit,
         flow as flow,
         inspect as inspect,
@@ -61,7 +62,7 @@ __getattr__, __dir__, __all__ = attach(
     {
         "modelglass.analyses.formulas": "register_formula",
         "modelglass.api": (
-            "compare compare_structure fit flow inspect load memory plot plot_memory render "
+            "compare compare_structure find_inputs fit flow inspect load memory plot plot_memory render "
             "reproduce save scan show stats unique"
         ),
         "modelglass.compat.dump_model_info": "LayerInfo ModelInfo dump_model_info",

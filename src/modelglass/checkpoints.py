@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from modelglass.analyses.counts import count
 from modelglass.analyses.equal_blocks import equal_blocks
-from modelglass.analyses.remarks import remarks_on_counts
+from modelglass.analyses.notes import count_notes
 from modelglass.errors import CorruptFileError, UsageError
 from modelglass.formats import read
 from modelglass.formats.configs import config_of
-from modelglass.formats.kinds import doubtful, told_apart
 from modelglass.formats.limits import Limits
 from modelglass.formats.mlx_packing import ASSUMED, contradicted
 from modelglass.formats.packing import packed
 from modelglass.formats.reading import Reading
+from modelglass.formats.tensor_kinds import classify_tensors, find_doubtful
 from modelglass.formats.tree import modules
 from modelglass.gc_pause import paused_gc
 from modelglass.report import Checkpoint, File, Model, Note, Report
@@ -46,7 +46,7 @@ def inspect_file(
 
     `with_stats` adds statistics, while the files are still open.
     """
-    reading = Reading(limits=checked_limits(limits))
+    reading = Reading(limits=check_limits(limits))
     with paused_gc(), only_installed(path):
         try:
             progress(f"reading {path.name}")
@@ -65,17 +65,17 @@ def scan_files(
     from modelglass.formats.scanning import scan
 
     with paused_gc(), only_installed(*paths):
-        return scan(paths, checked_limits(limits), progress, isolate=isolate)
+        return scan(paths, check_limits(limits), progress, isolate=isolate)
 
 
-def checked_limits(chosen: Mapping[str, int] | None) -> Limits:
+def check_limits(chosen: Mapping[str, int] | None) -> Limits:
     """The limits with some of them changed."""
     for name, value in (chosen or {}).items():
         if name not in LIMITS:
             raise UsageError(f"there is no limit {name!r}", hint="limits are " + ", ".join(LIMITS))
         if type(value) is not int or value < 1:
             raise UsageError(
-                f"the limit {name} = {value!r} is no whole number above 0", hint=f"it is {LIMITS[name]:,}"
+                f"the limit {name} = {value!r} must be a positive integer", hint=f"it is {LIMITS[name]:,}"
             )
     given: dict[str, Any] = dict(chosen or {})
     return Limits(**given)
@@ -99,7 +99,7 @@ def _report(path: Path, reading: Reading) -> Report:
     tensors, guessed = packed(reading.tensors, config, reading.metadata), list[str]()
     contradictions = contradicted(tensors, config, reading.metadata)
     if reading.has_buffers:
-        tensors, guessed = told_apart(tensors)
+        tensors, guessed = classify_tensors(tensors)
     model = Model(
         name=path.name or str(path),
         source=reading.format or "file",
@@ -123,9 +123,13 @@ def _report(path: Path, reading: Reading) -> Report:
         architecture=found,
     )
     trained = {name for part in reading.parts for name in part.matched.values()}
-    unsure = [name for name in doubtful(tensors) if name not in trained] if reading.has_buffers else []
-    remarks = (*_remarks(counts, guessed, unsure), *_on_packing(tensors, contradictions))
-    notes = (*_notes(reading), *remarks, *_one_of_several(reading))
+    unsure = [name for name in find_doubtful(tensors) if name not in trained] if reading.has_buffers else []
+    notes = (
+        *_notes(reading),
+        *_kind_notes(counts, guessed, unsure),
+        *_packing_notes(tensors, contradictions),
+        *_shard_notes(reading),
+    )
     blocks = equal_blocks(model, counts)
     return Report(model=model, counts=counts, blocks=blocks, checkpoint=checkpoint, notes=notes)
 
@@ -158,23 +162,23 @@ def _note(finding: Finding) -> Note:
     return Note(code=finding.code, text=finding.text, severity=_SEVERITY[finding.level], where=where)
 
 
-def _remarks(counts: Counts, guessed: Sequence[str], unsure: Sequence[str]) -> Iterator[Note]:
-    yield from remarks_on_counts(counts)
+def _kind_notes(counts: Counts, guessed: Sequence[str], unsure: Sequence[str]) -> Iterator[Note]:
+    yield from count_notes(counts)
     if guessed:
         yield Note(
             code="buffers-guessed",
-            text="the file does not say what is trained; by name or type, these are taken for buffers",
+            text="the file does not mark buffers; these were classified as buffers by name or type",
             where=tuple(guessed[:MOST_GUESSED]),
         )
     if unsure:
         yield Note(
             code="buffers-unknown",
-            text="the file does not say what is trained; these are counted as parameters, and may be buffers",
+            text="the file does not mark buffers; these are counted as parameters and may be buffers",
             where=tuple(unsure[:MOST_GUESSED]),
         )
 
 
-def _on_packing(tensors: Sequence[Tensor], contradictions: Sequence[str]) -> Iterator[Note]:
+def _packing_notes(tensors: Sequence[Tensor], contradictions: Sequence[str]) -> Iterator[Note]:
     if contradictions:
         yield Note(
             code="packing-contradicted",
@@ -187,13 +191,13 @@ def _on_packing(tensors: Sequence[Tensor], contradictions: Sequence[str]) -> Ite
     if assumed:
         yield Note(
             code="packing-assumed",
-            text="nothing says how many weights have one scale: the usual 64 are assumed, and counts follow",
+            text="the group size is not recorded; 64 is assumed for the counts",
             severity="warning",
             where=tuple(assumed[:MOST_GUESSED]),
         )
 
 
-def _one_of_several(reading: Reading) -> Iterator[Note]:
+def _shard_notes(reading: Reading) -> Iterator[Note]:
     """A note when the file is one shard, also when it is all that its folder has."""
     path = reading.opened[0].path
     shard = _SHARD.search(path.name)

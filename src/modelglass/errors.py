@@ -1,6 +1,6 @@
 """Every exception modelglass raises on purpose.
 
-Each says what happened and what to do next; the command line shows it without a traceback.
+Each states what happened and what to do next; the command line shows it without a traceback.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TargetError(InspectError):
 
 
 class UntrustedError(TargetError):
-    """A configuration asks for code that runs only when the user says so: `trust=True`, `--trust`."""
+    """A configuration asks for code that runs only if the user allows it: `trust=True`, `--trust`."""
 
 
 class InputsError(InspectError):
@@ -74,7 +74,7 @@ class UnsupportedVersionError(InspectError):
 
 
 class CannotReproduceError(InspectError):
-    """An operator cannot be run from a file of its own; `problem` says why."""
+    """An operator cannot be run from a file of its own; `problem`: why."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem, hint="reproduce it by hand, from its record")

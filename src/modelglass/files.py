@@ -50,6 +50,18 @@ def check_writable(path: Path) -> None:
         raise UsageError(f"cannot write {str(path)!r}: it is a folder", hint="choose another file")
 
 
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that cannot be made or written to, before any work is done for it."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
+    if not existing.is_dir():
+        problem = f"{str(existing)!r} is not a folder"
+    elif not os.access(existing, os.W_OK):
+        problem = f"{str(existing)!r} is read-only"
+    else:
+        return
+    raise UsageError(f"cannot write to {str(folder)!r}: {problem}", hint="choose another folder")
+
+
 def make_folder(folder: Path) -> None:
     """Make the folder, and those above it, unless it is there."""
     try:
@@ -61,7 +73,7 @@ def make_folder(folder: Path) -> None:
 
 
 def remove_marked(folder: Path, pattern: str, mark: str) -> None:
-    """Remove the files of such names that carry the mark, which says that an earlier run has written them."""
+    """Remove the files of such names that carry the mark of an earlier run."""
     for path in folder.glob(pattern):
         if path.is_file() and mark in path.read_text(encoding="utf-8", errors="replace"):
             path.unlink()

@@ -1,4 +1,4 @@
-"""Python's garbage collector, out of the way."""
+"""Python's garbage collector, paused."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a call asks for, beside its target: how a model is built, how it runs, what is read of a file.
 
-Each checks itself. Whether an option applies to a kind of target is that kind's to say (`targets`).
+Each checks itself. Each kind of target decides which options apply to it (`targets`).
 """
 
 from __future__ import annotations

@@ -426,4 +426,4 @@ def test_no_value_of_a_configuration_breaks_it(value: Any) -> None:
     base = {**SMALL, "sliding_window": 8, "dtype": "float16"}
     for key in keys:
         found = architecture({**base, key: value}, model, count(model))
-        assert codec._decode(Architecture, codec._encode(found)) == found
+        assert codec.from_json(Architecture, codec.to_json(found)) == found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import build
 from modelglass.analyses.cost import cost
 from modelglass.analyses.counts import count
-from modelglass.analyses.remarks import remarks
+from modelglass.analyses.notes import figure_notes
 
 
 def test_tied_weights_count_once() -> None:
@@ -62,7 +62,7 @@ def test_an_unknown_size_is_a_hole_not_a_zero() -> None:
     model = build.model(build.tensor("a"), build.tensor("b", dtype="float6_weird"))
     counts = count(model)
     assert (counts.nbytes, counts.unsized) == (24, ("b",))
-    assert [note.code for note in remarks(counts, cost(model))] == ["unknown-size"]
+    assert [note.code for note in figure_notes(counts, cost(model))] == ["unknown-size"]
 
 
 def test_experts_held_one_by_one_are_a_bank() -> None:

@@ -10,7 +10,7 @@ import build
 import build_engine
 from build_engine import LLAMA_70B, TINY, Sizes, held
 from modelglass.analyses.counts import count
-from modelglass.analyses.serving import share, united, whole_model, with_shares
+from modelglass.analyses.serving import share, unite_ranks, whole_model, with_shares
 from modelglass.report import RankModel, Shard, Share
 
 
@@ -153,7 +153,7 @@ def test_the_whole_model_has_whole_shapes_without_padding() -> None:
 
 def test_stages_are_put_together_in_the_order_of_the_tree() -> None:
     stages = [held(TINY, stages=2, stage=stage) for stage in range(2)]
-    model = united(stages)
+    model = unite_ranks(stages)
     assert [module.path for module in model.modules] == [module.path for module in held().model.modules]
     assert [tensor.name for tensor in model.tensors] == [tensor.name for tensor in held().model.tensors]
     assert "PPMissingLayer" not in {module.type for module in model.modules}

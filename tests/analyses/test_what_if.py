@@ -18,11 +18,11 @@ import modelglass as mg
 from modelglass.analyses.memory import memory
 from modelglass.analyses.what_if import (
     Units,
-    applied,
+    apply_changes,
     is_estimate,
     needs_run,
-    quantized,
-    sharded,
+    quantize_weights,
+    shard,
     units_of,
 )
 from modelglass.errors import UsageError
@@ -193,42 +193,42 @@ def test_without_blocks_every_linear_layer_counts() -> None:
 
 
 def test_int8_is_a_byte_per_element_and_a_scale_per_output_feature() -> None:
-    found = quantized(step(train=False), "int8", units_of(model()))
+    found = quantize_weights(step(train=False), "int8", units_of(model()))
     assert [each.nbytes for each in found.storages] == [3200, 64 + 4 * 8, 64 + 4 * 8, 320]
     assert [each.dtype for each in found.storages] == ["float32", "int8", "int8", "float32"]
 
 
 def test_int4_is_half_a_byte_per_element_and_a_scale_per_64() -> None:
     units = Units(frozenset(), (), frozenset(), {"head.weight": 10, "embed.weight": 100})
-    found = quantized(step(train=False), "int4", units)
+    found = quantize_weights(step(train=False), "int4", units)
     assert [each.nbytes for each in found.storages] == [400 + 4 * 13, 256, 256, 40 + 4 * 2]
 
 
 def test_weights_that_train_cannot_be_quantized() -> None:
     units = units_of(model())
     with pytest.raises(UsageError, match=r"cannot train, and layers\.0\.fc\.weight does"):
-        quantized(step(), "int8", units)
+        quantize_weights(step(), "int8", units)
     frozen = replace(step(), storages=tuple(each for each in step().storages if each.category != "gradients"))
-    assert quantized(frozen, "int8", units).storages[1].nbytes == 96
+    assert quantize_weights(frozen, "int8", units).storages[1].nbytes == 96
     with pytest.raises(UsageError, match="weights cannot be 'int3' here"):
-        quantized(step(), "int3", units)
+        quantize_weights(step(), "int3", units)
 
 
 def test_weights_that_are_already_packed_stay() -> None:
     packed = tuple(replace(each, dtype="uint8") for each in step(train=False).storages)
     lifetimes = replace(step(train=False), storages=packed)
-    assert quantized(lifetimes, "int8", units_of(model())) == lifetimes
+    assert quantize_weights(lifetimes, "int8", units_of(model())) == lifetimes
 
 
 def test_data_parallel_keeps_all_and_has_buckets_as_large_as_the_gradients() -> None:
-    found = sharded(step(), "ddp", 4, units_of(model()))
+    found = shard(step(), "ddp", 4, units_of(model()))
     assert [now - before for now, before in zip(held(found), held(step()), strict=True)] == [ALL] * 9
     inference = step(train=False)
-    assert sharded(inference, "ddp", 4, units_of(model())) == inference
+    assert shard(inference, "ddp", 4, units_of(model())) == inference
 
 
 def test_stage_3_divides_all_and_gathers_the_block_at_work_and_the_next() -> None:
-    found = sharded(step(), "fsdp3", 2, units_of(model()))
+    found = shard(step(), "fsdp3", 2, units_of(model()))
     assert {at(found, index, "parameters") for index in range(9)} == {ALL // 2}
     gathered = [at(found, index, "temporaries") for index in range(9)]
     #     embed, one, two, head, and back; the first block of backward is needed when that begins
@@ -237,7 +237,7 @@ def test_stage_3_divides_all_and_gathers_the_block_at_work_and_the_next() -> Non
 
 
 def test_stage_2_keeps_a_block_gathered_from_forward_to_backward() -> None:
-    found = sharded(step(), "fsdp2", 2, units_of(model()))
+    found = shard(step(), "fsdp2", 2, units_of(model()))
     assert {at(found, index, "parameters") for index in range(9)} == {ALL // 2}
     gathered = [at(found, index, "temporaries") for index in range(9)]
     assert gathered == [*(ROOT + each * BLOCK for each in (0, 2, 2, 2, 2, 2, 1, 0)), BLOCK // 2]
@@ -246,14 +246,14 @@ def test_stage_2_keeps_a_block_gathered_from_forward_to_backward() -> None:
 def test_several_passes_gather_several_times() -> None:
     once = step()
     twice = replace(once, steps=STEPS * 2, tails={})
-    found = sharded(twice, "fsdp2", 2, units_of(model()))
+    found = shard(twice, "fsdp2", 2, units_of(model()))
     gathered = [at(found, index, "temporaries") for index in range(16)]
     assert gathered == [ROOT + each * BLOCK for each in (0, 2, 2, 2, 2, 2, 1, 0) * 2]
 
 
 @pytest.mark.parametrize("sharding", ["fsdp2", "fsdp3"])
 def test_gradients_are_whole_until_their_block_is_through_and_then_shards(sharding: str) -> None:
-    found = sharded(step(), sharding, 4, units_of(model()))
+    found = shard(step(), sharding, 4, units_of(model()))
     shards = {"embed": 25 * 8 * 4, ONE: 2 * 8 * 4, TWO: 2 * 8 * 4, "head": 3 * 8 * 4}  # whole rows
     assert at(found, 6, "gradients") == NBYTES["head"] + shards[TWO] + (BLOCK + shards[ONE])
     assert at(found, 7, "gradients") == ROOT + sum(shards.values())  # what is in no block, to the end
@@ -262,12 +262,12 @@ def test_gradients_are_whole_until_their_block_is_through_and_then_shards(shardi
 
 
 def test_stage_3_works_without_training() -> None:
-    found = sharded(step(train=False), "fsdp3", 2, units_of(model()))
+    found = shard(step(train=False), "fsdp3", 2, units_of(model()))
     assert held(found) == [ALL // 2 + ROOT + each * BLOCK for each in (0, 2, 1, 0)]
 
 
 def test_tensor_parallel_divides_matrices_and_what_blocks_save() -> None:
-    found = sharded(step(), "tensor", 2, units_of(model()))
+    found = shard(step(), "tensor", 2, units_of(model()))
     assert at(found, 0, "parameters") == ALL // 2
     assert at(found, 8, "gradients") == ALL // 2
     assert at(found, 8, "optimizer_state") == ALL // 2 + 4
@@ -277,17 +277,17 @@ def test_tensor_parallel_divides_matrices_and_what_blocks_save() -> None:
 
 @pytest.mark.parametrize("sharding", ["ddp", "fsdp2", "fsdp3", "tensor"])
 def test_one_device_shares_nothing(sharding: str) -> None:
-    assert sharded(step(), sharding, 1, units_of(model())) == step()
+    assert shard(step(), sharding, 1, units_of(model())) == step()
 
 
 @pytest.mark.parametrize("sharding", ["fsdp2", "fsdp3", "tensor"])
 def test_more_devices_need_no_more_while_there_are_rows_for_all(sharding: str) -> None:
-    peaks = [max(held(sharded(step(), sharding, devices, units_of(model())))) for devices in (1, 2, 4, 8)]
+    peaks = [max(held(shard(step(), sharding, devices, units_of(model())))) for devices in (1, 2, 4, 8)]
     assert peaks[1:] == sorted(peaks[1:], reverse=True)
 
 
 def test_a_gathered_tensor_has_a_row_of_each_device_at_least() -> None:
-    found = sharded(step(train=False), "fsdp3", 64, units_of(model()))
+    found = shard(step(train=False), "fsdp3", 64, units_of(model()))
     rows = {"embed": 128, f"{ONE}.fc": 64, f"{TWO}.fc": 64, "head": 64}
     assert at(found, 1, "temporaries") == 4 * 8 * sum(rows.values())
 
@@ -295,7 +295,7 @@ def test_a_gathered_tensor_has_a_row_of_each_device_at_least() -> None:
 def test_places_of_the_runs_storages_are_kept_for_the_optimizer() -> None:
     """An optimizer's part says by place what it gives back."""
     tail = replace(step().tails["adamw"], freed={4: 8})
-    found = sharded(replace(step(), tails={"adamw": tail}), "fsdp3", 2, units_of(model()))
+    found = shard(replace(step(), tails={"adamw": tail}), "fsdp3", 2, units_of(model()))
     assert found.storages[4].name == "head.weight"
     assert found.storages[4].category == "gradients"
     assert found.with_optimizer("adamw").storages[4].died == 8
@@ -303,9 +303,9 @@ def test_places_of_the_runs_storages_are_kept_for_the_optimizer() -> None:
 
 def test_wrong_sharding_is_wrong_usage() -> None:
     with pytest.raises(UsageError, match="no sharding 'pipeline'"):
-        sharded(step(), "pipeline", 2, units_of(model()))
+        shard(step(), "pipeline", 2, units_of(model()))
     with pytest.raises(UsageError, match="0 devices"):
-        sharded(step(), "ddp", 0, units_of(model()))
+        shard(step(), "ddp", 0, units_of(model()))
 
 
 def test_what_needs_a_run_and_what_does_not() -> None:
@@ -326,10 +326,10 @@ def test_what_needs_a_run_and_what_does_not() -> None:
 def test_changes_add_up() -> None:
     lifetimes, units = step(train=False), units_of(model())
     both = WhatIf(weights="int8", sharding="tensor", devices=2)
-    assert applied(lifetimes, both, model()) == sharded(
-        quantized(lifetimes, "int8", units), "tensor", 2, units
+    assert apply_changes(lifetimes, both, model()) == shard(
+        quantize_weights(lifetimes, "int8", units), "tensor", 2, units
     )
-    assert applied(lifetimes, WhatIf(batch_size=2), model()) is lifetimes
+    assert apply_changes(lifetimes, WhatIf(batch_size=2), model()) is lifetimes
 
 
 BLOCKS = """
@@ -450,7 +450,7 @@ def test_torch_itself_makes_such_shards(truth: Any, native: Any) -> None:
     described = mg.inspect(native[0]).model
     weights = tuple(map(_parameter, described.tensors))
     lifetimes = Lifetimes(steps=STEPS[:1], storages=weights, forward_steps=1)
-    found = sharded(lifetimes, "fsdp3", 4, units_of(described)).storages[: len(weights)]
+    found = shard(lifetimes, "fsdp3", 4, units_of(described)).storages[: len(weights)]
     assert {each.name: each.nbytes for each in found} == truth["fsdp3"][2]
 
 
@@ -605,6 +605,6 @@ def test_more_devices_than_rows_are_refused_and_a_weight_with_fewer_stays_whole(
     mlp = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(16, 32))
     with pytest.raises(UsageError, match="1,024 devices cannot share 128 rows or columns"):
         mg.inspect(mlp[:2], torch.zeros(4, 64), what_if=WhatIf(sharding="tensor", devices=1024))
-    found = sharded(step(), "tensor", 16, units_of(model()))
+    found = shard(step(), "tensor", 16, units_of(model()))
     assert [each.nbytes for each in found.storages[:4]] == [200, 256, 256, 320]
     assert mlp[2].weight.shape == (32, 16)

@@ -233,7 +233,7 @@ def test_limits(tmp_path: Path) -> None:
         mg.inspect(tmp_path / "x.pt", limits={"tensors": 3})
     with pytest.raises(UsageError, match="no limit 'tensor'"):
         mg.inspect(tmp_path / "x.pt", limits={"tensor": 3})
-    with pytest.raises(UsageError, match="no whole number"):
+    with pytest.raises(UsageError, match="must be a positive integer"):
         mg.inspect(tmp_path / "x.pt", limits={"tensors": -1})
     assert len(mg.inspect(tmp_path / "x.pt", limits={"tensors": 9}).model.tensors) == 9
 

@@ -154,8 +154,6 @@ def test_a_plot(suffix: str, capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "inputs cannot be derived"),
-        (["--train"], "give --inputs file.py::function or --input"),
         ([*INPUT, "--optimizer", "sgd"], "add --train"),
         ([*INPUT, "--master-weights"], "add --train"),
         ([*INPUT, "--accumulate", "2"], "add --train"),

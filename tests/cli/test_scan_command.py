@@ -149,12 +149,12 @@ def test_limits(run: Run, scanner: Scanner) -> None:
     ("given", "message"),
     [
         ("colour=5", "limits are pickle_opcodes"),
-        ("tensors", "no whole number above 0"),
-        ("tensors=", "no whole number above 0"),
-        ("tensors=0", "no whole number above 0"),
-        ("tensors=-1", "no whole number above 0"),
-        ("tensors=many", "no whole number above 0"),
-        ("tensors=" + "9" * 5_000, "no whole number above 0"),
+        ("tensors", "must be a positive integer"),
+        ("tensors=", "must be a positive integer"),
+        ("tensors=0", "must be a positive integer"),
+        ("tensors=-1", "must be a positive integer"),
+        ("tensors=many", "must be a positive integer"),
+        ("tensors=" + "9" * 5_000, "must be a positive integer"),
         ("=5", "there is no limit ''"),
     ],
 )

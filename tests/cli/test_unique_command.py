@@ -129,11 +129,10 @@ def test_without_inputs_modules_are_told_apart_by_what_they_are(capsys: Capture)
 
 
 @pytest.mark.parametrize("more", [["--ops"], ["--repro", "ops"]])
-def test_operators_need_inputs(more: list[str], capsys: Capture) -> None:
-    code, _, err = run("unique", TARGET, *more, capsys=capsys)
-    assert code == 2
-    assert "inputs cannot be derived" in err
-    assert not Path("ops").exists()
+def test_inputs_of_operators_are_found(more: list[str], capsys: Capture) -> None:
+    code, out, _ = run("unique", TARGET, *more, capsys=capsys)
+    assert code == 0
+    assert "inputs found by trying" in out
 
 
 @pytest.mark.slow
@@ -245,7 +244,7 @@ def test_outputs_that_cannot_be_written_are_told(command: str, output: str, caps
 def test_reproducers_that_cannot_be_written_end_it(capsys: Capture) -> None:
     code, out, err = run("unique", TARGET, *INPUT, "--repro", "net.py/ops", capsys=capsys)
     assert (code, out) == (2, "")
-    assert "cannot make the folder 'net.py/ops'" in err
+    assert "cannot write to 'net.py/ops'" in err
 
 
 @pytest.mark.parametrize(
@@ -280,3 +279,20 @@ def test_a_file_that_does_not_name_its_modules(tmp_path: Path, capsys: Capture) 
     code, out, err = run("unique", str(tmp_path / "module.pt"), capsys=capsys)
     assert code == 0
     assert "Linear" in out
+
+
+@pytest.mark.parametrize("args", [["unique", "net.py::explode", "--repro", "net.py/ops"]])
+def test_a_folder_that_cannot_be_made_ends_it_before_the_model_is_built(
+    args: list[str], capsys: Capture
+) -> None:
+    code, _, err = run(*args, capsys=capsys)
+    assert code == 2
+    assert "'net.py/ops'" in err
+    assert "is not a folder" in err
+
+
+def test_operators_of_a_saved_report_are_shown(capsys: Capture) -> None:
+    assert run("inspect", TARGET, *INPUT, "--format", "json", "-o", "report.json", capsys=capsys)[0] == 0
+    code, out, _ = run("unique", "report.json", "--ops", capsys=capsys)
+    assert code == 0
+    assert out == run("unique", TARGET, *INPUT, "--ops", capsys=capsys)[1]

@@ -79,8 +79,8 @@ def test_tags_that_are_no_plain_value_are_refused_by_name(tmp_path: Path, tag: s
         ("- 1\n", "a configuration has names and values, and this holds a list"),
         ("", "this holds nothing"),
         (b"a: \xff\n", "this is not UTF-8"),
-        ("a: !!int seven\n", "'seven' is no int"),
-        ("a: !!int ''\n", "'' is no int"),
+        ("a: !!int seven\n", "'seven' cannot be read as int"),
+        ("a: !!int ''\n", "'' cannot be read as int"),
     ],
     ids=[
         *(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import build
-from modelglass.formats.kinds import told_apart
+from modelglass.formats.tensor_kinds import classify_tensors
 
 
 @pytest.mark.parametrize(
@@ -22,16 +22,16 @@ from modelglass.formats.kinds import told_apart
 )
 def test_pairs_that_scale_data_are_buffers(names: list[str], buffers: list[str]) -> None:
     tensors = [build.tensor(name, (4,), trainable=None) for name in names]
-    told, guessed = told_apart(tensors)
+    told, guessed = classify_tensors(tensors)
     assert guessed == buffers
     assert [tensor.name for tensor in told if tensor.kind == "buffer"] == buffers
 
 
 def test_a_pair_of_other_shapes_is_learned() -> None:
     tensors = [build.tensor("x_scale", (4,), trainable=None), build.tensor("x_offset", (5,), trainable=None)]
-    assert told_apart(tensors)[1] == []
+    assert classify_tensors(tensors)[1] == []
 
 
 def test_code_knows_what_it_trains() -> None:
     tensors = [build.tensor("x_scale", (4,)), build.tensor("x_offset", (4,))]
-    assert told_apart(tensors)[1] == []
+    assert classify_tensors(tensors)[1] == []

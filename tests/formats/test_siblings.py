@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from modelglass.formats.files_beside import is_safe_relative, open_sibling
 from modelglass.formats.reading import Reading
-from modelglass.formats.siblings import is_safe_relative, open_sibling
 from modelglass.formats.source import OpenFile
 from modelglass.report import Level
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from typing import Any
 
@@ -213,3 +214,33 @@ def test_torch_tensor_is_given_back() -> None:
     before = torch.tensor
     mg.inspect(Apply(gathered, layer=nn.Linear(4, 4)), (torch.ones(2, 8, 4), torch.tensor([2, 3])))
     assert torch.tensor is before
+
+
+def test_other_threads_call_the_torch_tensor_that_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = set()
+    numbers = known_values._numbers
+    monkeypatch.setattr(
+        known_values, "_numbers", lambda data: asked.add(threading.get_ident()) or numbers(data)
+    )
+    inside, done = threading.Event(), threading.Event()
+    results: dict[int, list[int]] = {}
+
+    def make() -> None:
+        inside.wait(60)
+        results[threading.get_ident()] = torch.tensor([1, 2]).tolist()
+        done.set()
+
+    def run(self: Any, x: torch.Tensor) -> torch.Tensor:
+        factors = torch.tensor([1.0, 2.0, 3.0, 4.0])
+        inside.set()
+        assert done.wait(60)
+        return self.layer(x) * factors
+
+    other = threading.Thread(target=make)
+    other.start()
+    report = mg.inspect(Apply(run, layer=nn.Linear(4, 4)), torch.ones(2, 4), run="fake")
+    other.join()
+    assert report.run.failure is None
+    assert threading.get_ident() in asked
+    assert list(results.values()) == [[1, 2]]
+    assert asked.isdisjoint(results)

@@ -367,7 +367,7 @@ def test_primitives_of_a_gpu_run_here_as_their_parts(case: str) -> None:
         (op_of("CustomKernel", value("inputs.0", 2), name="mine"), "not in the report"),
         (op_of("NumberOfElements", value("a", 2), axes=[0], inverted=False), "makes it by itself"),
         (op_of("OfALaterRelease", value("0", 2)), "makes it by itself"),
-        (op_of("Softmax", value("a", 2)), "does not tell its precise"),
+        (op_of("Softmax", value("a", 2)), "does not report its precise"),
         (op_of("Exp", Value(name="a", text="array of unknown shape")), "has no shape"),
         (
             op_of("ScatterAxis", *(value(r, 2) for r in ("a", "indices", "updates")), reduce="add"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -128,3 +129,33 @@ def test_what_surrounds_the_call_does_not_stop_training(outside: Callable[[], An
         before = fingerprint(model, inputs)
         assert mg.inspect(model, inputs=inputs, train=True).cost.macs == 512
         assert fingerprint(model, inputs) == before
+
+
+@pytest.mark.parametrize("options", [{}, {"train": True}, {"run": "real"}], ids=repr)
+def test_autocast_around_the_call_keeps_no_casts_of_the_run(options: dict[str, Any]) -> None:
+    model, inputs = nn.Linear(4, 4), torch.zeros(2, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert mg.inspect(model, inputs, **options).notes == ()
+        assert type(model(inputs)) is torch.Tensor
+
+
+def test_another_thread_may_print_tensors_meanwhile() -> None:
+    """It takes all modes out for a while, also those that torch keeps for all threads at once."""
+
+    def print_in_a_thread(self: Any, x: torch.Tensor) -> torch.Tensor:
+        printed: list[str] = []
+        thread = threading.Thread(target=lambda: printed.append(_printed()))
+        thread.start()
+        thread.join()
+        return self.layer(x) if printed == ["tensor([1.]) 0"] else x
+
+    report = mg.inspect(Apply(print_in_a_thread, layer=nn.Linear(4, 4)), torch.zeros(2, 4))
+    assert report.cost is not None
+    assert report.cost.macs == 32
+
+
+def _printed() -> str:
+    """A tensor as text, and how many modes of all threads there are."""
+    from torch._ops import _len_torch_dispatch_stack_pre_dispatch
+
+    return f"{torch.ones(1)} {_len_torch_dispatch_stack_pre_dispatch()}"

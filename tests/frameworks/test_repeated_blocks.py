@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 import modelglass as mg
 from fingerprint import fingerprint
-from modelglass.analyses.blocks import placed
+from modelglass.analyses.extrapolation import extrapolate
 from modelglass.analyses.memory import memory
 from modelglass.frameworks.request import Detail, Inputs, Request
 from modelglass.frameworks.torch import repeated_blocks, session as adapter
@@ -151,7 +151,7 @@ def both(model: nn.Module, asked: Request) -> tuple[Lifetimes | None, Lifetimes]
     model.train(asked.train)
     whole = adapter.observe(model, asked).lifetimes
     assert whole is not None
-    return adapter.run_shortened(model, asked, placed), whole
+    return adapter.run_shortened(model, asked, extrapolate), whole
 
 
 PASSED = ["gpt2", "bert", "t5", "vit", "mixtral", "qwen3", "transformer", "timm convnext"]
@@ -247,7 +247,7 @@ def test_blocks_that_differ_are_not_folded(name: str) -> None:
 def test_a_change_of_some_blocks_is_not_folded() -> None:
     model, inputs = text("Llama")
     some = request(inputs, train=True, what_if=mg.WhatIf(recompute=("model.layers.[0-3]",)))
-    assert adapter.run_shortened(model, some, placed) is None
+    assert adapter.run_shortened(model, some, extrapolate) is None
 
 
 @pytest.mark.slow
@@ -282,7 +282,7 @@ def test_a_model_that_needs_all_its_blocks_falls_back() -> None:
     model = Apply(by_index, layers=nn.ModuleList(mlp() for _ in range(COUNT)))
     asked = request(torch.randn(4, 8), train=False)
     assert find_repeated(model) != ()
-    assert adapter.run_shortened(model, asked, placed) is None
+    assert adapter.run_shortened(model, asked, extrapolate) is None
     assert len(model.layers) == COUNT  # type: ignore[arg-type]
 
 
@@ -333,7 +333,7 @@ def test_blocks_are_back_when_a_run_fails() -> None:
     model = Apply(failing, layers=nn.ModuleList(mlp() for _ in range(COUNT)))
     inputs = torch.randn(4, 8)
     before = fingerprint(model, inputs)
-    assert adapter.run_shortened(model, request(inputs, train=False), placed) is None
+    assert adapter.run_shortened(model, request(inputs, train=False), extrapolate) is None
     assert fingerprint(model, inputs) == before
 
 

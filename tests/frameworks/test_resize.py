@@ -152,9 +152,9 @@ def test_what_has_sizes_in_its_values_is_left_alone() -> None:
 
 ERRORS = [
     (Inputs(args=(torch.zeros(2, 3, 8, 8),)), None, 4, InputsError, "no sequence length"),
-    (Inputs(args=(1,)), 4, None, InputsError, "no batch"),
-    (Inputs(args=(ids(2, 4),)), 0, None, UsageError, "a batch size of 0"),
-    (Inputs(args=(ids(2, 4),)), None, -1, UsageError, "a sequence length of -1"),
+    (Inputs(args=(1,)), 4, None, InputsError, "the batch of the inputs cannot be changed"),
+    (Inputs(args=(ids(2, 4),)), 0, None, UsageError, "batch size must be 1 or more, got 0"),
+    (Inputs(args=(ids(2, 4),)), None, -1, UsageError, "sequence length must be 1 or more, got -1"),
 ]
 
 

@@ -84,13 +84,13 @@ def test_a_default_device_of_meta_is_no_obstacle() -> None:
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"inputs": x, "input_shape": (3,)}, "exclude each other"),
+    ({"inputs": x, "input_shape": (3,)}, "cannot be combined"),
     ({"inputs": x, "run": "dry"}, "is not known"),
     ({"train": True}, "needs inputs"),
-    ({"input_shape": (-1, 3)}, "is no shape"),
-    ({"input_shape": (3.5,)}, "is no shape"),
-    ({"input_shape": 3}, "is no shape"),
-    ({"input_shape": (3,), "batch_size": "2"}, "is no shape"),
+    ({"input_shape": (-1, 3)}, "is not a shape"),
+    ({"input_shape": (3.5,)}, "is not a shape"),
+    ({"input_shape": 3}, "is not a shape"),
+    ({"input_shape": (3,), "batch_size": "2"}, "is not a shape"),
     ({"input_shape": (3,), "device": "nope"}, "no device"),
     ({"input_shape": (3,), "dtype": "float99"}, "no element type"),
 ]

@@ -4,6 +4,7 @@ are other ones when nobody watches. The truth is what torch's profiler says of r
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import memory_truth as truth
@@ -35,7 +36,7 @@ def real_steps(model: nn.Module, x: torch.Tensor, make: Callable[[Any], Any], co
         return output, loss
 
     for _ in range(count):
-        state = torch.utils._pytree.tree_leaves(list(optimizer.state.values()))
+        state = torch.utils._pytree.tree_leaves([*optimizer.state.values(), getattr(optimizer, "kept", None)])
         tensors = [*model.parameters(), *model.buffers(), x, *state]
         held = [each.untyped_storage() for each in tensors if isinstance(each, torch.Tensor)]
         peaks.append(truth.measured_peak(step, {each.data_ptr(): each.nbytes() for each in held}))
@@ -57,6 +58,22 @@ class EveryFourth(torch.optim.SGD):
             del copies
 
 
+class Keeping(torch.optim.SGD):
+    """Keeps the weights of its last steps."""
+
+    def __init__(self, params: Any, *, most: int | None) -> None:
+        super().__init__(params)
+        self.most = most
+        self.kept: list[list[torch.Tensor]] = []
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        super().step()
+        self.kept.append([param.clone() for group in self.param_groups for param in group["params"]])
+        if self.most is not None and len(self.kept) > self.most:
+            del self.kept[0]
+
+
 OPTIMIZERS: list[tuple[str, Callable[[Any], Any]]] = [
     ("Adam, foreach", lambda params: torch.optim.Adam(params, foreach=True)),
     ("AdamW, foreach", lambda params: torch.optim.AdamW(params, foreach=True)),
@@ -70,6 +87,7 @@ OPTIMIZERS: list[tuple[str, Callable[[Any], Any]]] = [
     ("Adafactor", torch.optim.Adafactor),
     ("Adafactor, foreach", lambda params: torch.optim.Adafactor(params, foreach=True)),
     ("one of the user's own", EveryFourth),
+    ("one that keeps three copies of the weights", partial(Keeping, most=3)),
 ]
 
 
@@ -81,6 +99,33 @@ def test_steps_are_what_torch_measures(make: Callable[[Any], Any]) -> None:
     assert (memory.first_peak_nbytes, memory.later_peak_nbytes) == (first, max(later))
     assert memory.peak_nbytes == max(first, *later)
     assert sum(memory.by_category.values()) == max(moment.nbytes for moment in memory.timeline)
+
+
+@pytest.mark.parametrize("most", [20, None])
+def test_what_grows_beyond_the_steps_that_are_followed_is_an_estimate(most: int | None) -> None:
+    memory = mg.inspect(mlp(), torch.ones(16, 64), train=True, optimizer=partial(Keeping, most=most)).memory
+    assert memory is not None
+    assert memory.method == "estimate"
+    assert memory.excludes[-3] == "what steps after number 16 take"
+
+
+RATE, BETA = torch.tensor(0.1), torch.tensor(0.9)
+
+
+def with_numbers_of_the_caller(params: Any) -> torch.optim.Optimizer:
+    by_size = [[each for each in params if (each.dim() > 1) is large] for large in (True, False)]
+    groups = [{"params": by_size[0], "lr": RATE}, {"params": by_size[1], "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, betas=(BETA, BETA))
+
+
+def test_numbers_that_the_caller_made_are_there_from_the_beginning() -> None:
+    """A number that two groups share counts once."""
+    x = torch.ones(16, 64)
+    own = mg.inspect(mlp(), x, train=True, optimizer=lambda params: torch.optim.AdamW(params, lr=0.1)).memory
+    callers = mg.inspect(mlp(), x, train=True, optimizer=with_numbers_of_the_caller).memory
+    assert own is not None
+    assert callers is not None
+    assert callers.by_category["optimizer_state"] == own.by_category["optimizer_state"] + 4 + 4
 
 
 def test_an_optimizer_that_evaluates_the_model_itself_runs_for_real() -> None:

@@ -104,11 +104,11 @@ def test_nothing_heavy_is_imported_to_build() -> None:
     ("content", "problem"),
     [
         (None, "there is no config.json in this folder"),
-        ("{", "this is no JSON"),
-        ("[1]", "it names no architecture"),
-        ('{"model_type": "llama"}', "it names no architecture"),
-        ('{"architectures": []}', "it names no architecture"),
-        ('{"architectures": [3]}', "it names no architecture"),
+        ("{", "this is not JSON"),
+        ("[1]", "it does not name an architecture"),
+        ('{"model_type": "llama"}', "it does not name an architecture"),
+        ('{"architectures": []}', "it does not name an architecture"),
+        ('{"architectures": [3]}', "it does not name an architecture"),
     ],
     ids=["none", "broken", "a list", "no architectures", "empty architectures", "a number"],
 )
@@ -302,7 +302,7 @@ def test_a_process_whose_parent_is_gone_removes_what_both_wrote(tmp_path: Path) 
         (
             "OSError",
             "Can't load image processor for '/tmp/x'. If you were trying to load it",
-            "vLLM needs the image processor of A, and its files are not there",
+            "vLLM needs the image processor of A, and its files are missing",
             "beside config.json",
         ),
         (
@@ -314,7 +314,7 @@ def test_a_process_whose_parent_is_gone_removes_what_both_wrote(tmp_path: Path) 
         (
             "ImportError",
             "\nTimmWrapperModel requires the timm library but it was not found",
-            "vLLM's A needs the package 'timm', which is not there",
+            "vLLM's A needs the package 'timm', which is not installed",
             "pip install timm",
         ),
         (
@@ -327,10 +327,10 @@ def test_a_process_whose_parent_is_gone_removes_what_both_wrote(tmp_path: Path) 
         (
             "ValueError",
             "Cannot find the config file for awq",
-            "the configuration does not say how its weights are quantized by 'awq'",
+            "the configuration does not specify how its weights are quantized by 'awq'",
             "quantization_config",
         ),
-        ("AssertionError", "", "vLLM 9 cannot build A: it raised AssertionError without a word", "check"),
+        ("AssertionError", "", "vLLM 9 cannot build A: it raised AssertionError without a message", "check"),
     ],
     ids=[
         "unknown",

@@ -86,5 +86,5 @@ def test_bytes_are_no_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     vllm = ModuleType("vllm")
     vllm.SamplingParams = type("SamplingParams", (), {"__init__": lambda self, **given: None})  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "vllm", vllm)
-    with pytest.raises(UsageError, match="no prompt: bytes"):
+    with pytest.raises(UsageError, match="not a prompt: bytes"):
         engine.observe_engine(None, engine_with(), Request(inputs=Inputs(args=(b"hello",))))

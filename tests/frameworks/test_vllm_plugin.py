@@ -341,7 +341,7 @@ class TestGenerating:
     def test_text_that_takes_too_long_is_aborted(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(generate, "GENERATING", -1.0)
         llm = FakeLLM()
-        with pytest.raises(TargetError, match="told to leave it"):
+        with pytest.raises(TargetError, match="requests were cancelled"):
             generate_text(llm, "hello", "you")
         assert len(llm.aborted) == 2
         assert not llm.get_num_unfinished_requests()
@@ -395,7 +395,7 @@ class TestGenerating:
         run, (note,) = generate_text(FakeLLM(error=ValueError("too long\nby far")), "hello")
         assert (run.failure.error, run.failure.message) == ("ValueError", "too long\nby far")
         assert note.severity == "error"
-        assert note.text == "the engine could not generate: ValueError: too long"
+        assert note.text == "the engine could not generate text: ValueError: too long"
 
 
 def an_engine(name: str, **attributes: Any) -> Any:
@@ -444,7 +444,7 @@ class TestAdapter:
     def test_an_engine_that_is_gone_is_an_error(self) -> None:
         from modelglass.frameworks import adapter
 
-        with pytest.raises(TargetError, match="no engine any more"):
+        with pytest.raises(TargetError, match="engine of this LLM was released"):
             adapter("vllm").observe(an_engine("LLM"), Request())
 
 
@@ -492,4 +492,4 @@ class TestEngine:
         note = found.notes[0]
         assert (note.code, note.severity) == ("engine-not-reached", "error")
         assert "not with text" in note.text
-        assert ("there is no vllm" if says else "does not tell") in note.text
+        assert ("there is no vllm" if says else "does not report") in note.text

@@ -13,12 +13,16 @@ from torch import nn
 
 import modelglass as mg
 from modelglass import api
+from modelglass.errors import UsageError
 from modelglass.page.units import size
 from modelglass.report import Finding, Scan, ScannedFile
 
 
 def model() -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    made = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    for tensor in made.parameters():
+        nn.init.constant_(tensor, 0.5)
+    return made
 
 
 def ran() -> mg.Report:
@@ -82,3 +86,45 @@ def test_a_report_prints_its_table_and_has_a_short_repr() -> None:
 def test_rows_are_sorted_by_a_figure() -> None:
     text = api.RENDERERS["inspect"]["text"](ran(), sort="params", top=2)
     assert [line.split()[0] for line in text.splitlines()[2:4]] == ["(root)", "0"]
+    assert "2 of 4 modules" in text
+
+
+@pytest.mark.parametrize("noun", api.RENDERERS)
+def test_csv_stays_as_it_is(noun: str, golden: Callable[[str, str], None]) -> None:
+    golden(f"csv/{noun}.csv", api.RENDERERS[noun]["csv"](*nouns(noun)))
+
+
+def test_markdown_of_a_flow_has_a_diagram_and_its_nodes(golden: Callable[[str, str], None]) -> None:
+    golden("markdown/flow.md", api.RENDERERS["flow"]["markdown"](*nouns("flow")))
+
+
+def test_csv_of_modules_keeps_to_columns_depth_and_order() -> None:
+    text = mg.render(ran(), "csv", columns="name,size,macs,config", depth=1, sort="macs", top=3)
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [(row["name"], row["size"], row["macs"]) for row in rows] == [
+        ("", "232", "144"),
+        ("0", "160", "96"),
+        ("2", "72", "48"),
+    ]
+    assert rows[1]["config"].startswith("in_features=4")
+    assert len(mg.render(ran(), "csv", depth=0).splitlines()) == 2
+
+
+def test_sorted_modules_keep_to_the_depth() -> None:
+    nested = mg.inspect(nn.Sequential(model()), torch.ones(3, 4))
+    text = mg.render(nested, "text", sort="params", depth=1, columns="name,params")
+    assert [line.split()[0] for line in text.splitlines()[2:4]] == ["(root)", "0"]
+    assert "0.0" not in text
+
+
+def test_unknown_columns_of_csv_are_refused() -> None:
+    for noun in ("inspect", "stats", "unique"):
+        with pytest.raises(UsageError, match="there is no column 'weight'"):
+            api.RENDERERS[noun]["csv"](*nouns(noun), columns="weight")
+
+
+def test_changes_of_a_fit_are_sorted_and_cut() -> None:
+    fit = mg.fit(model(), torch.ones(64, 4), device_nbytes=100, train=True)
+    rows = list(csv.DictReader(io.StringIO(api.RENDERERS["fit"]["csv"](fit, sort="peak_nbytes", top=2))))
+    assert int(rows[0]["peak_nbytes"]) >= int(rows[1]["peak_nbytes"])
+    assert len(rows) == 2

@@ -11,7 +11,7 @@ from torch import nn
 
 import build
 import modelglass as mg
-from modelglass.analyses.cost import cost, priced
+from modelglass.analyses.cost import cost, with_macs
 from modelglass.analyses.counts import count
 from modelglass.errors import UsageError
 from modelglass.page.units import share, short, size
@@ -140,7 +140,7 @@ def test_names_cannot_steer_a_terminal_or_a_page() -> None:
         build.module("", children=(HOSTILE,)),
         build.module(HOSTILE, HOSTILE, tensors=(tensor.name,), config={HOSTILE: HOSTILE}),
     )
-    model = priced(build.model(tensor, modules=modules))
+    model = with_macs(build.model(tensor, modules=modules))
     told = Report(model=model, counts=count(model), cost=cost(model))
     text = mg.render(told, "text", columns=["name", "type", "path", "config"], width=300)
     page = mg.render(told, "markdown")

@@ -13,14 +13,16 @@ from hypothesis import given, strategies as st
 
 import build
 import modelglass as mg
-from modelglass.analyses.cost import cost, priced
+from modelglass.analyses.cost import cost, with_macs
 from modelglass.analyses.counts import count
+from modelglass.compat.schemas import published
 from modelglass.errors import ReportFormatError
 from modelglass.report import Finding, GlobalUse, Report, Scan, ScannedFile, Value
 from modelglass.report.codec import Document, dumps, loads, schemas
 from models import SAMPLES
 
 SCHEMA = schemas()["report-1.json"]
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.mark.slow
@@ -54,7 +56,7 @@ values = st.builds(
 def test_any_text_and_any_size_survive(inputs: list[Value], tensor_names: list[str]) -> None:
     tensors = [build.tensor(name) for name in tensor_names]
     call = build.call(inputs=tuple(inputs), outputs=tuple(inputs))
-    model = priced(build.model(*tensors, calls=(call,)))
+    model = with_macs(build.model(*tensors, calls=(call,)))
     report = Report(model=model, counts=count(model), cost=cost(model))
     assert loads(dumps(report)) == report
 
@@ -67,11 +69,11 @@ WRONG = {
     "a strange mode": (
         '{"format": "modelglass-report", "version": 1, "model": {"name": "a", "source": "b"},'
         ' "run": {"mode": "z"}}',
-        "'z' is none of",
+        "'z' is not one of",
     ),
     "a name that is a number": (
         '{"format": "modelglass-report", "version": 1, "model": {"name": 3, "source": "b"}}',
-        "3 is no str",
+        "3 is not of type str",
     ),
     "too deep": ('{"a":' * 100_000, "not JSON"),
     "no model": ('{"format": "modelglass-report", "version": 1}', "cannot be read"),
@@ -158,6 +160,22 @@ def test_what_another_modelglass_wrote_may_have_fields_that_are_not_known(kind: 
     assert loads(json.dumps(document)) == DOCUMENTS[kind]
     with pytest.raises(ReportFormatError, match="version 2"):
         loads(json.dumps(document | {"version": 2}))
+
+
+def test_recomputation_reads_back_under_the_name_that_it_had_first() -> None:
+    model, x = torch.nn.Linear(3, 8), torch.ones(2, 3)
+    report = mg.inspect(model, x, train=True, what_if=mg.WhatIf(recompute=("*",)))
+    document = json.loads(dumps(report))
+    document["memory"]["what_if"]["checkpoint"] = document["memory"]["what_if"].pop("recompute")
+    assert loads(json.dumps(document)) == report
+    document["memory"]["what_if"]["removed"] = 1
+    with pytest.raises(ReportFormatError, match="unknown fields"):
+        loads(json.dumps(document))
+
+
+@pytest.mark.parametrize("name", published())
+def test_the_published_schema_is_what_the_code_makes(name: str) -> None:
+    assert json.loads((DOCS / "schema" / name).read_text()) == published()[name]
 
 
 @pytest.mark.parametrize("kind", sorted(DOCUMENTS.keys() - {"report"}))

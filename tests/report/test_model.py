@@ -21,7 +21,7 @@ def test_two_modules_cannot_have_one_path() -> None:
 
 
 def test_children_must_exist() -> None:
-    with pytest.raises(ValueError, match="no modules"):
+    with pytest.raises(ValueError, match="unknown children"):
         build.model(modules=(build.module("", children=("ghost",)),))
 
 

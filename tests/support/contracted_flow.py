@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from modelglass.analyses.flow.trace import Trace, traced
+from modelglass.analyses.flow.trace import Trace, trace_run
 from modelglass.report import Dataflow, Model, Run
 
 Place = tuple[
@@ -15,7 +15,7 @@ def contracted(model: Model, run: Run, dataflow: Dataflow, depth: int) -> set[tu
 
     Operators that made no tensor are not in it; an edge inside a call is none.
     """
-    trace = traced(model, run, dataflow)
+    trace = trace_run(model, run, dataflow)
     places = [_place(trace, at, depth) for at in range(len(trace.ops))]
     edges: set[tuple[Place, Place]] = set()
     for at, numbers in enumerate(trace.reads):

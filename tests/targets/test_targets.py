@@ -124,7 +124,7 @@ WRONG = {
     "absent_module:build": (TargetError, "no module 'absent_module'", "install it"),
     "broken:build": (TargetError, "raised ModuleNotFoundError", ""),
     "my_net.py::": (UsageError, "does not name a function", "file.py::function"),
-    "my_net.py": (InspectError, "name a function in it", "it could be my_net.py::Net, my_net.py::build,"),
+    "my_net.py": (InspectError, "name a function in it", "it could be my_net.py::Net, my_net.py::build"),
     "weights.safetensors": (TargetError, "there is no file", "check the path"),
 }
 
@@ -238,4 +238,51 @@ def test_a_file_of_code_lists_what_could_be_a_target(tmp_path: Path) -> None:
     with pytest.raises(InspectError) as caught:
         mg.inspect(tmp_path / "nets.py")
     names = [each.partition("::")[2] for each in caught.value.hint.split(", ")]
-    assert names == ["build", "wide", "Net", "model"]
+    assert names == ["build", "Net", "model", "wide"]
+
+
+LIKELY = """
+import torch
+from torch import nn
+
+class Base(nn.Module):
+    pass
+
+class Deep(Base):
+    pass
+
+class Settings(dict):
+    pass
+
+def helper():
+    return 1
+
+def batch():
+    return 1
+
+def make_inputs():
+    return 1
+
+def rows() -> torch.Tensor:
+    return 1
+
+def vision() -> "nn.Sequential":
+    return 1
+
+def get_model():
+    return 1
+
+deep = Deep()
+"""
+
+
+def test_what_looks_like_a_model_is_suggested_first_and_inputs_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.py").write_text(LIKELY)
+    with pytest.raises(InspectError) as caught:
+        mg.inspect("m.py")
+    models = "m.py::Base, m.py::Deep, m.py::vision, m.py::get_model, m.py::deep, m.py::Settings, m.py::helper"
+    inputs = "m.py::batch, m.py::make_inputs, m.py::rows"
+    assert caught.value.hint == f"it could be {models}; inputs could be {inputs}"

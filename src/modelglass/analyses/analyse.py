@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from modelglass.analyses.axes import find_axes, sizes_at
-from modelglass.analyses.cost import cost, priced
+from modelglass.analyses.cost import cost, with_macs
 from modelglass.analyses.counts import count
 from modelglass.analyses.equal_blocks import equal_blocks
-from modelglass.analyses.remarks import remarks, remarks_on_changes, remarks_on_memory
+from modelglass.analyses.notes import change_notes, figure_notes, memory_notes
 from modelglass.report import Report, WhatIf
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def analyse(observation: Observation, what_if: WhatIf | None = None, axes: Axes | None = None) -> Report:
     """Work out what an observation means. `what_if` is a change of the memory that a run took."""
     lifetimes = observation.lifetimes
-    model = priced(observation.model)
+    model = with_macs(observation.model)
     counts = count(model)
     costs = None if observation.operators_unknown else cost(model, observation.run)
     memory = _memory(replace(observation, model=model), what_if or WhatIf(), axes)
@@ -34,9 +34,9 @@ def analyse(observation: Observation, what_if: WhatIf | None = None, axes: Axes 
         engine=_engine(observation),
         notes=(
             *observation.notes,
-            *(note for note in remarks(counts, costs) if not _is_reported(note, observation)),
-            *(remarks_on_memory(lifetimes) if lifetimes is not None else ()),
-            *remarks_on_changes(memory),
+            *(note for note in figure_notes(counts, costs) if not _is_reported(note, observation)),
+            *(memory_notes(lifetimes) if lifetimes is not None else ()),
+            *change_notes(memory),
         ),
     )
 
@@ -61,7 +61,7 @@ def _memory(observation: Observation, what_if: WhatIf, axes: Axes | None) -> Mem
     from modelglass.analyses.what_if import memory_with, needs_run
 
     lifetimes = observation.lifetimes
-    if lifetimes is None or not _stepped(observation):
+    if lifetimes is None or not _has_stepped(observation):
         return None
     found = memory_with(lifetimes, what_if, observation.model, optimizer=observation.optimizer)
     batch_size, seq_len = _sizes(observation, axes)
@@ -80,7 +80,7 @@ def _sizes(observation: Observation, axes: Axes | None) -> tuple[int | None, int
     return sizes_at(axes, run)
 
 
-def _stepped(observation: Observation) -> bool:
+def _has_stepped(observation: Observation) -> bool:
     """Whether the optimizer that was asked for took its step: without it the figures are not of a step."""
     lifetimes = observation.lifetimes
     return observation.optimizer is None or (

@@ -1,18 +1,17 @@
-"""What a Hugging Face configuration and the tensors beside it say about a language model.
+"""Facts about a language model from its Hugging Face configuration and the tensors beside it.
 
-Where both tell the width of keys and values, the tensors are believed: they are what is loaded.
+Where both give the width of keys and values, the tensors are believed: they are what is loaded.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from modelglass.analyses.counts import CHOSEN, EXPERTS
-from modelglass.report import Counts, Json, Model, Shape, Tensor
+from modelglass.report import Counts, Json, Model, Shape, Tensor, huggingface_keys as hf
 from modelglass.report.architecture import Architecture
 from modelglass.report.dtypes import bits_of
 
@@ -23,25 +22,25 @@ Attention: TypeAlias = Literal["full", "window", "none"]  # what one layer keeps
 def architecture(config: Config, model: Model, counts: Counts | None = None) -> Architecture:
     """The model's numbers, read from `config` (a `config.json`) and from the names and shapes of tensors."""
     text = _text_config(config)
-    heads, hidden = _int(text, _HEADS), _int(text, _HIDDEN)
+    heads, hidden = _int(text, hf.HEADS), _int(text, hf.HIDDEN_SIZE)
     weights = _weights(model)
     total = sum(t.logical_numel or 0 for t in weights) if counts is None else counts.logical_params
     facts = Architecture(
         name=_first_text(config.get("architectures")) or _first_text(text.get("architectures")),
         model_type=_text(config.get("model_type")),
-        layers=_int(text, _LAYERS) or _listed_layers(text),
+        layers=_int(text, hf.LAYERS) or _count_listed_layers(text),
         hidden_size=hidden,
         heads=heads,
         kv_heads=_kv_heads(text, heads),
-        head_dim=_int(text, _HEAD_DIM) or (hidden // heads if hidden and heads else None),
-        vocab_size=_int(text, _VOCAB),
-        context_length=_int(text, _CONTEXT),
+        head_dim=_int(text, hf.HEAD_DIM) or (hidden // heads if hidden and heads else None),
+        vocab_size=_int(text, hf.VOCABULARY),
+        context_length=_int(text, hf.POSITIONS),
         torch_dtype=_dtype(config) or _dtype(text),
-        experts=_same_int(text, EXPERTS),
-        experts_per_token=_same_int(text, _CHOSEN),
+        experts=_same_int(text, hf.EXPERTS),
+        experts_per_token=_same_int(text, hf.CHOSEN_EXPERTS),
         total_params=total,
         active_params=_active(text, weights, total),
-        tied_output=_tied_output(config, text, model),
+        tied_output=_is_output_tied(config, text, model),
     )
     return _with_cache(facts, config, text, model)
 
@@ -49,10 +48,10 @@ def architecture(config: Config, model: Model, counts: Counts | None = None) -> 
 def _text_config(config: Config) -> Config:
     """The settings of the language model, also when it is one part of several."""
     for _ in range(3):  # a thinker holds a text model
-        inner = next((v for key in _TEXT_PARTS if isinstance(v := config.get(key), Mapping)), None)
+        inner = next((v for key in hf.TEXT_PARTS if isinstance(v := config.get(key), Mapping)), None)
         if inner is None:
             break
-        config = {**{k: v for k, v in config.items() if k not in _TEXT_PARTS}, **inner}
+        config = {**{k: v for k, v in config.items() if k not in hf.TEXT_PARTS}, **inner}
     for key in ("attn_config", "ffn_config"):  # some keep the parts of a block apart
         inner = config.get(key)
         if isinstance(inner, Mapping):
@@ -76,9 +75,9 @@ def _same_int(config: Config, keys: tuple[str, ...]) -> int | None:
     return None
 
 
-def _listed_layers(config: Config) -> int | None:
+def _count_listed_layers(config: Config) -> int | None:
     """The number of layers of a configuration that only lists them."""
-    listed = (config.get(key) for key in ("layer_types", "layers_block_type", "hybrid_override_pattern"))
+    listed = (config.get(key) for key in (*hf.LAYER_KINDS, hf.LAYER_PATTERN))
     return next((len(v) for v in listed if isinstance(v, (list, tuple, str)) and v), None)
 
 
@@ -91,7 +90,7 @@ def _first_text(value: Json) -> str | None:
 
 
 def _dtype(config: Config) -> str | None:
-    value = _text(config.get("torch_dtype")) or _text(config.get("dtype"))
+    value = next((text for key in hf.DTYPE if (text := _text(config.get(key)))), None)
     name = value.removeprefix("torch.") if value else None
     return name if name is not None and bits_of(name) is not None else None
 
@@ -103,7 +102,7 @@ def _kv_heads(config: Config, heads: int | None) -> int | None:
         return heads
     if "new_decoder_architecture" in config and config.get("new_decoder_architecture") is not True:
         return heads  # its number of key heads is then not used
-    return _int(config, _KV_HEADS) or heads
+    return _int(config, hf.KV_HEADS) or heads
 
 
 def _weights(model: Model) -> list[Tensor]:
@@ -122,7 +121,7 @@ def _shape(tensor: Tensor) -> Shape:
 
 def _active(config: Config, weights: list[Tensor], total: int) -> int | None:
     """Parameters one token meets: all but the share of each bank of experts that it does not visit."""
-    declared, chosen = _same_int(config, EXPERTS), _same_int(config, _CHOSEN)
+    declared, chosen = _same_int(config, hf.EXPERTS), _same_int(config, hf.CHOSEN_EXPERTS)
     listed: dict[str, set[str]] = defaultdict(set)  # experts of a bank that are modules of their own
     sizes: dict[str, int] = defaultdict(int)
     stacked = 0
@@ -177,8 +176,8 @@ def _is_stack(tensor: Tensor, experts: int | None) -> bool:
 # Output weights
 
 
-def _tied_output(config: Config, text: Config, model: Model) -> bool | None:
-    """Whether the output weights are the embedding's own; None when nothing says, or two things do."""
+def _is_output_tied(config: Config, text: Config, model: Model) -> bool | None:
+    """Whether the output weights are the embedding's own; None when that is unknown or contradictory."""
     said = text.get("tie_word_embeddings", config.get("tie_word_embeddings"))
     heads = [t for t in model.tensors if t.name.endswith(_OUTPUTS)]
     inputs = [t for t in model.tensors if t.name.endswith(_EMBEDDINGS)]
@@ -198,7 +197,7 @@ def _tied_output(config: Config, text: Config, model: Model) -> bool | None:
 
 @dataclass(slots=True)
 class _Widths:
-    """Elements of keys and values of each layer, as the tensors tell."""
+    """Elements of keys and values of each layer, as the tensors show."""
 
     keys: dict[int, int] = field(default_factory=dict)
     values: dict[int, int] = field(default_factory=dict)
@@ -216,7 +215,9 @@ def _with_cache(facts: Architecture, config: Config, text: Config, model: Model)
     dtype = facts.torch_dtype or _main_dtype(model)
     bits = None if dtype is None else bits_of(dtype)
     if bits is None:
-        return replace(facts, kv_cache_reason="neither configuration nor tensors say the type of elements")
+        return replace(
+            facts, kv_cache_reason="neither the configuration nor the tensors give the type of elements"
+        )
     latent = _latent(text)
     widths = _Widths() if latent is not None else _widths(model)
     plain = 2 * facts.kv_heads * facts.head_dim if facts.kv_heads and facts.head_dim else None
@@ -308,8 +309,8 @@ def _kinds(config: Config, facts: Architecture) -> list[Attention] | str:
     kinds: list[Attention] | str | None = None
     if (_text(config.get("model_type")) or facts.model_type) in _RECURRENT:
         return ["none"] * layers
-    for said in (_listed, _patterned, _indexed, _repeated, _with_windows):
-        kinds = said(config, layers)
+    for read in _KIND_READERS:
+        kinds = read(config, layers)
         if kinds is not None:
             break
     if isinstance(kinds, str):
@@ -324,14 +325,12 @@ def _kinds(config: Config, facts: Architecture) -> list[Attention] | str:
 
 
 def _window(config: Config) -> int | None:
-    return _int(
-        config, ("sliding_window", "attention_window_size", "attention_chunk_size", "sliding_window_size")
-    )
+    return _int(config, hf.SLIDING_WINDOW)
 
 
-def _listed(config: Config, layers: int) -> list[Attention] | str | None:
+def _kinds_from_list(config: Config, layers: int) -> list[Attention] | str | None:
     """One word per layer, or a few words that repeat."""
-    for key in ("layer_types", "layers_block_type", "block_types", "_block_types"):
+    for key in hf.LAYER_KINDS:
         words = config.get(key)
         if not isinstance(words, (list, tuple)) or not words:
             continue
@@ -348,9 +347,9 @@ def _listed(config: Config, layers: int) -> list[Attention] | str | None:
     return None
 
 
-def _patterned(config: Config, layers: int) -> list[Attention] | str | None:
+def _kinds_from_pattern(config: Config, layers: int) -> list[Attention] | str | None:
     """One letter per layer: * is attention; M, - and E are not."""
-    pattern = config.get("hybrid_override_pattern")
+    pattern = config.get(hf.LAYER_PATTERN)
     if not isinstance(pattern, str):
         return None
     if len(pattern) < layers or set(pattern) - set("*M-E"):
@@ -358,7 +357,7 @@ def _patterned(config: Config, layers: int) -> list[Attention] | str | None:
     return ["full" if letter == "*" else "none" for letter in pattern[:layers]]
 
 
-def _indexed(config: Config, layers: int) -> list[Attention] | None:
+def _kinds_from_indices(config: Config, layers: int) -> list[Attention] | None:
     """The numbers of the layers that have attention."""
     linear = config.get("linear_attn_config")
     if isinstance(linear, Mapping) and isinstance(linear.get("full_attn_layers"), (list, tuple)):
@@ -375,7 +374,7 @@ def _indexed(config: Config, layers: int) -> list[Attention] | None:
     return None
 
 
-def _repeated(config: Config, layers: int) -> list[Attention] | None:
+def _kinds_from_period(config: Config, layers: int) -> list[Attention] | None:
     """Attention in every n-th layer, something else in between."""
     period, offset = _int(config, ("attn_layer_period",)), config.get("attn_layer_offset", 0)
     if period is not None and type(offset) is int:
@@ -386,7 +385,7 @@ def _repeated(config: Config, layers: int) -> list[Attention] | None:
     return None
 
 
-def _with_windows(config: Config, layers: int) -> list[Attention] | None:
+def _kinds_from_windows(config: Config, layers: int) -> list[Attention] | None:
     """Which layers look back only so far, by the rules of each family."""
     if _window(config) is None or config.get("use_sliding_window") is False:
         return None
@@ -409,31 +408,6 @@ def _with_windows(config: Config, layers: int) -> list[Attention] | None:
 
 _LARGEST = 1 << 48
 _MOST_LAYERS = 100_000
-_TEXT_PARTS = ("text_config", "thinker_config", "llm_config", "language_config", "language_model_config")
-_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-_HIDDEN = ("hidden_size", "n_embd", "d_model", "model_dim", "dim")
-_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
-_KV_HEADS = (
-    "num_key_value_heads",
-    "num_kv_heads",
-    "n_head_kv",
-    "n_kv_heads",
-    "kv_n_heads",
-    "multi_query_group_num",
-    "num_query_groups",
-)
-_HEAD_DIM = ("head_dim", "attention_head_dim", "kv_channels", "d_kv")
-_VOCAB = ("vocab_size", "padded_vocab_size", "n_vocab")
-_CONTEXT = (
-    "max_position_embeddings",
-    "n_positions",
-    "max_seq_len",
-    "seq_length",
-    "n_ctx",
-    "max_sequence_length",
-)
-# "top_k" is among the settings of sampling, too, which older configurations hold.
-_CHOSEN = tuple(key for key in CHOSEN if key != "top_k")
 _OUTPUTS = ("lm_head.weight", "lm_head.qweight", "lm_head.weight_packed", "embed_out.weight", "output.weight")
 _EMBEDDINGS = (
     *(
@@ -471,6 +445,13 @@ _WORDS: dict[str, Attention] = {
     "mlp": "none",
     "moe": "none",
 }
+_KIND_READERS: tuple[Callable[[Config, int], list[Attention] | str | None], ...] = (
+    _kinds_from_list,
+    _kinds_from_pattern,
+    _kinds_from_indices,
+    _kinds_from_period,
+    _kinds_from_windows,
+)
 # Their state does not grow with the text.
 _RECURRENT = frozenset({"mamba", "mamba2", "falcon_mamba", "rwkv", "rwkv5", "rwkv6", "rwkv7", "xlstm"})
 _ENCODERS = frozenset(

@@ -1,4 +1,4 @@
-"""Multiply-accumulates of torch's kernels. What counts is said in `formulas`."""
+"""Multiply-accumulates of torch's kernels. `formulas` defines what counts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Which dimensions of the inputs are the batch and the sequence, from what a run did with them.
 
-Shapes alone do not tell: an edge list looks like token ids, and layers may take the sequence first. So:
+Shapes alone do not decide it: an edge list looks like token ids, and layers may take the sequence first. So:
 
 - Whole numbers with 2 dimensions are token ids where a table of weights is looked up with them.
 - The *telling* tensor is the first of token ids, else the first floating one with 3 dimensions.
@@ -37,20 +37,20 @@ def find_axes(seen: Seen, look: Look | None = None, resize: Resize | None = None
     matrices = [at for at, value in leaves.items() if _is_whole(value) and len(value.shape or ()) == 2]
     ids = [at for at in matrices if _is_looked_up(run.inputs[at], seen[0])]
     if matrices and not ids:
-        ids = [at for at in matrices if "table" in _indexed(at, shown())]
+        ids = [at for at in matrices if "table" in _index_uses(at, shown())]
     features = [at for at, value in leaves.items() if _is_floating(value) and len(value.shape or ()) == 3]
     telling = next(iter((*ids, *features)), None)
     if telling is None:
         first = next((at for at in leaves if at not in matrices), next(iter(leaves), None))
-        axes = _unbatched(leaves, seen[0]) or Axes(leaf=first, batch=None if first is None else 0)
+        axes = _find_unbatched(leaves, seen[0]) or Axes(leaf=first, batch=None if first is None else 0)
     else:
         axes = _roles(telling, run.inputs[telling], seen[0], resize)
     if axes.leaf in ids:
         return axes, []
     known = {size for size in sizes_at(axes, run) if size is not None}
     others = [at for at, value in leaves.items() if _is_whole(value) and known.isdisjoint(value.shape or ())]
-    pointing = [at for at in others if run.inputs[at].numel != 1 and "rows" in _indexed(at, shown())]
-    return (Axes(), [_pointing(pointing, seen)]) if pointing and known else (axes, [])
+    pointing = [at for at in others if run.inputs[at].numel != 1 and "rows" in _index_uses(at, shown())]
+    return (Axes(), [_choice_note(pointing, seen)]) if pointing and known else (axes, [])
 
 
 def sizes_at(axes: Axes, run: Run) -> tuple[int | None, int | None]:
@@ -59,7 +59,7 @@ def sizes_at(axes: Axes, run: Run) -> tuple[int | None, int | None]:
     return tuple(None if dim is None else shape[dim] for dim in (axes.batch, axes.seq))  # type: ignore[return-value]
 
 
-def _pointing(leaves: list[int], seen: Seen) -> Note:
+def _choice_note(leaves: list[int], seen: Seen) -> Note:
     names = [value.name for value in seen[1].inputs] if seen[2] is None else seen[2].names
     return Note(
         code="batch-unknown",
@@ -69,7 +69,7 @@ def _pointing(leaves: list[int], seen: Seen) -> Note:
     )
 
 
-def _unbatched(leaves: dict[int, Value], model: Model) -> Axes | None:
+def _find_unbatched(leaves: dict[int, Value], model: Model) -> Axes | None:
     """The first floating matrix, when a layer that takes sequences took it as one without a batch."""
     rows = [at for at, value in leaves.items() if _is_floating(value) and len(value.shape or ()) == 2]
     for shape in (_first_shape(call) for call, _ in _calls(model, "batch_first")):
@@ -86,13 +86,13 @@ def _roles(leaf: int, value: Value, model: Model, resize: Resize | None) -> Axes
     if hints and hints[0].channels is not None and shape[1:] == (hints[0].channels, hints[0].length):
         return Axes(leaf=leaf, batch=0, seq=2)
     if shape[0] == shape[1] and any(hint.batch_at for hint in hints) and resize is not None:
-        return _followed(usual, hints, shape[0], resize)
+        return _follow_batch(usual, hints, shape[0], resize)
     batches = [hint.batch for hint in hints if hint.batch in shape[:2] and shape[0] != shape[1]]
     swapped = bool(batches) and batches[0] == shape[1]
     return Axes(leaf=leaf, batch=1, seq=0) if swapped else usual
 
 
-def _followed(usual: Axes, hints: list[_Hint], size: int, resize: Resize) -> Axes:
+def _follow_batch(usual: Axes, hints: list[_Hint], size: int, resize: Resize) -> Axes:
     """Which of two dimensions of one size layers take for the batch: it is the one that follows."""
     model = resize(usual, 2 * size)
     before = hints[0]
@@ -158,7 +158,7 @@ def _is_looked_up(ids: Value, model: Model) -> bool:
     )
 
 
-def _indexed(leaf: int, seen: Seen | None) -> frozenset[str]:
+def _index_uses(leaf: int, seen: Seen | None) -> frozenset[str]:
     """What operators pick with these numbers or others made of them: "table" of weights, "rows" of data.
 
     Both, where no run shows it.

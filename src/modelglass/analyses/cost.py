@@ -12,14 +12,14 @@ from modelglass.analyses.free_kernels import is_other
 from modelglass.report import Cost, Kernel, Model, ModuleCost, Op, Phase, Run, Tensor
 
 
-def priced(model: Model) -> Model:
+def with_macs(model: Model) -> Model:
     """The same model, its operators with their multiply-accumulates."""
     ops = (op if op.macs is not None else op.costing(_macs(op)) for op in model.ops)
     return replace(model, ops=tuple(ops))
 
 
 def cost(model: Model, run: Run | None = None) -> Cost:
-    """The cost of a priced model's run. Every total is a sum of operators.
+    """The cost of a run of a model with MACs. Every total is a sum of operators.
 
     Of a run that failed the totals are lower bounds, and what it did not reach is unknown.
     """
@@ -35,7 +35,7 @@ def cost(model: Model, run: Run | None = None) -> Cost:
         by_phase[op.phase] += op.macs or 0
         if op.macs is None:
             holes.add(op.module)
-        for kernel in _what_ran(op):
+        for kernel in _costed_kernels(op):
             if macs_of(kernel) is None:
                 unknown[_operator(kernel.name)] += 1
             elif has_formula(kernel.name):
@@ -58,8 +58,8 @@ def cost(model: Model, run: Run | None = None) -> Cost:
     )
 
 
-def _what_ran(op: Op) -> tuple[Kernel, ...]:
-    """The kernels that say what the operator cost.
+def _costed_kernels(op: Op) -> tuple[Kernel, ...]:
+    """The kernels that determine the operator's cost.
 
     An operator that contracts inside opaque code shows no kernel that does; then its own formula speaks.
     """
@@ -72,7 +72,7 @@ def _what_ran(op: Op) -> tuple[Kernel, ...]:
 
 def _macs(op: Op) -> int | None:
     total = 0
-    for kernel in _what_ran(op):
+    for kernel in _costed_kernels(op):
         macs = macs_of(kernel)
         if macs is None:
             return None

@@ -6,35 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from modelglass.report import Counts, ModuleCounts, Tally
+from modelglass.report import Counts, ModuleCounts, Tally, huggingface_keys as hf
 
 if TYPE_CHECKING:
     from modelglass.report import Model, Module, Tensor
 
-# How configurations say how many experts there are, and how many of them a token visits.
-EXPERTS = (
-    "num_experts",
-    "num_local_experts",
-    "n_routed_experts",
-    "num_routed_experts",
-    "moe_num_experts",
-    "n_experts",
-    "global_num_experts",
-)
 ALL_EXPERTS = ("global_num_experts", "num_experts")  # of all ranks
 CHOOSERS_ABOVE = 3  # modules above a bank: each matrix may be a module of its own, in an adapter
-CHOSEN = (
-    "num_experts_per_tok",
-    "moe_k",
-    "num_experts_per_token",
-    "experts_per_token",
-    "num_selected_experts",
-    "top_k",
-    "topk",
-    "moe_topk",
-    "moe_top_k",
-    "moe_k",
-)
 
 
 def count(model: Model) -> Counts:
@@ -66,7 +44,7 @@ def count(model: Model) -> Counts:
         active_params=_active(model, counted, total.params),
         tied=tied,
         uninitialised=tuple(t.name for t in counted.values() if t.shape is None),
-        unsized=sizes.unsized(counted.values()),
+        unsized=sizes.find_unsized(counted.values()),
         by_module=by_module,
         shards=max((t.packing.shards or 0 for t in counted.values() if t.packing is not None), default=0)
         or None,
@@ -107,13 +85,13 @@ class _Sizes:
         self._tallies: dict[Size, Tally] = {}
 
     def of(self, tensor: Tensor) -> Size:
-        return self._known(tensor)[0]
+        return self._size_of(tensor)[0]
 
-    def unsized(self, tensors: Iterable[Tensor]) -> tuple[str, ...]:
+    def find_unsized(self, tensors: Iterable[Tensor]) -> tuple[str, ...]:
         """Those of which nobody knows how many bytes they take, for all their shape."""
         if not any(unknown for _, unknown in self._sizes.values()):
             return ()
-        return tuple(t.name for t in tensors if t.shape is not None and self._known(t)[1])
+        return tuple(t.name for t in tensors if t.shape is not None and self._size_of(t)[1])
 
     def tally(self, size: Size) -> Tally:
         found = self._tallies.get(size)
@@ -124,7 +102,7 @@ class _Sizes:
             )
         return found
 
-    def _known(self, tensor: Tensor) -> tuple[Size, bool]:
+    def _size_of(self, tensor: Tensor) -> tuple[Size, bool]:
         key = tensor.kind, tensor.shape, tensor.dtype, tensor.trainable, tensor.packing
         found = self._sizes.get(key)
         if found is None:
@@ -182,7 +160,7 @@ def _active(model: Model, counted: Mapping[str, Tensor], params: int) -> int | N
         fresh = [name for name in names if name not in seen]
         if not fresh:
             continue
-        chosen = _chosen(bank, modules)
+        chosen = _experts_per_token(bank, modules)
         if chosen is None:
             return None
         seen.update(fresh)
@@ -196,7 +174,7 @@ def _banks(
 ) -> Iterator[tuple[Module, int, list[str]]]:
     """Each set of experts: the module that holds it, how many there are, and their tensors."""
     for module in modules.values():
-        declared = _setting(module, EXPERTS) if module.config else None
+        declared = _setting(module, hf.EXPERTS) if module.config else None
         if declared is not None:
             stacked = [
                 name for name in module.tensors if name in counted and _is_stack_of(counted[name], declared)
@@ -245,8 +223,8 @@ def _holds(tensor: Tensor, experts: int) -> bool:
     return tensor.kind != "buffer" and shape is not None and len(shape) >= 3 and shape[0] == experts
 
 
-def _chosen(bank: Module, modules: Mapping[str, Module]) -> int | None:
-    """How many experts a token visits: said by the bank, by what holds it, or by the router beside it."""
+def _experts_per_token(bank: Module, modules: Mapping[str, Module]) -> int | None:
+    """How many experts a token visits, by the bank, by what holds it, or by the router beside it."""
     around = [bank, *(modules[path] for path in bank.children)]
     path = bank.path
     for _ in range(CHOOSERS_ABOVE):
@@ -255,7 +233,9 @@ def _chosen(bank: Module, modules: Mapping[str, Module]) -> int | None:
             break
         path = above.path
         around += [above, *(modules[each] for each in above.children)]
-    return next((k for module in around if (k := _setting(module, CHOSEN)) is not None), None)
+    return next(
+        (k for module in around if (k := _setting(module, hf.CHOSEN_EXPERTS_OF_MODULES)) is not None), None
+    )
 
 
 def _setting(module: Module, keys: tuple[str, ...]) -> int | None:

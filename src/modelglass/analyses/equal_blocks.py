@@ -13,15 +13,15 @@ A number or text that agrees with the place of some blocks, not of all, is a set
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from modelglass.analyses.tree import contents
+from modelglass.analyses.tree import children_by_module
 from modelglass.report.blocks import EqualBlocks, Varying
 
 if TYPE_CHECKING:
@@ -32,14 +32,11 @@ WINDOW = ("kernel_size", "stride", "padding", "dilation", "groups")
 SURE = 3  # blocks that carry their numbers under any name: two may do so by chance
 MOST_DIGITS = 9  # of the number of a block
 
-_RATE = re.compile(r"drop|survival")
+_RATE = r"drop|survival"
 _PROBABILITY = frozenset({"p", "prob", "rate"})
-_PLACE = re.compile(r"_?((layer|block|stage|expert|level)s?_?)?(idx|index|id|num|number)")
+_PLACE = r"_?((layer|block|stage|expert|level)s?_?)?(idx|index|id|num|number)"
 _LIBRARY = ("torch.nn.", "mlx.nn.")  # whose layers do not know their place
 _ANY = "…"  # for a setting that may differ
-
-# The same text for the same settings.
-_text = json.JSONEncoder(sort_keys=True).encode
 
 
 def equal_blocks(model: Model, counts: Counts | None, run: Run | None = None) -> tuple[EqualBlocks, ...]:
@@ -74,7 +71,7 @@ class Structures:
         self._numbers = numbers
         self._modules = {module.path: module for module in model.modules}
         self._tensors = {tensor.name: tensor for tensor in model.tensors}
-        self._contents = contents(model)
+        self._contents = children_by_module(model)
         self._known: dict[str, int | None] = {}
         for module in reversed(model.modules):  # what it contains comes first
             self.of(module.path)
@@ -97,6 +94,18 @@ class Structures:
             _ordered(module, [_tensor_key(self._tensors[name]) for name in module.tensors]),
             _ordered(module, [(name, self.of(child)) for name, child in self.contents(module.path)]),
         )
+
+
+def _text(settings: Mapping[str, Json]) -> str:
+    """The same text for the same settings."""
+    return _encoder()(settings)
+
+
+@cache
+def _encoder() -> Callable[[Any], str]:
+    import json  # most files that are listed have no settings
+
+    return json.JSONEncoder(sort_keys=True).encode
 
 
 class _Settings:
@@ -217,7 +226,7 @@ def _is_rate(module: Module, key: str, value: Json) -> bool:
     if type(value) not in (int, float) or not 0 <= value <= 1:
         return False
     named = _last(key).lower()
-    return bool(_RATE.search(named)) or (
+    return bool(re.search(_RATE, named)) or (
         named in _PROBABILITY and bool(re.search("drop|stochasticdepth", module.type.lower()))
     )
 
@@ -241,8 +250,8 @@ def _without_places(
 def _count_up(key: str, values: Sequence[int], places: Sequence[int]) -> bool:
     """Whether whole numbers are those of the blocks: as their names say, or evenly under a name for that."""
     if list(values) == list(places):
-        return len(values) >= SURE or bool(_PLACE.fullmatch(_last(key)))
-    if not _PLACE.fullmatch(_last(key)) or len(values) < 2:
+        return len(values) >= SURE or bool(re.fullmatch(_PLACE, _last(key)))
+    if not re.fullmatch(_PLACE, _last(key)) or len(values) < 2:
         return False
     step, rest = divmod(values[1] - values[0], places[1] - places[0])
     even = (

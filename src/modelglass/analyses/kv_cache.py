@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from modelglass.analyses.architecture import architecture
-from modelglass.report import Model
+from modelglass.report import Model, huggingface_keys as hf
 from modelglass.report.architecture import Architecture
 from modelglass.report.dtypes import bits_of, nbytes_of
 from modelglass.report.memory import KvCache
@@ -23,7 +23,7 @@ WITHOUT_SOURCE = "config, of the decoder's own tokens"
 
 
 def kv_cache(config: Config, dtype: str, *, source_tokens: int | None = None) -> KvCache | None:
-    """The cache of one sequence in elements of `dtype`, or None when `config` does not tell.
+    """The cache of one sequence in elements of `dtype`, or None when `config` does not determine it.
 
     A decoder also keeps keys and values of its encoder's output, once for each of the `source_tokens`. Where
     their number is not known, only the decoder's own tokens are counted, and `source` says so.
@@ -129,7 +129,7 @@ def _facts(text: Config, dtype: str) -> Architecture:
 def _parts(text: Config) -> list[Config] | None:
     """Configurations in which all layers have one width: the whole one, or that of each layer by itself."""
     lists = {key: value for key in _BY_LAYER if isinstance(value := text.get(key), (list, tuple))}
-    others = _numbered(text.get("per_layer_config"))
+    others = _settings_by_layer(text.get("per_layer_config"))
     if not lists and not others:
         return [text]
     layers, _ = _layers(text)
@@ -158,7 +158,7 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and 0 < value < _LARGEST
 
 
-def _numbered(said: Any) -> dict[int, Config]:
+def _settings_by_layer(said: Any) -> dict[int, Config]:
     """Settings that hold for some layers only, by the layer's number."""
     items = said.items() if isinstance(said, Mapping) else ()
     return {int(key): value for key, value in items if _is_index(key) and isinstance(value, Mapping)}
@@ -192,26 +192,27 @@ def _recurrent_layers(text: Config) -> int | None:
     layers, attending = _layers(text)
     if _family(text) in _IN_EVERY_LAYER:
         return layers
-    words = next((said for key in _LISTS if isinstance(said := text.get(key), (list, tuple)) and said), None)
+    listed = map(text.get, hf.LAYER_KINDS)
+    words = next((kinds for kinds in listed if isinstance(kinds, (list, tuple)) and kinds), None)
     if words is not None:
         return sum(str(words[layer % len(words)]) in _RECURRENT for layer in range(layers))
-    pattern = text.get("hybrid_override_pattern")
+    pattern = text.get(hf.LAYER_PATTERN)
     if isinstance(pattern, str):
         return pattern[:layers].count("M")
     return None if attending is None else layers - attending
 
 
-def _scanned(text: Config, dtype: str) -> int | None:
+def _scan_state(text: Config, dtype: str) -> int | None:
     """The state of a selective scan (Mamba), and the last inputs of the convolution before it.
 
-    The second version has groups of matrices that pass through the convolution, too.
+    The second version has groups of matrices that pass through the convolution as well.
     """
     state = _int(text, "mamba_d_state", "ssm_state_size", "state_size")
     kernel = _int(text, "mamba_d_conv", "conv_kernel")
     groups = _int(text, "mamba_n_groups", "mamba_ngroups", "n_groups")
     heads = _int(text, "mamba_n_heads", "mamba_num_heads")
     head_dim = _int(text, "mamba_d_head", "mamba_head_dim")
-    width, times = _int(text, "hidden_size", "d_model"), _int(text, "mamba_expand", "expand")
+    width, times = _int(text, *hf.HIDDEN_SIZE), _int(text, "mamba_expand", "expand")
     inner = heads * head_dim if heads and head_dim else width * times if width and times else None
     if state is None or kernel is None or inner is None:
         return None
@@ -221,7 +222,7 @@ def _scanned(text: Config, dtype: str) -> int | None:
     return _sum(nbytes_of(dtype, convolved * kernel), nbytes_of(kept_in, inner * state))
 
 
-def _linear(text: Config, dtype: str) -> int | None:
+def _linear_attention_state(text: Config, dtype: str) -> int | None:
     """The matrix of each head of linear attention, and the last inputs of the convolution before it."""
     keys = _int(text, "linear_num_key_heads", "linear_num_heads")
     values = _int(text, "linear_num_value_heads", "linear_num_heads")
@@ -234,9 +235,9 @@ def _linear(text: Config, dtype: str) -> int | None:
     return _sum(nbytes_of(dtype, convolved), nbytes_of("float32", values * key_dim * value_dim))
 
 
-def _convolved(text: Config, dtype: str) -> int | None:
+def _convolution_state(text: Config, dtype: str) -> int | None:
     """The last inputs of a convolution that stands alone."""
-    kernel, width = _int(text, "conv_L_cache"), _int(text, "hidden_size")
+    kernel, width = _int(text, "conv_L_cache"), _int(text, *hf.HIDDEN_SIZE)
     return None if kernel is None or width is None else nbytes_of(dtype, kernel * width)
 
 
@@ -248,14 +249,11 @@ _LARGEST = 1 << 48
 _MOST_LAYERS = 10_000  # that are looked at one by one
 _DIGITS = 6  # of a layer's number
 _DEPTH = 3  # a thinker holds a text model
-_PARTS = (
-    *("decoder", "generator", "text_config", "thinker_config", "llm_config"),
-    *("language_config", "language_model_config"),
-)
+_PARTS = ("decoder", "generator", *hf.TEXT_PARTS)
 _SPELLINGS = {  # of decoders beside an encoder, and of a few families
-    "num_hidden_layers": ("decoder_layers", "num_decoder_layers", "num_transformer_layers"),
-    "num_attention_heads": ("decoder_attention_heads", "num_decoder_attention_heads", "attention_heads"),
-    "num_key_value_heads": ("decoder_num_key_value_heads",),
+    hf.LAYERS[0]: hf.LAYERS_OF_DECODER,
+    hf.HEADS[0]: hf.HEADS_OF_DECODER,
+    hf.KV_HEADS[0]: hf.KV_HEADS_OF_DECODER,
 }
 _BY_LAYER = {  # settings that may be lists, with the name of the setting of one layer
     "num_key_value_heads": "num_key_value_heads",
@@ -263,10 +261,13 @@ _BY_LAYER = {  # settings that may be lists, with the name of the setting of one
     "num_kv_heads": "num_key_value_heads",
     "head_dim": "head_dim",
 }
-_LISTS = ("layer_types", "layers_block_type", "block_types", "_block_types")
 _RECURRENT = frozenset({"linear_attention", "mamba", "mamba2", "conv", "recurrent", "hybrid"})
 _IN_EVERY_LAYER = frozenset({"falcon_h1"})  # beside attention
-_STATES: tuple[Callable[[Config, str], int | None], ...] = (_scanned, _linear, _convolved)
+_STATES: tuple[Callable[[Config, str], int | None], ...] = (
+    _scan_state,
+    _linear_attention_state,
+    _convolution_state,
+)
 _FIXED_SOURCE = frozenset({"whisper"})  # sound is padded to a constant length
 _OWN_WIDTHS = frozenset({"mimo_v2_flash"})  # its code gives layers with a window twice the heads
 # Encoders whose configurations have `use_cache`, because they can be made decoders.

@@ -59,11 +59,11 @@ def match_stored(model: Model, form: Form, checkpoint: Model, *, own: Matching, 
 
     A checkpoint may be in either form; the one that leaves fewer tensors over counts.
     """
-    other = replace(match(_as_stored(model, form), checkpoint), library=library)
-    return min(own, other, key=_left_over)
+    other = replace(match(_to_stored_form(model, form), checkpoint), library=library)
+    return min(own, other, key=_count_left_over)
 
 
-def _as_stored(model: Model, form: Form) -> Model:
+def _to_stored_form(model: Model, form: Form) -> Model:
     """The model with the tensors that its library would write."""
     known = {tensor.name: tensor for tensor in model.tensors}
     tensors = []
@@ -73,7 +73,7 @@ def _as_stored(model: Model, form: Form) -> Model:
     return replace(model, tensors=tuple(tensors))
 
 
-def _left_over(matching: Matching) -> int:
+def _count_left_over(matching: Matching) -> int:
     return len(matching.missing) + len(matching.unexpected) + len(matching.reshaped)
 
 
@@ -117,7 +117,7 @@ class _Names:
         self.wanted, self.given, self._aliases = wanted, given, aliases
         self._bare = {_bare(name): name for name in reversed(list(wanted))}
 
-    def known(self, name: str) -> str | None:
+    def find(self, name: str) -> str | None:
         """The model's tensor of that name, or of another name for the same module."""
         if name in self.wanted:
             return name
@@ -138,8 +138,8 @@ class _Naming(NamedTuple):
 
     def target(self, name: str) -> str | None:
         """The name of the model's tensor; None: it has none."""
-        changed = self._changed(name)
-        return self._known(name) or self.names.alike(changed) or self.names.alike(name)
+        changed = self._rename(name)
+        return self._find(name) or self.names.alike(changed) or self.names.alike(name)
 
     @property
     def score(self) -> int:
@@ -148,22 +148,22 @@ class _Naming(NamedTuple):
         A prefix that few names have, and no tensor of the same shape, is a coincidence.
         """
         wanted, given = self.names.wanted, self.names.given
-        targets = {target: name for name in given if (target := self._known(name)) is not None}
+        targets = {target: name for name in given if (target := self._find(name)) is not None}
         alike = sum(_shape(wanted[target]) == _shape(given[name]) for target, name in targets.items())
         if self.prefix and not alike and 2 * len(targets) < max(len(wanted), len(given)):
             return 0
         return len(targets) + alike
 
-    def _known(self, name: str) -> str | None:
-        return self.names.known(self._changed(name)) or self.names.known(name)
+    def _find(self, name: str) -> str | None:
+        return self.names.find(self._rename(name)) or self.names.find(name)
 
-    def _changed(self, name: str) -> str:
+    def _rename(self, name: str) -> str:
         return name.removeprefix(self.prefix) if self.side == "checkpoint" else self.prefix + name
 
 
 def _best_naming(names: _Names) -> _Naming:
     """The names as they are, or with the one prefix that lets most tensors find each other."""
-    before_stored = _commonest(names.given, lambda rest: names.known(rest) is not None)
+    before_stored = _commonest(names.given, lambda rest: names.find(rest) is not None)
     before_wanted = _commonest(names.wanted, names.given.__contains__)
     candidates = [_Naming(names)]
     if before_stored is not None:

@@ -1,6 +1,6 @@
 """The weights that products are made with, which few bits can hold and devices can share.
 
-Of linear, convolutional and recurrent layers and of experts their settings tell. What else is one shows when
+Linear, convolutional and recurrent layers and experts are known by their settings. Others are found when
 the model runs: an operator multiplies and sums it with something that is not itself a weight.
 """
 
@@ -26,7 +26,7 @@ _ATTENTION = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight
 class Matrix:
     """A weight of at least 2 dimensions, and how many features come out of it.
 
-    An embedding is one, too: nothing is multiplied with it, but devices share it as they do the others.
+    An embedding is one as well: nothing is multiplied with it, but devices share it as they do the others.
     """
 
     kind: Kind
@@ -38,7 +38,7 @@ def matrices(model: Model) -> dict[str, Matrix]:
     shapes = _shapes(model)
     found = dict(_of_layers(model, shapes))
     for op in model.ops:
-        for name, features in _multiplied(op, shapes):
+        for name, features in _multiplied_weights(op, shapes):
             found.setdefault(name, Matrix("experts" if len(shapes[name]) > 2 else "linear", features))
     return found
 
@@ -67,7 +67,7 @@ def _shapes(model: Model) -> dict[str, Shape]:
 
 
 def _of_layers(model: Model, shapes: Mapping[str, Shape]) -> Iterator[tuple[str, Matrix]]:
-    """Those that the settings of layers tell."""
+    """Those known by the settings of layers."""
     for module in model.modules:
         for name in module.tensors:
             shape = shapes.get(name)
@@ -97,13 +97,13 @@ def _of_layer(module: Module, name: str, shape: Shape) -> Matrix | None:
 
 
 def _experts(module: Module) -> frozenset[int]:
-    """How many experts a module says that it has."""
+    """The number of experts in a module's settings."""
     return frozenset(
         value for key, value in module.config.items() if "expert" in key.lower() and type(value) is int
     )
 
 
-def _multiplied(op: Op, shapes: Mapping[str, Shape]) -> Iterator[tuple[str, int]]:
+def _multiplied_weights(op: Op, shapes: Mapping[str, Shape]) -> Iterator[tuple[str, int]]:
     """The weight that an operator multiplies with something else, and its output features."""
     if not op.macs or op.phase != "forward" or not op.outputs:
         return

@@ -33,11 +33,12 @@ def memory(lifetimes: Lifetimes, *, optimizer: str | None = None) -> Memory:
     is_first = first.peak_nbytes >= most.peak_nbytes
     return replace(
         _memory(first if is_first else most),
+        method=_method(lifetimes),
         optimizer=optimizer,
         in_first_step=is_first,
         first_peak_nbytes=first.peak_nbytes,
         later_peak_nbytes=most.peak_nbytes,
-        excludes=(*_unmeasured(lifetimes), *_unsettled(lifetimes), *EXCLUDED),
+        excludes=(*_unmeasured_parts(lifetimes), *_unsettled_parts(lifetimes), *EXCLUDED),
     )
 
 
@@ -48,7 +49,7 @@ class _Course:
         self.whole = whole
         self.moments = _moments(whole.steps, whole.storages)
         self.at = max(range(len(self.moments)), key=lambda index: sum(self.moments[index]), default=None)
-        self.held = _held_before(whole.storages) if self.at is None else self.moments[self.at]
+        self.held = _storages_before(whole.storages) if self.at is None else self.moments[self.at]
 
     @property
     def peak_nbytes(self) -> int:
@@ -58,7 +59,7 @@ class _Course:
 def _memory(course: _Course) -> Memory:
     whole, held = course.whole, course.held
     trains = whole.forward_steps < len(whole.steps)
-    saved = _saved(whole) if trains and whole.tells_saved else None
+    saved = _saved_bytes(whole) if trains and whole.tells_saved else None
     return Memory(
         peak_nbytes=course.peak_nbytes,
         method=_method(whole),
@@ -72,7 +73,7 @@ def _memory(course: _Course) -> Memory:
             for step, held in zip(whole.steps, course.moments, strict=True)
         ),
         largest=_largest(whole, course.at),
-        excludes=(*_unmeasured(whole), *EXCLUDED),
+        excludes=(*_unmeasured_parts(whole), *EXCLUDED),
         calibrated=whole.calibrated,
         device=whole.device,
         saved_nbytes=None if saved is None else sum(saved.values()),
@@ -82,14 +83,14 @@ def _memory(course: _Course) -> Memory:
 
 def _method(whole: Lifetimes) -> Method:
     evaluates = any(tail.evaluates for tail in whole.tails.values())
-    if whole.other_gradients or evaluates or (whole.estimated and not whole.calibrated):
+    if whole.other_gradients or evaluates or not whole.settled or (whole.estimated and not whole.calibrated):
         return "estimate"
     if whole.calibrated:
         return "estimate" if whole.missing else "measured"
     return "exact"
 
 
-def _unmeasured(whole: Lifetimes) -> Iterator[str]:
+def _unmeasured_parts(whole: Lifetimes) -> Iterator[str]:
     if whole.other_gradients:
         yield f"what {', '.join(whole.other_gradients)} or its backward pass does when it is not observed"
     if any(tail.evaluates for tail in whole.tails.values()):
@@ -102,7 +103,7 @@ def _unmeasured(whole: Lifetimes) -> Iterator[str]:
         yield f"the scratch of {', '.join(sorted(whole.missing))}"
 
 
-def _unsettled(whole: Lifetimes) -> Iterator[str]:
+def _unsettled_parts(whole: Lifetimes) -> Iterator[str]:
     if not whole.settled:
         yield f"what steps after number {whole.followed} take"
 
@@ -126,7 +127,7 @@ def _moments(steps: Sequence[Step], storages: Iterable[Storage]) -> list[list[in
     return moments
 
 
-def _held_before(storages: Iterable[Storage]) -> list[int]:
+def _storages_before(storages: Iterable[Storage]) -> list[int]:
     held = [0] * len(CATEGORIES)
     for each in storages:
         if each.born is None:
@@ -134,7 +135,7 @@ def _held_before(storages: Iterable[Storage]) -> list[int]:
     return held
 
 
-def _saved(whole: Lifetimes) -> Mapping[str, int]:
+def _saved_bytes(whole: Lifetimes) -> Mapping[str, int]:
     """By module, the bytes it holds for backward when forward ends: no weights, each memory once."""
     end = whole.forward_steps
     found: dict[str, int] = {}

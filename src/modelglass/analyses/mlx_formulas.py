@@ -1,4 +1,4 @@
-"""Multiply-accumulates of MLX's primitives. What counts is said in `formulas`."""
+"""Multiply-accumulates of MLX's primitives. `formulas` defines what counts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _convolution(kernel: Kernel) -> int:
     when the window is larger than the output, and goes by input and output.
     """
     if "flip" not in kernel.attributes:
-        raise MissingShapeError(f"{kernel.name} does not say how its window moves")
+        raise MissingShapeError(f"{kernel.name} has no strides of its window")
     given, weight, made = shape_of(kernel, "input"), shape_of(kernel, "weight"), output_of(kernel)
     inputs, window, outputs = prod(given[1:-1]), prod(weight[1:-1]), prod(made[1:-1])
     flipped = bool(kernel.attributes["flip"])

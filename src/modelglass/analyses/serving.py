@@ -54,13 +54,13 @@ def whole_model(model: Model, shards: Mapping[str, Shard]) -> Model:
     logical elements would take at the same rate.
     """
     tensors = tuple(
-        tensor if (shard := shards.get(tensor.name)) is None else _lengthened(tensor, shard.whole)
+        tensor if (shard := shards.get(tensor.name)) is None else _lengthen(tensor, shard.whole)
         for tensor in model.tensors
     )
     return replace(model, tensors=tensors)
 
 
-def united(ranks: Sequence[RankModel]) -> Model:
+def unite_ranks(ranks: Sequence[RankModel]) -> Model:
     """The model of all ranks in whole shapes, the stages of a pipeline put together."""
     first = ranks[0].model
     modules: dict[str, Module] = {}
@@ -76,7 +76,7 @@ def united(ranks: Sequence[RankModel]) -> Model:
             # What a storage is called means something within its rank alone.
             owner = owners.setdefault(tensor.storage, tensor.name)
             tensors.setdefault(tensor.name, replace(tensor, storage=owner))
-    ordered = tuple(_ordered(modules, first.modules[0].path)) if first.modules else ()
+    ordered = tuple(_walk_modules(modules, first.modules[0].path)) if first.modules else ()
     names = dict.fromkeys(name for module in ordered for name in module.tensors)
     # A weight counts rather than another name of it, such as a buffer that a module above shows it by.
     listed = sorted((tensors[name] for name in names | tensors), key=lambda each: each.name != each.storage)
@@ -87,7 +87,7 @@ def _extent(module: Module) -> int:
     return len(module.tensors) + len(module.children)
 
 
-def _ordered(modules: Mapping[str, Module], root: str) -> Iterator[Module]:
+def _walk_modules(modules: Mapping[str, Module], root: str) -> Iterator[Module]:
     waiting = [root]
     while waiting:
         module = modules[waiting.pop()]
@@ -95,7 +95,7 @@ def _ordered(modules: Mapping[str, Module], root: str) -> Iterator[Module]:
         waiting.extend(reversed(module.children))
 
 
-def _lengthened(tensor: Tensor, whole: Shape) -> Tensor:
+def _lengthen(tensor: Tensor, whole: Shape) -> Tensor:
     """The tensor in its whole shape."""
     packing = tensor.packing
     if packing is None:
@@ -128,7 +128,7 @@ def _together(engine: Engine, ranks: Sequence[RankModel]) -> Share | None:
     """The whole model from all its ranks; None: some are missing."""
     if len(ranks) != engine.tensor_parallel * engine.pipeline_parallel:
         return None
-    model = united(ranks)
+    model = unite_ranks(ranks)
     counts = count(model)
     parts: dict[str, list[_Part]] = {tensor.name: [] for tensor in model.tensors}
     for held in ranks:
@@ -136,7 +136,7 @@ def _together(engine: Engine, ranks: Sequence[RankModel]) -> Share | None:
             parts[tensor.name].append((tensor, held.shards.get(tensor.name)))
     # Of a weight that two stages have, the ranks of one stage hold all there is.
     found = {
-        name: _joined(each[: engine.tensor_parallel])
+        name: _join_shards(each[: engine.tensor_parallel])
         for name, each in parts.items()
         if name not in counts.tied
     }
@@ -155,7 +155,7 @@ def _together(engine: Engine, ranks: Sequence[RankModel]) -> Share | None:
     )
 
 
-def _joined(holders: Sequence[_Part]) -> _Together:
+def _join_shards(holders: Sequence[_Part]) -> _Together:
     """What the ranks of a stage hold of a tensor."""
     first, shard = holders[0]
     if shard is None or shard.dim is None:
@@ -172,7 +172,7 @@ def _joined(holders: Sequence[_Part]) -> _Together:
 def _side_together(module: Module, found: Mapping[str, _Together]) -> int | None:
     """Bytes of scales and zero points, which are the buffers of a module with packed weights.
 
-    None: ranks divide the weights, and nothing tells whether they divide these, too.
+    None: ranks divide the weights, and nothing tells whether they divide these as well.
     """
     own = [found[name] for name in module.tensors if name in found]
     packed = [each for each in own if _side_nbytes(each.first)]

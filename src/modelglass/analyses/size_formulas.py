@@ -86,15 +86,15 @@ class Known:
 def formula(names: Sequence[str], points: Sequence[Point], known: Known | None = None) -> str | None:
     """The value as a formula of the sizes; None when none was found. The first point is the usual run."""
     known = Known() if known is None else known
-    ways: tuple[Callable[..., _Sum | None], ...] = (_rounded, _of_quotients, _of_known)
-    found = _solved(names, points)
+    ways: tuple[Callable[..., _Sum | None], ...] = (_rounded_quotient, _of_quotients, _match_known)
+    found = _solve(names, points)
     found = found or next((made for way in ways if (made := way(names, points, known)) is not None), None)
     if found is not None and movers(points):
         known.values.setdefault(tuple(point.value for point in points), found.text)
     return None if found is None else found.text
 
 
-def rounded(points: Sequence[Point], at: int) -> tuple[Fit, ...]:
+def quotient_fits(points: Sequence[Point], at: int) -> tuple[Fit, ...]:
     """The rounded quotients that a value may be where one size alone changes; none where it is a line."""
     moved = movers(points)
     if at not in moved:
@@ -121,7 +121,7 @@ def _alone(points: Sequence[Point], at: int) -> list[Point]:
     return [p for p in points if p.sizes[:at] == first[:at] and p.sizes[at + 1 :] == first[at + 1 :]]
 
 
-def _solved(names: Sequence[str], points: Sequence[Point]) -> _Sum | None:
+def _solve(names: Sequence[str], points: Sequence[Point]) -> _Sum | None:
     moved = movers(points)
     if not moved:
         constant = all(point.value == points[0].value for point in points)
@@ -196,10 +196,10 @@ def _quotients(values: Mapping[int, Fraction], largest: int = LARGEST_DIVISOR) -
     return fits({size: int(value) for size, value in values.items()}, largest)
 
 
-def _rounded(names: Sequence[str], points: Sequence[Point], known: Known) -> _Sum | None:
+def _rounded_quotient(names: Sequence[str], points: Sequence[Point], known: Known) -> _Sum | None:
     """The rounded quotient of one size with the smallest divisor: "⌈L/2⌉", "⌊(L-3)/2⌋", "4·⌈H/4⌉"."""
     moved = movers(points)
-    found = rounded(points, moved[0]) if len(moved) == 1 else ()
+    found = quotient_fits(points, moved[0]) if len(moved) == 1 else ()
     if not found or not known.is_settled(moved[0], found):
         return None
     known.quotients.setdefault(moved[0], {})[found[0].quotient] = None
@@ -223,7 +223,7 @@ def _of_quotients(names: Sequence[str], points: Sequence[Point], known: Known) -
             for point in points
         ]
         texts = {at: quotient.text(names[at])[0] for at, quotient in stands.items() if quotient is not None}
-        found = _solved([texts.get(at, name) for at, name in enumerate(names)], put)
+        found = _solve([texts.get(at, name) for at, name in enumerate(names)], put)
         if found is not None:
             return found
     return None
@@ -249,7 +249,7 @@ def _stand_ins(points: Sequence[Point], at: int, known: Known) -> list[Quotient 
     return fitting
 
 
-def _of_known(names: Sequence[str], points: Sequence[Point], known: Known) -> _Sum | None:
+def _match_known(names: Sequence[str], points: Sequence[Point], known: Known) -> _Sum | None:
     """A rounded quotient of a formula that is known: "⌈H·W/2⌉"."""
     for seen, text in known.values.items():
         pairs = {(int(size), point.value) for size, point in zip(seen, points, strict=True)}
@@ -268,7 +268,7 @@ def _with_factor(names: Sequence[str], points: Sequence[Point], moved: Sequence[
     for at in moved:
         first, size = points[0].value, points[0].sizes[at]
         if size and all(point.value * size == first * point.sizes[at] for point in _alone(points, at)):
-            rest = _solved(names, [Point(p.sizes, p.value / p.sizes[at]) for p in points])
+            rest = _solve(names, [Point(p.sizes, p.value / p.sizes[at]) for p in points])
             if rest is not None:
                 return rest.times(names[at])
     return None
@@ -291,7 +291,7 @@ def _with_term(names: Sequence[str], points: Sequence[Point], moved: Sequence[in
     for at, line in sorted(lines.items(), key=lambda item: 0 if item[1] is None else item[1][0].denominator):
         if line is None:
             continue
-        rest = _solved(names, [Point(p.sizes, p.value - line[0] * p.sizes[at]) for p in points])
+        rest = _solve(names, [Point(p.sizes, p.value - line[0] * p.sizes[at]) for p in points])
         if rest is not None:
             own = _linear(names[at], line[0], Fraction(0)).terms
             first = not rest.terms or at < moved[-1]

@@ -10,7 +10,7 @@ from modelglass.report import Model, Tensor
 Contents = Mapping[str, Sequence[tuple[str, str]]]
 
 
-def contents(model: Model) -> Contents:
+def children_by_module(model: Model) -> Contents:
     """By module, the names of what hangs below it, each with the path that it is known by."""
     found: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for module in model.modules:
@@ -21,15 +21,15 @@ def contents(model: Model) -> Contents:
     return found
 
 
-def held(model: Model) -> dict[str, tuple[Tensor, ...]]:
+def tensors_by_module(model: Model) -> dict[str, tuple[Tensor, ...]]:
     """By module, every tensor of it and of what it contains, each memory once: also those held elsewhere."""
     tensors = {tensor.name: tensor for tensor in model.tensors}
     own = {module.path: [tensors[name] for name in module.tensors] for module in model.modules}
-    below = contents(model)
-    return {path: tuple(_held(path, own, below)) for path in own}
+    below = children_by_module(model)
+    return {path: tuple(_tensors_below(path, own, below)) for path in own}
 
 
-def _held(path: str, own: Mapping[str, Sequence[Tensor]], below: Contents) -> Iterator[Tensor]:
+def _tensors_below(path: str, own: Mapping[str, Sequence[Tensor]], below: Contents) -> Iterator[Tensor]:
     modules: set[str] = set()
     storages: set[str] = set()
     waiting = [path]

@@ -125,7 +125,7 @@ class _ModuleKinds:
         self._add_calls(model)
         for module in reversed(model.modules):  # a module comes before what it contains
             if module.path not in self._calls:
-                self._of_uncalled[module.path] = self._uncalled(module.path)
+                self._of_uncalled[module.path] = self._uncalled_id(module.path)
 
     def of_module(self, path: str) -> tuple[int, ...]:
         """Every kind a module appears as, in the order of its calls."""
@@ -146,7 +146,7 @@ class _ModuleKinds:
             self.of_call[call.index] = self._numbers.of(key)
             called[call.parent].append(self.of_call[call.index])
 
-    def _uncalled(self, path: str) -> int:
+    def _uncalled_id(self, path: str) -> int:
         contents = tuple(
             (name, self.of_module(child) if self._is_known(child) else self._structures.of(child))
             for name, child in self._structures.contents(path)

@@ -15,8 +15,9 @@ from math import prod
 
 from modelglass.analyses.matrices import Matrix, matrices, output_layers
 from modelglass.analyses.memory import memory
-from modelglass.analyses.tree import held
+from modelglass.analyses.tree import tensors_by_module
 from modelglass.errors import UsageError
+from modelglass.report import huggingface_keys as hf
 from modelglass.report.fit import IMITATED, WhatIf
 from modelglass.report.lifetimes import Lifetimes, OptimizerStep, Step, Storage
 from modelglass.report.memory import Change, Coverage, Memory
@@ -70,13 +71,13 @@ def memory_with(
     return replace(
         found,
         method="estimate" if is_estimate(what_if, optimizer) else found.method,
-        excludes=(*found.excludes, *_left_out(what_if, optimizer)),
+        excludes=(*found.excludes, *_list_left_out(what_if, optimizer)),
         what_if=None if what_if == WhatIf() else what_if,
         coverage=tuple(coverage),
     )
 
 
-def _left_out(what_if: WhatIf, optimizer: str | None) -> Iterator[str]:
+def _list_left_out(what_if: WhatIf, optimizer: str | None) -> Iterator[str]:
     """What arithmetic cannot know."""
     if what_if.sharding is not None and what_if.devices > 1:
         yield "buffers of communication between devices"
@@ -86,7 +87,7 @@ def _left_out(what_if: WhatIf, optimizer: str | None) -> Iterator[str]:
         yield "what the optimizer takes while it works"
 
 
-def applied(lifetimes: Lifetimes, what_if: WhatIf, model: Model) -> Lifetimes:
+def apply_changes(lifetimes: Lifetimes, what_if: WhatIf, model: Model) -> Lifetimes:
     """The run as it would be with those changes that need no other run."""
     for _, change in _changes(what_if, model):
         lifetimes = change(lifetimes)
@@ -102,10 +103,10 @@ def _changes(
         return
     known = units_of(model) if units is None else units
     if weights is not None and weights in QUANTIZED:
-        yield "weights", _in_each_step(lambda lifetimes: quantized(lifetimes, weights, known))
+        yield "weights", _in_each_step(lambda lifetimes: quantize_weights(lifetimes, weights, known))
     if sharding is not None:
         devices = what_if.devices
-        yield "sharding", _in_each_step(lambda lifetimes: sharded(lifetimes, sharding, devices, known))
+        yield "sharding", _in_each_step(lambda lifetimes: shard(lifetimes, sharding, devices, known))
 
 
 def _in_each_step(change: Callable[[Lifetimes], Lifetimes]) -> Callable[[Lifetimes], Lifetimes]:
@@ -145,7 +146,7 @@ def is_estimate(what_if: WhatIf, optimizer: str | None = None) -> bool:
     )
 
 
-def quantized(lifetimes: Lifetimes, weights: str, units: Units) -> Lifetimes:
+def quantize_weights(lifetimes: Lifetimes, weights: str, units: Units) -> Lifetimes:
     """The weights that products are made with in few bits, everything else as it was.
 
     int8: a byte per element, and a float32 scale per output feature.
@@ -174,7 +175,7 @@ def quantized(lifetimes: Lifetimes, weights: str, units: Units) -> Lifetimes:
     return replace(lifetimes, storages=tuple(map(few_bits, lifetimes.storages)))
 
 
-def sharded(lifetimes: Lifetimes, sharding: str, devices: int, units: Units) -> Lifetimes:
+def shard(lifetimes: Lifetimes, sharding: str, devices: int, units: Units) -> Lifetimes:
     """What one of several devices holds. Not included are buffers of the communication itself.
 
     ddp:    all of it, and a second copy of the gradients: the buckets that are sent.
@@ -237,7 +238,7 @@ def _heads(model: Model, found: Mapping[str, Matrix]) -> Iterator[tuple[str, int
     shapes = {each.name: each.shape for each in model.tensors if each.name in found and each.shape}
     modules = {module.path: module for module in model.modules}
     for module in model.modules:
-        count, width = _setting(module, _HEAD_COUNTS), _setting(module, _HEAD_WIDTHS)
+        count, width = _setting(module, hf.HEADS_OF_MODULES), _setting(module, _HEAD_WIDTHS)
         if count is None and width is None:
             continue
         children = (name for path in module.children for name in modules[path].tensors)
@@ -256,8 +257,7 @@ def _setting(module: Module, names: Iterable[str]) -> int | None:
     return next((value for value in found if type(value) is int and value > 0), None)
 
 
-_HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
-_HEAD_WIDTHS = ("head_dim", "attention_head_size", "head_size", "key_value_proj_dim")
+_HEAD_WIDTHS = (*hf.HEAD_DIM_OF_MODULES, "key_value_proj_dim")
 
 
 def _few_bits_nbytes(numel: int, features: int, weights: str) -> int:
@@ -297,13 +297,13 @@ def _data_parallel(lifetimes: Lifetimes, devices: int, units: Units) -> Lifetime
     return replace(lifetimes, storages=(*lifetimes.storages, *buckets))
 
 
-def _fully_sharded(lifetimes: Lifetimes, devices: int, units: Units, *, again: bool) -> Lifetimes:
+def _shard_fully(lifetimes: Lifetimes, devices: int, units: Units, *, again: bool) -> Lifetimes:
     """`again`: a block's parameters are given back after forward, and gathered again for backward."""
     stays = list(_stays(lifetimes.steps, units))
     ends = _Ends(stays, units, len(lifetimes.steps) - 1)
     spans = stays if again else list(_from_forward_to_backward(stays))
     # Those of the run keep their places: an optimizer's part refers to them.
-    kept, more = [], list(_gathered(lifetimes, devices, units, spans))
+    kept, more = [], list(_gather(lifetimes, devices, units, spans))
     for storage in lifetimes.storages:
         if storage.category in ("parameters", "optimizer_state"):
             storage = _shard(storage, devices)
@@ -383,7 +383,7 @@ class _Ends:
         return max(next(around, born) if block else self._last, born)
 
 
-def _gathered(lifetimes: Lifetimes, devices: int, units: Units, stays: Iterable[_Stay]) -> Iterator[Storage]:
+def _gather(lifetimes: Lifetimes, devices: int, units: Units, stays: Iterable[_Stay]) -> Iterator[Storage]:
     """Parameters in whole, as many shards as devices: of blocks while needed, of the rest all the time."""
     sizes: dict[str | None, int] = defaultdict(int)
     for storage in lifetimes.storages:
@@ -455,8 +455,8 @@ def _share(nbytes: int, devices: int, heads: int | None) -> int:
 
 _SHARDED: dict[str, Callable[[Lifetimes, int, Units], Lifetimes]] = {
     "ddp": _data_parallel,
-    "fsdp2": lambda *given: _fully_sharded(*given, again=False),
-    "fsdp3": lambda *given: _fully_sharded(*given, again=True),
+    "fsdp2": lambda *given: _shard_fully(*given, again=False),
+    "fsdp3": lambda *given: _shard_fully(*given, again=True),
     "tensor": _tensor_parallel,
 }
 
@@ -464,7 +464,9 @@ _SHARDED: dict[str, Callable[[Lifetimes, int, Units], Lifetimes]] = {
 def _lists(model: Model) -> list[Module]:
     """The outermost lists of blocks."""
     modules = {module.path: module for module in model.modules}
-    sizes = {path: sum(each.numel or 0 for each in tensors) for path, tensors in held(model).items()}
+    sizes = {
+        path: sum(each.numel or 0 for each in tensors) for path, tensors in tensors_by_module(model).items()
+    }
 
     def alike(module: Module) -> bool:
         counts = Counter(sizes[child] for child in module.children)

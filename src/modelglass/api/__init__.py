@@ -8,20 +8,20 @@ if TYPE_CHECKING:
     from modelglass.api._compare import compare as compare, compare_structure as compare_structure
     from modelglass.api._fit import fit as fit
     from modelglass.api._flow import flow as flow
+    from modelglass.api._found import FoundInputs as FoundInputs, find_inputs as find_inputs
     from modelglass.api._inspect import (
-        contained as contained,
-        held as held,
+        children_by_module as children_by_module,
+        fixed_seed as fixed_seed,
         inspect as inspect,
         inspect_calls as inspect_calls,
+        inspect_modules as inspect_modules,
         inspect_run as inspect_run,
         require_complete as require_complete,
         scan as scan,
-        seeded as seeded,
+        tensors_by_module as tensors_by_module,
     )
     from modelglass.api._memory import memory as memory
-    from modelglass.api._stats import stats as stats
-    from modelglass.api._unique import reproduce as reproduce, unique as unique
-    from modelglass.api.showing import (
+    from modelglass.api._output import (
         RENDERERS as RENDERERS,
         load as load,
         plot as plot,
@@ -32,17 +32,23 @@ if TYPE_CHECKING:
         show as show,
         timeline_plotter as timeline_plotter,
     )
-    from modelglass.checkpoints import LIMITS as LIMITS, checked_limits as checked_limits
+    from modelglass.api._stats import stats as stats
+    from modelglass.api._unique import reproduce as reproduce, unique as unique
+    from modelglass.checkpoints import LIMITS as LIMITS, check_limits as check_limits
     from modelglass.frameworks.request import TensorSpec as TensorSpec
     from modelglass.options import AUTOMATIC as AUTOMATIC
-    from modelglass.page import known_columns as known_columns
-    from modelglass.page.columns import COLUMNS as COLUMNS
+    from modelglass.page import parse_columns as parse_columns
     from modelglass.page.sections.distinct import (
         UNIQUE_COLUMNS as UNIQUE_COLUMNS,
+        UNIQUE_DATA_COLUMNS as UNIQUE_DATA_COLUMNS,
         UNIQUE_SORTS as UNIQUE_SORTS,
         UniqueChoice as UniqueChoice,
     )
-    from modelglass.page.sections.layers import SORTS as SORTS
+    from modelglass.page.sections.layers import (
+        COLUMNS as COLUMNS,
+        DATA_COLUMNS as DATA_COLUMNS,
+        SORTS as SORTS,
+    )
     from modelglass.page.sections.statistics import (
         STATS_COLUMNS as STATS_COLUMNS,
         STATS_SORTS as STATS_SORTS,
@@ -58,8 +64,8 @@ if TYPE_CHECKING:
     from modelglass.report.dtypes import full_dtype_name as full_dtype_name
     from modelglass.report.scan import LEVELS as LEVELS, Level as Level
     from modelglass.report.sizes import parse_nbytes as parse_nbytes
-    from modelglass.targets.paths import has_weights_and_config as has_weights_and_config
-    from modelglass.targets.python_file import factories_in as factories_in
+    from modelglass.targets.paths import is_plain_file as is_plain_file
+    from modelglass.targets.python_file import roles_in as roles_in
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
@@ -67,29 +73,30 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.api._compare": "compare compare_structure",
         "modelglass.api._fit": "fit",
         "modelglass.api._flow": "flow",
+        "modelglass.api._found": "FoundInputs find_inputs",
         "modelglass.api._inspect": (
-            "contained held inspect inspect_calls inspect_run require_complete scan seeded"
+            "children_by_module fixed_seed inspect inspect_calls inspect_modules inspect_run "
+            "require_complete scan tensors_by_module"
         ),
         "modelglass.api._memory": "memory",
         "modelglass.api._stats": "stats",
         "modelglass.api._unique": "reproduce unique",
-        "modelglass.api.showing": (
+        "modelglass.api._output": (
             "RENDERERS load plot plot_memory plotter render save show timeline_plotter"
         ),
-        "modelglass.checkpoints": "LIMITS checked_limits",
+        "modelglass.checkpoints": "LIMITS check_limits",
         "modelglass.frameworks.request": "TensorSpec",
         "modelglass.options": "AUTOMATIC",
         "modelglass.renderers._escape": "told unspoken",
-        "modelglass.page": "known_columns",
-        "modelglass.page.sections.layers": "SORTS",
-        "modelglass.page.sections.distinct": "UNIQUE_COLUMNS UNIQUE_SORTS UniqueChoice",
+        "modelglass.page": "parse_columns",
+        "modelglass.page.sections.layers": "COLUMNS DATA_COLUMNS SORTS",
+        "modelglass.page.sections.distinct": "UNIQUE_COLUMNS UNIQUE_DATA_COLUMNS UNIQUE_SORTS UniqueChoice",
         "modelglass.page.sections.statistics": "STATS_COLUMNS STATS_SORTS",
-        "modelglass.page.columns": "COLUMNS",
         "modelglass.report": "AUTOCAST FINDINGS WEIGHTS Serving WhatIf",
         "modelglass.report.dtypes": "full_dtype_name",
         "modelglass.report.scan": "LEVELS Level",
         "modelglass.report.sizes": "parse_nbytes",
-        "modelglass.targets.paths": "has_weights_and_config",
-        "modelglass.targets.python_file": "factories_in",
+        "modelglass.targets.paths": "is_plain_file",
+        "modelglass.targets.python_file": "roles_in",
     },
 )

@@ -16,9 +16,9 @@ from modelglass.options import AUTOMATIC, BuildOptions, Progress, RunOptions
 from modelglass.targets import resolve
 
 if TYPE_CHECKING:
+    from modelglass.analyses.fit.planner import Planner
     from modelglass.frameworks.protocol import Adapter
     from modelglass.frameworks.request import Request
-    from modelglass.planning import Planner
     from modelglass.report import Fit, Lifetimes, Model, Observation, WhatIf
 
 # What a step with another optimizer would take is looked at in the same run.
@@ -83,7 +83,7 @@ def fit(
 def _fit_model(
     built: BuiltModel, run: RunOptions, device_nbytes: int, *, options: bool, progress: Progress | None
 ) -> Fit:
-    from modelglass.analyses.remarks import remarks_on_memory
+    from modelglass.analyses.notes import memory_notes
     from modelglass.frameworks.request import Detail
     from modelglass.report import WhatIf
 
@@ -96,25 +96,25 @@ def _fit_model(
             detail=Detail.MEMORY,
         )
         first = _complete(built.observe(request))
-        _check_stepped(first)
+        _check_optimizer_ran(first)
         axes, notes = axes_of(built, request, first)
         planner = _planner(built, replace(request, axes=axes), first)
         fit = planner.fit(device_nbytes, base=base, options=options)
-    more = (*notes, *remarks_on_memory(_lifetimes(first)), *fit.notes)
+    more = (*notes, *memory_notes(_lifetimes(first)), *fit.notes)
     return replace(fit, notes=(*built.notes, *first.notes, *more))
 
 
 def _planner(built: BuiltModel, request: Request, first: Observation) -> Planner:
-    from modelglass.planning import Planner
+    from modelglass.analyses.fit.planner import Planner
 
     batch, seq_len = built.adapter.sizes(built.native, request)
 
     def look() -> Model:
-        from modelglass.analyses.cost import priced
+        from modelglass.analyses.cost import with_macs
         from modelglass.frameworks.request import Detail
 
         whole = replace(request, train=False, optimizer=None, detail=Detail.FULL, progress=None)
-        return priced(built.adapter.observe(built.native, whole).model)
+        return with_macs(built.adapter.observe(built.native, whole).model)
 
     return Planner(
         _observer(built.adapter, built.native, request, first),
@@ -130,7 +130,7 @@ def _planner(built: BuiltModel, request: Request, first: Observation) -> Planner
 
 
 def context_of(observation: Observation) -> int | None:
-    """How many positions the model is made for, as far as its configuration says."""
+    """How many positions the model is made for, if its configuration specifies it."""
     from modelglass.analyses.architecture import architecture
 
     if observation.config is None:
@@ -145,16 +145,16 @@ def _observer(
 
     Equal blocks are worked out from few of them where that gives all that the whole run gave.
     """
-    from modelglass.analyses.blocks import placed
+    from modelglass.analyses.extrapolation import extrapolate
 
-    folds = adapter.run_shortened(native, request, placed) == first.lifetimes
+    folds = adapter.run_shortened(native, request, extrapolate) == first.lifetimes
 
     def observe(changed: WhatIf) -> Lifetimes:
         if changed == request.what_if:
             return _lifetimes(first)
         asked = replace(request, what_if=changed)
-        found: Lifetimes | None = adapter.run_shortened(native, asked, placed) if folds else None
-        return found or _lifetimes(_observed(adapter, native, asked))
+        found: Lifetimes | None = adapter.run_shortened(native, asked, extrapolate) if folds else None
+        return found or _lifetimes(_observe(adapter, native, asked))
 
     return observe
 
@@ -172,7 +172,7 @@ def _device_nbytes(memory: int | str | None, earlier_name: int | None) -> int:
     raise UsageError("fit needs device_memory", hint='write device_memory="24GiB"')
 
 
-def _check_stepped(observation: Observation) -> None:
+def _check_optimizer_ran(observation: Observation) -> None:
     """That the step of the optimizer is there, or why it is not."""
     if observation.optimizer is not None and observation.optimizer not in _lifetimes(observation).tails:
         codes = ("optimizer-failed", "nothing-trains")
@@ -183,7 +183,7 @@ def _check_stepped(observation: Observation) -> None:
         )
 
 
-def _observed(adapter: Adapter, native: Any, request: Request) -> Observation:
+def _observe(adapter: Adapter, native: Any, request: Request) -> Observation:
     """A run that reached its end."""
     return _complete(adapter.observe(native, request))
 

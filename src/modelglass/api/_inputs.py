@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from modelglass.api._found import can_be_found, find_inputs
 from modelglass.errors import InputsError, UsageError
 from modelglass.options import is_automatic
 
@@ -25,10 +26,11 @@ REAL_NBYTES = 2 << 30  # of a model that may be built with its weights where val
 
 
 @contextmanager
-def make_inputs(opened: OpenModel, given: Any, notes: list[Note]) -> Iterator[Any]:
+def make_inputs(opened: OpenModel, given: Any, notes: list[Note], run: str = "fake") -> Iterator[Any]:
     """The inputs of a model; what code imported to make them is forgotten afterwards.
 
-    Where none are given, they are made from the model's configuration.
+    Where none are given, they are made from the model's configuration; automatic ones are found by trying
+    where that says nothing.
     """
     from modelglass.frameworks import takes_text
 
@@ -38,6 +40,11 @@ def make_inputs(opened: OpenModel, given: Any, notes: list[Note]) -> Iterator[An
         yield automatic_inputs(opened.native, opened.inputs, notes)
     elif is_automatic(given):
         found = automatic_inputs(opened.native, opened.inputs, notes)
+        if found is None and can_be_found(opened.native):
+            weights = NEEDS_VALUES if opened.weightless and _may_have_weights(opened.native) else ()
+            by_trying = find_inputs(opened.native, run=run, wanting_values=weights)
+            notes.append(by_trying.note)
+            found = by_trying.inputs
         if found is None:
             raise UsageError(
                 "the inputs cannot be derived from the model's configuration",

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from modelglass.options import (
 )
 from modelglass.page.units import pace
 from modelglass.report import Report
-from modelglass.targets import Readable, resolve, saved_report
+from modelglass.targets import Readable, Runnable, as_saved_report, resolve
 from modelglass.targets.kind import report_nothing
 
 if TYPE_CHECKING:
@@ -121,11 +121,23 @@ def inspect_run(target: Any, inputs: Any = None, **options: Any) -> Report:
     Where no inputs are given, they are made from the model's own configuration.
     """
     if inputs is None and not options.get("input_shape"):
-        saved = saved_report(target)
+        target = resolve_before(target, options, runs=True)
+        saved = as_saved_report(target)
         if saved is not None:
             return saved
         inputs = AUTOMATIC
     return inspect(target, inputs, **options)
+
+
+def inspect_modules(target: Any, inputs: Any = None, **options: Any) -> Report:
+    """The report of a target with its modules: a folder of weights is built from its configuration."""
+    return inspect(resolve_before(target, options, runs=True), inputs, **options)
+
+
+def resolve_before(target: Any, options: Mapping[str, Any], *, runs: bool = False) -> Readable | Runnable:
+    """The kind of a target, for `inspect` with these options, which checks them."""
+    names = options.keys() & {option.name for option in fields(BuildOptions) if option.init}
+    return resolve(target, BuildOptions(**{name: options[name] for name in names}), runs=runs, check=False)
 
 
 def read_report(target: Readable, read: ReadOptions, progress: Progress | None) -> Report:
@@ -293,22 +305,22 @@ def scan(
     return scan_files(files, limits=limits, progress=progress or report_nothing, isolate=isolate)
 
 
-def seeded() -> AbstractContextManager[None]:
+def fixed_seed() -> AbstractContextManager[None]:
     """The same random numbers each time inside; outside, random states are as if nothing had happened."""
     from modelglass import frameworks
 
     return frameworks.seeded()
 
 
-def held(report: Report) -> Mapping[str, tuple[Tensor, ...]]:
+def tensors_by_module(report: Report) -> Mapping[str, tuple[Tensor, ...]]:
     """By module, the tensors of it and of all it contains, as the framework itself would list them."""
-    from modelglass.analyses.tree import held
+    from modelglass.analyses.tree import tensors_by_module
 
-    return held(report.model)
+    return tensors_by_module(report.model)
 
 
-def contained(report: Report) -> Mapping[str, Sequence[tuple[str, str]]]:
+def children_by_module(report: Report) -> Mapping[str, Sequence[tuple[str, str]]]:
     """By module, the names of what hangs below it, each with the path that it is known by."""
-    from modelglass.analyses.tree import contents
+    from modelglass.analyses.tree import children_by_module
 
-    return contents(report.model)
+    return children_by_module(report.model)

@@ -91,11 +91,11 @@ def with_model(
                 # Before anything looks for inputs in an object of any kind.
                 adapter = frameworks.adapter_for(opened.native)
                 if adapter is None or framework not in (None, adapter.FRAMEWORK):
-                    raise _unsupported(opened.native, adapter, target, framework)
+                    raise _unsupported_error(opened.native, adapter, target, framework)
                 notes = [*opened.notes, *notes]
                 inputs = run.inputs
                 if makes_own if inputs is None else isinstance(inputs, (str, *FACTORIES)):
-                    inputs = stack.enter_context(make_inputs(opened, inputs, notes))
+                    inputs = stack.enter_context(make_inputs(opened, inputs, notes, run.mode))
                 if progress is not None:
                     progress("observing the model")
                 return look(
@@ -110,10 +110,10 @@ def with_model(
                 )
         except _ValuesWantedError:
             del opened, inputs  # of the first model, before it is built again
-            weightless, notes = False, [_built_with_weights()]
+            weightless, notes = False, [_weights_note()]
 
 
-def _built_with_weights() -> Note:
+def _weights_note() -> Note:
     from modelglass.report import Note
 
     text = "what runs depends on values, so the model was built with its weights"
@@ -132,11 +132,11 @@ def adapter_of(native: Any) -> Adapter:
 
     found = frameworks.adapter_for(native)
     if found is None:
-        raise _unsupported(native, None)
+        raise _unsupported_error(native, None)
     return found
 
 
-def _unsupported(
+def _unsupported_error(
     native: Any, adapter: Adapter | None, target: Runnable | None = None, framework: str | None = None
 ) -> UnknownTargetError | UsageError:
     """Why an object cannot be taken for a model, or not for one of the framework that was named."""

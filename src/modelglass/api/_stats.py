@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from modelglass.api._inspect import inspect
+from modelglass.api._inspect import inspect, resolve_before
 from modelglass.errors import UsageError
-from modelglass.targets import saved_report
+from modelglass.targets import as_saved_report
 
 if TYPE_CHECKING:
     from modelglass.report import Report
@@ -22,9 +22,10 @@ def stats(target: Any, pattern: str = "*", **options: Any) -> Report:
     >>> stats(torch.nn.Linear(2, 2)).stats["weight"].count
     4
     """
-    report = saved_report(target)
+    found = resolve_before(target, options)
+    report = as_saved_report(found)
     if report is None:
-        return inspect(target, stats=pattern, **options)
+        return inspect(found, stats=pattern, **options)
     if report.stats is None:
         raise UsageError(
             "this report has no statistics of weights", hint="give the model or file that it is of"

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelglass.api._inspect import inspect
+from modelglass.api._inspect import inspect_modules
 from modelglass.errors import CannotReproduceError, UnknownTargetError
 from modelglass.files import make_folder, remove_marked, write_together
 from modelglass.gc_pause import paused_gc
@@ -32,7 +32,7 @@ def unique(target: Any, inputs: Any = None, **options: Any) -> Unique:
     """
     from modelglass.analyses.unique import unique
 
-    report = inspect(target, inputs, **options)
+    report = inspect_modules(target, inputs, **options)
     if report.checkpoint is not None and not any(module.type for module in report.model.modules):
         raise UnknownTargetError(
             f"the checkpoint {report.model.name!r} has no module types, so modules cannot be grouped",
@@ -57,7 +57,7 @@ def reproduce(report: Report, folder: str | os.PathLike[str]) -> Reproducers:
         op = report.model.ops[each.ops[0]]
         name = f"{each.id}_{short_name(op)}.py"
         try:
-            sources[name] = adapter.reproducer(op, file=name, details=_found(report, each))
+            sources[name] = adapter.reproducer(op, file=name, details=_describe_use(report, each))
         except CannotReproduceError as reason:
             missing[each.id] = reason.problem
     target = Path(folder)
@@ -67,7 +67,7 @@ def reproduce(report: Report, folder: str | os.PathLike[str]) -> Reproducers:
     return Reproducers(files=tuple(sources), missing=missing)
 
 
-def _found(report: Report, each: UniqueOp) -> str:
+def _describe_use(report: Report, each: UniqueOp) -> str:
     """Where a distinct operator ran, how often, and at what cost."""
     op = report.model.ops[each.ops[0]]
     times = "once" if each.count == 1 else f"{each.count:,} times, at first"

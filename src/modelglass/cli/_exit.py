@@ -16,7 +16,7 @@ BROKEN = 3  # a bug of ours must not look like an answer (1) or wrong usage (2)
 
 
 def exit_code(command: Callable[[], Any], *, debug: bool = False) -> Any:
-    """The code that a command answers with; what it raises is told on stderr."""
+    """The exit code of a command; what it raises is reported on stderr."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 still gets its table
     try:
@@ -25,11 +25,11 @@ def exit_code(command: Callable[[], Any], *, debug: bool = False) -> Any:
         if debug:
             _traceback()
         if isinstance(error, ForwardError) and error.report is not None:
-            _show_reached(error.report)
+            _show_layers(error.report)
         _tell_error(error)
         return error.exit_code
     except KeyboardInterrupt:
-        tell("stopped")
+        write_stderr("stopped")
         return STOPPED
     except BrokenPipeError:
         # Whoever read the output has seen enough. Python must not complain again when it shuts down.
@@ -40,16 +40,16 @@ def exit_code(command: Callable[[], Any], *, debug: bool = False) -> Any:
         if debug:
             _traceback()
         place = "" if error.filename is None else f"{str(error.filename)[:MOST_NAMED]!r}: "
-        tell(f"error: {place}{error.strerror or error}", "  hint: --debug shows where")
+        write_stderr(f"error: {place}{error.strerror or error}", "  hint: --debug shows where")
         return BROKEN
     except Exception:
         _traceback()
-        tell("error: this is a bug in modelglass; please report it with the lines above")
+        write_stderr("error: this is a bug in modelglass; please report it with the lines above")
         return BROKEN
 
 
 def end_of_run(report: Any, *, shown: bool) -> None:
-    """End the command where the model raised; `shown` says that its output has told why."""
+    """End the command where the model raised; `shown`: its output has the reason already."""
     from modelglass import api
 
     try:
@@ -60,24 +60,24 @@ def end_of_run(report: Any, *, shown: bool) -> None:
         raise SystemExit(error.exit_code) from None
 
 
-def _show_reached(report: Any) -> None:
-    """The layers up to the one that raised, where a command needs all of a run to say anything itself."""
+def _show_layers(report: Any) -> None:
+    """The layers up to the one that raised, where a command needs all of a run for its own output."""
     from modelglass import api
 
-    tell(*api.render(report, "text").splitlines(), "")
+    write_stderr(*api.render(report, "text").splitlines(), "")
 
 
 def _tell_error(error: InspectError) -> None:
-    tell(*f"error: {error.problem}".split("\n"), f"  hint: {error.hint}")
+    write_stderr(*f"error: {error.problem}".split("\n"), f"  hint: {error.hint}")
 
 
 def _traceback() -> None:
     from traceback import format_exc
 
-    tell(*format_exc().splitlines())
+    write_stderr(*format_exc().splitlines())
 
 
-def tell(*lines: str) -> None:
+def write_stderr(*lines: str) -> None:
     """Say something that is not the result. It may quote what a file holds, which nobody must obey."""
     from modelglass import api  # only now: the command has loaded it, or nothing has
 

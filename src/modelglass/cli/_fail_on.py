@@ -21,7 +21,7 @@ class FailOn(NamedTuple):
     level: api.Level | None
     codes: frozenset[str] = frozenset()
 
-    def chosen(self, notes: Iterable[Any]) -> list[str]:
+    def matching_codes(self, notes: Iterable[Any]) -> list[str]:
         """The codes of notes that count, each once."""
         levels = api.LEVELS[api.LEVELS.index(self.level) :] if self.level is not None else ()
         return list(

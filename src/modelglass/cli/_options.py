@@ -46,13 +46,15 @@ def format_option(formats: Iterable[str], default: str | None = "text") -> Calla
     )
 
 
-def sort_option(figures: Sequence[str], default: str | None = None) -> Callable[[Decorated], Decorated]:
-    """The order of rows."""
+def sort_option(
+    figures: Sequence[str], default: str | None = None, *, unsorted: str = "the model's order"
+) -> Callable[[Decorated], Decorated]:
+    """The order of rows; without a default, `unsorted` describes the order without the option."""
     return option(
         "--sort",
         type=click.Choice(list(figures)),
         default=default,
-        show_default=default is not None or "the model's order",
+        show_default=default is not None or unsorted,
         help="Sort rows by this figure, largest first.",
     )
 
@@ -67,7 +69,7 @@ inputs_options = options(
         "--inputs",
         metavar="CODE",
         type=TargetName(),
-        help="Function that returns the inputs (file.py::function), or auto: made from the configuration.",
+        help="Function that returns the inputs (file.py::function), or auto: by configuration or trying.",
     ),
     option(
         "--input",
@@ -142,7 +144,7 @@ def parse_limits(given: tuple[str, ...]) -> dict[str, int] | None:
     for each in given:
         name, _, text = each.partition("=")
         chosen[name] = int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else 0
-    api.checked_limits(chosen)
+    api.check_limits(chosen)
     return chosen or None
 
 

@@ -26,7 +26,7 @@ def emit(text: str, output: Path | None) -> None:
 
 
 @contextmanager
-def aside() -> Iterator[None]:
+def stdout_to_stderr() -> Iterator[None]:
     """What others print goes to stderr, so that it does not mix with the result.
 
     Processes that they start, and libraries that write past Python, know the stream by its number alone.
@@ -53,7 +53,7 @@ def _duplicate(stream: int, place: int | None = None) -> int | None:
 
 
 def wants_color(choice: str, output: Path | None) -> bool:
-    """Colour on a terminal, unless NO_COLOR or the user says otherwise."""
+    """Colour on a terminal, unless NO_COLOR or an option decides otherwise."""
     if choice != "auto":
         return choice == "always"
     return output is None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")

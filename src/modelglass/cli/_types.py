@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from modelglass import api
-from modelglass.files import check_writable
+from modelglass.files import check_folder, check_writable
 
 
 class TargetName(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.5 on
@@ -27,7 +27,7 @@ class TargetName(click.ParamType):  # type: ignore[type-arg]  # generic from cli
         path, colons, begun = incomplete.partition("::")
         if not colons:
             return [CompletionItem(incomplete, type="file")]
-        names = api.factories_in(Path(path))
+        names = api.roles_in(Path(path))
         return [CompletionItem(f"{path}::{name}") for name in names if name.startswith(begun)]
 
 
@@ -40,6 +40,18 @@ class NewFile(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         path = super().convert(value, param, ctx)
         check_writable(Path(str(path)))
+        return path
+
+
+class NewFolder(click.Path):
+    """A folder to write files to. That it is there or can be made is checked before any work."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, file_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = super().convert(value, param, ctx)
+        check_folder(Path(str(path)))
         return path
 
 

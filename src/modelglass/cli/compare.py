@@ -20,7 +20,7 @@ from modelglass.cli._options import (
     trust_option,
     width_option,
 )
-from modelglass.cli._output import aside, emit, wants_color, width_of
+from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
 from modelglass.cli._progress import Progress
 from modelglass.cli._serving import parse_serving, rank_options
 from modelglass.cli._types import TargetName
@@ -97,7 +97,7 @@ def compare(
     given_a, given_b = _own("a", inputs_a, specs_a, both), _own("b", inputs_b, specs_b, both)
     served = "vllm" if "vllm" in (framework_a, framework_b) else None
     serving = parse_serving(served, engine, option="--framework-b")
-    with Progress() as progress, aside():
+    with Progress() as progress, stdout_to_stderr():
         found = api.compare(
             a,
             b,

@@ -20,11 +20,13 @@ from modelglass.cli._options import (
     output_option,
     parse_inputs,
     parse_optimizer,
+    sort_option,
     target_argument,
+    top_option,
     train_option,
     width_option,
 )
-from modelglass.cli._output import aside, emit, wants_color, width_of
+from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
 from modelglass.cli._progress import Progress
 from modelglass.cli._what_if import parse_what_if, what_if_options
 
@@ -58,6 +60,8 @@ Exit codes:
 @what_if_options
 @calibrate_option
 @option("--no-options", is_flag=True, help="Do not search for changes that would make it fit.")
+@sort_option(("peak_nbytes", "left_nbytes"), unsorted="the least peak first")
+@top_option
 @width_option
 @format_option(api.RENDERERS["fit"])
 @color_option
@@ -74,6 +78,8 @@ def fit(
     optimizer: str | None,
     calibrate: bool,
     no_options: bool,
+    sort: str | None,
+    top: int | None,
     width: int | None,
     format_: str,
     color: str,
@@ -89,7 +95,7 @@ def fit(
     given = parse_inputs(inputs, specs)
     what_if = parse_what_if(train, **changes)
     stepper = parse_optimizer(train, optimizer)
-    with Progress() as progress, aside():
+    with Progress() as progress, stdout_to_stderr():
         found = api.fit(
             target,
             given,
@@ -104,9 +110,9 @@ def fit(
             trust=trust,
             progress=progress,
         )
-    look: dict[str, object] = {}
+    look: dict[str, object] = {} if format_ == "json" else {"sort": sort, "top": top}
     if format_ == "text":
-        look = {"width": width_of(width, output), "color": wants_color(color, output)}
+        look |= {"width": width_of(width, output), "color": wants_color(color, output)}
     emit(api.RENDERERS["fit"][format_](found, **look), output)
     if not found.fits:
         raise SystemExit(DOES_NOT_FIT)

@@ -19,7 +19,7 @@ from modelglass.cli._options import (
     target_argument,
     width_option,
 )
-from modelglass.cli._output import aside, emit, wants_color, width_of
+from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
 from modelglass.cli._progress import Progress
 from modelglass.errors import UsageError
 
@@ -81,7 +81,7 @@ def flow(
     """
     chosen = format_ or _format_of(output)
     given = parse_inputs(inputs, specs)
-    with Progress() as progress, aside():
+    with Progress() as progress, stdout_to_stderr():
         found = api.flow(
             target,
             given,

@@ -1,4 +1,4 @@
-"""`modelglass info TARGET`: one JSON document that says what a model is."""
+"""`modelglass info TARGET`: one JSON document that describes a model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from modelglass.cli._options import (
     parse_inputs,
     target_argument,
 )
-from modelglass.cli._output import aside, emit
+from modelglass.cli._output import emit, stdout_to_stderr
 from modelglass.cli._progress import Progress
 from modelglass.cli._serving import parse_serving, serving_options
 from modelglass.compat import model_info
@@ -58,7 +58,7 @@ def info(
     """
     given = parse_inputs(inputs, specs)
     serving = parse_serving(framework, engine)
-    with Progress() as progress, aside():
+    with Progress() as progress, stdout_to_stderr():
         report = api.inspect(
             target,
             given,

@@ -27,7 +27,7 @@ from modelglass.cli._options import (
     train_option,
     width_option,
 )
-from modelglass.cli._output import aside, emit, wants_color, width_of
+from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
 from modelglass.cli._progress import Progress
 from modelglass.cli._serving import parse_serving, serving_options
 
@@ -100,12 +100,13 @@ def inspect(
     With --framework vllm, a configuration is built as one rank of an engine would hold it, without an engine
     and without weights.
     """
-    shown = None if columns is None else api.known_columns(columns, api.COLUMNS)
+    known = api.DATA_COLUMNS if format_ == "csv" else api.COLUMNS
+    shown = None if columns is None else api.parse_columns(columns, known)
     given = parse_inputs(inputs, specs)
     most = parse_limits(limits)
     serving = parse_serving(framework, engine)
     # What the user's code prints must not mix with the result.
-    with Progress() as progress, aside():
+    with Progress() as progress, stdout_to_stderr():
         report = api.inspect(
             target,
             given,
@@ -121,9 +122,11 @@ def inspect(
             on_failure="report",
             progress=progress,
         )
-    options: dict[str, Any] = {} if format_ == "json" else {"sort": sort, "top": top}
+    options: dict[str, Any] = {}
+    if format_ != "json":
+        options = {"sort": sort, "top": top, "depth": depth, "columns": shown}
     if format_ in ("text", "markdown"):
-        options |= {"depth": depth, "fold": not no_fold, "columns": shown}
+        options["fold"] = not no_fold
     if format_ == "text":
         options |= {"width": width_of(width, output), "color": wants_color(color, output)}
     emit(api.render(report, format_, **options), output)

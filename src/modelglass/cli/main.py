@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from modelglass import __version__
-from modelglass.cli._exit import exit_code, tell
+from modelglass.cli._exit import exit_code, write_stderr
 
 COMPLETING = "_MODELGLASS_COMPLETE"  # set while a shell asks for completions
 
@@ -108,7 +108,7 @@ def run(command: click.Command, name: str, arguments: list[str] | None = None) -
 
 
 def _answer(command: click.Command, name: str, args: list[str]) -> Any:
-    """What a command answers; wrong usage is told as click tells it."""
+    """The exit code of a command; wrong usage is reported as click does it."""
     try:
         return command.main(args, prog_name=name, standalone_mode=False) or 0
     except click.exceptions.Exit as stop:
@@ -116,7 +116,7 @@ def _answer(command: click.Command, name: str, args: list[str]) -> Any:
     except click.ClickException as error:
         shown = StringIO()
         error.show(shown)
-        tell(*shown.getvalue().splitlines())  # it may quote the name of a file
+        write_stderr(*shown.getvalue().splitlines())  # it may quote the name of a file
         return error.exit_code
     except click.Abort as stop:
         raise KeyboardInterrupt from stop

@@ -9,7 +9,7 @@ import click
 
 from modelglass import api
 from modelglass.cli._command import Command, option
-from modelglass.cli._exit import INCOMPLETE, end_of_run, tell
+from modelglass.cli._exit import INCOMPLETE, end_of_run, write_stderr
 from modelglass.cli._options import (
     calibrate_option,
     color_option,
@@ -27,7 +27,7 @@ from modelglass.cli._options import (
     train_option,
     width_option,
 )
-from modelglass.cli._output import aside, emit, wants_color, width_of
+from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
 from modelglass.cli._progress import Progress
 from modelglass.cli._what_if import parse_what_if, what_if_options
 
@@ -61,7 +61,7 @@ Examples:
     multiple=True,
     help="Show the KV cache at this many tokens. Repeatable.",
 )
-@sort_option(("nbytes",))
+@sort_option(("nbytes",), unsorted="largest first; kernels of CSV as they ran")
 @top_option
 @plot_option
 @width_option
@@ -99,7 +99,7 @@ def memory(
     what_if = parse_what_if(train, **changes)
     stepper = parse_optimizer(train, optimizer)
     draw = None if plot is None else api.timeline_plotter(plot)
-    with Progress() as progress, aside():
+    with Progress() as progress, stdout_to_stderr():
         report = api.inspect_run(
             target,
             given,
@@ -124,6 +124,6 @@ def memory(
     if report.run.failure is None or format_ != "csv":  # a table of what never happened would be empty
         emit(api.RENDERERS["memory"][format_](report, **options), output)
     if report.run.failure is None and report.memory is None:  # in JSON, which has a place for that
-        tell(*(f"{note.severity}: {note.text}" for note in report.notes if note.severity != "info"))
+        write_stderr(*(f"{note.severity}: {note.text}" for note in report.notes if note.severity != "info"))
         raise SystemExit(INCOMPLETE)
     end_of_run(report, shown=output is None and format_ not in ("json", "csv"))

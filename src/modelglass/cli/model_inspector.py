@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from modelglass.cli._exit import tell
+from modelglass.cli._exit import write_stderr
 from modelglass.cli._options import (
     NO_OPTIMIZER,
     inputs_options,
@@ -19,7 +19,7 @@ from modelglass.cli._options import (
     trust_option,
     width_option,
 )
-from modelglass.cli._output import aside, emit, width_of
+from modelglass.cli._output import emit, stdout_to_stderr, width_of
 from modelglass.cli._progress import Progress
 from modelglass.cli.main import run
 from modelglass.compat import model_inspector as inspector
@@ -55,10 +55,10 @@ not be read, built or run, or a checkpoint's shapes are not the model's.
     "--batch-size",
     type=click.IntRange(1),
     metavar="N",
-    help=f"For memory; {inspector.BATCH_SIZE} unless said otherwise.",
+    help=f"For memory; {inspector.BATCH_SIZE} by default.",
 )
 @click.option(
-    "--lang", type=click.Choice(inspector.LANGUAGES), help="Of headings; by default as the locale says."
+    "--lang", type=click.Choice(inspector.LANGUAGES), help="Of headings; by default from the locale."
 )
 @inputs_options
 @click.option("--builder", metavar="CODE", help="Code that builds the model: file.py::function.")
@@ -98,7 +98,7 @@ def model_inspector(
     if config is None and checkpoint is None:
         raise click.UsageError("give --config FILE, --checkpoint FILE, or both")
     given = parse_inputs(inputs, specs)
-    with Progress(NAME) as progress, aside():
+    with Progress(NAME) as progress, stdout_to_stderr():
         question = inspector.Question(
             config=config,
             checkpoint=checkpoint,
@@ -123,7 +123,7 @@ def model_inspector(
 def _end(found: Any) -> None:
     """Tell what failed, and leave with the code for it."""
     for failure in found.failures:
-        tell(*f"error: {failure}".split("\n"))
+        write_stderr(*f"error: {failure}".split("\n"))
     if found.failures:
         raise SystemExit(FAILED)
     if found.matching is not None and not found.matching.complete:

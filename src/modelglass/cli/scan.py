@@ -18,7 +18,7 @@ from modelglass.cli._options import (
     top_option,
     width_option,
 )
-from modelglass.cli._output import aside, emit, wants_color, width_of
+from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
 from modelglass.cli._progress import Progress
 
 EPILOG = """\b
@@ -74,10 +74,10 @@ def scan(
     that were read, not that a file can be trusted.
     """
     chosen = parse_limits(limits)
-    with Progress() as progress, aside():
+    with Progress() as progress, stdout_to_stderr():
         found = api.scan(paths, limits=chosen, isolate=isolate, progress=progress)
     look: dict[str, object] = {"redact": redact}
-    if format_ in ("text", "markdown"):
+    if format_ in ("text", "markdown", "csv"):
         look |= {"top": top}
     if format_ == "text":
         look |= {"width": width_of(width, output), "color": wants_color(color, output)}

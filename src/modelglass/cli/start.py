@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from pathlib import Path
 
 COMPLETING = "_MODELGLASS_COMPLETE"  # set while a shell asks for completions
 
@@ -19,7 +20,7 @@ def main() -> None:
     if len(args) == 1 and _is_file(args[0]) and COMPLETING not in os.environ:
         from modelglass.cli._exit import exit_code
 
-        sys.exit(exit_code(lambda: _list(args[0])))
+        sys.exit(exit_code(lambda: _inspect_file_fast(args[0])))
     from modelglass.cli.main import main as commands
 
     commands()
@@ -49,12 +50,15 @@ def _put_current_folder_last() -> None:
 
 def _is_file(arg: str) -> bool:
     # A command is a bare word, so a file of such a name is left to those that know the commands.
-    # A configuration is built, and its run may fail: that is no listing, either.
-    named = any(mark in arg for mark in "./\\")
-    return named and not arg.endswith((".yaml", ".yml", ".json")) and os.path.isfile(arg)
+    # A configuration is built, and its run may fail: that is not a listing.
+    if not any(mark in arg for mark in "./\\"):
+        return False
+    from modelglass import api
+
+    return api.is_plain_file(Path(arg))
 
 
-def _list(path: str) -> None:
+def _inspect_file_fast(path: str) -> None:
     """What `modelglass inspect` prints of a file when it is given no option."""
     from modelglass import api
     from modelglass.cli._output import wants_color, width_of

@@ -8,7 +8,7 @@ import click
 
 from modelglass import api
 from modelglass.cli._command import Command, option
-from modelglass.cli._exit import tell
+from modelglass.cli._exit import write_stderr
 from modelglass.cli._fail_on import FailOn, fail_on_option
 from modelglass.cli._options import (
     color_option,
@@ -24,7 +24,7 @@ from modelglass.cli._options import (
     top_option,
     width_option,
 )
-from modelglass.cli._output import aside, emit, wants_color, width_of
+from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
 from modelglass.cli._progress import Progress
 
 FOUND = 1
@@ -83,10 +83,10 @@ def stats(
     weights, unless a builder loads them. --plot draws the distributions.
     """
     if columns is not None:
-        api.known_columns(columns, api.STATS_COLUMNS)
+        api.parse_columns(columns, api.STATS_COLUMNS)
     most = parse_limits(limits)
     draw = None if plot is None else api.plotter(plot)
-    with Progress() as progress, aside():
+    with Progress() as progress, stdout_to_stderr():
         report = api.inspect(
             target,
             stats=pattern or True,
@@ -105,7 +105,8 @@ def stats(
     if format_ == "text":
         options |= {"width": width_of(width, output), "color": wants_color(color, output)}
     emit(api.RENDERERS["stats"][format_](report, **options), output)
-    found = [] if fail_on is None else fail_on.chosen(n for n in report.notes if n.code in api.FINDINGS)
+    findings = (note for note in report.notes if note.code in api.FINDINGS)
+    found = [] if fail_on is None else fail_on.matching_codes(findings)
     if found:
-        tell(f"findings: {', '.join(found)}")
+        write_stderr(f"findings: {', '.join(found)}")
         raise SystemExit(FOUND)

@@ -9,7 +9,7 @@ import click
 
 from modelglass import api
 from modelglass.cli._command import Command, option
-from modelglass.cli._exit import tell
+from modelglass.cli._exit import write_stderr
 from modelglass.cli._options import (
     color_option,
     columns_option,
@@ -23,8 +23,9 @@ from modelglass.cli._options import (
     top_option,
     width_option,
 )
-from modelglass.cli._output import aside, emit, wants_color, width_of
+from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
 from modelglass.cli._progress import Progress
+from modelglass.cli._types import NewFolder
 
 EPILOG = """\b
 Examples:
@@ -47,7 +48,7 @@ Examples:
 @columns_option(api.UNIQUE_COLUMNS)
 @option(
     "--repro",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=NewFolder(),
     metavar="DIR",
     help="Write a Python file for each distinct operator; it runs the operator alone.",
 )
@@ -81,18 +82,15 @@ def unique(
     configuration has inputs of its own.
     """
     if columns is not None:
-        api.known_columns(columns, api.UNIQUE_COLUMNS)
+        api.parse_columns(columns, api.UNIQUE_DATA_COLUMNS if format_ == "csv" else api.UNIQUE_COLUMNS)
     given = parse_inputs(inputs, specs)
-    if given is None and (ops or repro or api.has_weights_and_config(Path(target))):
-        given = api.AUTOMATIC  # operators are seen in a run, and so are the modules of a folder with weights
-    with Progress() as progress, aside():
-        report = api.inspect(
-            target, given, builder=builder, model_key=model_key, trust=trust, progress=progress
-        )
+    inspect = api.inspect_run if ops or repro else api.inspect_modules  # operators need a run
+    with Progress() as progress, stdout_to_stderr():
+        report = inspect(target, given, builder=builder, model_key=model_key, trust=trust, progress=progress)
         found = api.unique(report)
         made = None if repro is None else api.reproduce(report, repro)
     kinds = [kind for kind, wanted in (("modules", modules), ("ops", ops)) if wanted or modules == ops]
-    look: dict[str, object] = {} if format_ in ("json", "csv") else {"columns": columns}
+    look: dict[str, object] = {} if format_ == "json" else {"columns": columns}
     if format_ == "text":
         look |= {"width": width_of(width, output), "color": wants_color(color, output)}
     choice = api.UniqueChoice(kinds, sort, top)
@@ -102,6 +100,6 @@ def unique(
 
 
 def _tell_files(files: Sequence[str], missing: Mapping[str, str], folder: Path | None) -> None:
-    tell(f"{len(files):,} operators, one file each, in {folder}")
+    write_stderr(f"{len(files):,} operators, one file each, in {folder}")
     for id, reason in missing.items():
-        tell(f"no file for {id}: {reason}")
+        write_stderr(f"no file for {id}: {reason}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import NotRequired, TypedDict, cast
 
-from modelglass.compat.model_info import Layer, Layers, Memory, Totals, memory_of, shape_of, totals_of
+from modelglass.compat.layer_records import Layer, Layers, Memory, Totals, memory_of, shape_of, totals_of
 from modelglass.page.sources import engine_name
 from modelglass.renderers.records import Remark, remarks
 from modelglass.report import Component, Engine, Json, Report, Share, Value

@@ -84,7 +84,7 @@ def batch_of(size: Any) -> int:
     """The size of a batch; -1 is how others say that it does not matter, and is 1."""
     if not isinstance(size, Integral) or (size < 1 and size != -1):
         raise UsageError(
-            f"batch_size={size!r} is no whole number above 0", hint="leave it out for a batch of 1"
+            f"batch_size={size!r} must be a positive integer", hint="leave it out for a batch of 1"
         )
     return 1 if size == -1 else int(size)
 
@@ -92,7 +92,7 @@ def batch_of(size: Any) -> int:
 def _verbosity(verbose: Any) -> int:
     if not isinstance(verbose, Integral):
         raise UsageError(
-            f"verbose={verbose!r} is no whole number",
+            f"verbose={verbose!r} must be an integer",
             hint="0 gives the totals, 1 every layer, 2 every weight and bias too",
         )
     return int(verbose)

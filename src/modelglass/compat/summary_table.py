@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from modelglass.page.notes import note_text
-from modelglass.page.sections.layer_cells import calls_by_module
 from modelglass.page.sections.totals import failure_lines
 from modelglass.page.units import MB, known, value_text
 from modelglass.renderers._escape import cell_width, fitted, printable, unspoken
 from modelglass.report import Call, Counts, Module, Note, Report, Tensor
+from modelglass.report.layers import calls_by_module
 
 _LONGEST_NAME, _SHAPE = 72, 22
 _CONTAINERS = ("builtins.list", "builtins.tuple", "builtins.dict")

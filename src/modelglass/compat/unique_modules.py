@@ -135,7 +135,7 @@ def _observed(
 ) -> Report:
     """The whole run of what the functions make, seeded so that the next observation is of the same run."""
     makers = _maker(load_fn, "load_fn"), _maker(get_sample_input, "get_sample_input")
-    with api.seeded():
+    with api.fixed_seed():
         return inspect(*makers, progress=progress)
 
 

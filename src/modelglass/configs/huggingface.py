@@ -176,7 +176,7 @@ def _model_class(config: Any, content: dict[str, Any], file: str, transformers: 
         found = _usual_class(config)
     if found is None:
         raise TargetError(
-            f"{file}: in transformers {transformers.__version__}, {config.model_type!r} is no model alone",
+            f"{file}: in transformers {transformers.__version__}, {config.model_type!r} is not a whole model",
             hint='it is a part of other models; name a class: "architectures": ["..."]',
         )
     said = f"names the architecture {name!r}, which transformers does not have" if name else "names no class"

@@ -41,7 +41,7 @@ def located(name: str, node: str) -> Any:
     parts = name.split(".")
     if len(parts) < 2 or not all(parts):
         raise TargetError(
-            f"{node} names {name!r}, which is no module and a class in it",
+            f"{node} names {name!r}, which is not a dotted path to a class",
             hint="write package.module.Class",
         )
     _refuse_unless_harmless(parts[0], name, node)

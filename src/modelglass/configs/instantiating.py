@@ -37,7 +37,9 @@ def _of_hydra(node: dict[str, Any], key: Key, find: Find) -> Any:
     given = {name: value for name, value in node.items() if name not in _OF_HYDRA}
     args = node.get("_args_") or []
     if not isinstance(args, list):
-        raise TargetError(f"{named((*key, '_args_'))} is no list", hint="list the positional arguments there")
+        raise TargetError(
+            f"{named((*key, '_args_'))} is not a list", hint="list the positional arguments there"
+        )
     if deep:
         given = {name: _made(value, (*key, name), sections, find) for name, value in given.items()}
         args = [_made(value, (*key, "_args_", index), sections, find) for index, value in enumerate(args)]

@@ -124,7 +124,7 @@ def _by_omegaconf(content: dict[str, Any], key: Key, place: Key, text: str, *, t
     except (OmegaConfBaseException, ValueError) as cause:
         raise TargetError(
             f"{named(place)} cannot be resolved: {str(cause).strip().splitlines()[0]}",
-            hint="give it a value that the file itself can tell",
+            hint="give it a value that the file itself has",
         ) from cause
 
 

@@ -127,7 +127,9 @@ def _check_package(top: str) -> None:
     if top in sys.stdlib_module_names:
         raise _UnprovenError("of Python's standard library")
     if not _is_made_for_models(top):
-        raise _UnprovenError(f"and no installed package {top[:_LONGEST]!r} says that it needs torch or mlx")
+        raise _UnprovenError(
+            f"and no installed package {top[:_LONGEST]!r} declares that it needs torch or mlx"
+        )
     module = sys.modules.get(top)
     spec = getattr(module, "__spec__", None) if module is not None else find_spec(top)
     if spec is None or not all(map(_is_installed, _places(spec))):

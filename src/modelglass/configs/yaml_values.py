@@ -188,7 +188,9 @@ class _Document:
                 yaml.ScalarNode(tag=_CORE + kind, value=event.value)
             )
         except (ValueError, KeyError, IndexError, TypeError, OverflowError) as cause:
-            raise self._wrong(event, "yaml.value", f"{event.value[:80]!r} is no {kind}") from cause
+            raise self._wrong(
+                event, "yaml.value", f"{event.value[:80]!r} cannot be read as {kind}"
+            ) from cause
 
 
 _MERGE = object()

@@ -7,150 +7,23 @@ folder; what is read grows with the metadata that is there, never with what it c
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
 
-from modelglass.errors import CorruptFileError, FileError, LimitError, NotAModelError
+from modelglass.errors import CorruptFileError, LimitError
 from modelglass.formats.limits import Limits
 from modelglass.formats.reading import Reading
-from modelglass.formats.source import OpenFile, Source
-from modelglass.formats.strangers import is_text, stranger
-
-HEAD = 1024  # bytes that tell what a file is
-_LEGACY = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"  # the number that old torch files begin with
-
-
-class Format(NamedTuple):
-    """How to tell a format by a file's first bytes, and where its reader is."""
-
-    name: str
-    fits: Callable[[bytes, int], bool]
-    module: str
-
-    def read(self, source: OpenFile, reading: Reading) -> None:
-        import_module(f"modelglass.formats.{self.module}").read(source, reading)
-
-
-def _asking(module: str) -> Callable[[bytes, int], bool]:
-    """A test that the format's own module makes."""
-    return lambda head, nbytes: import_module(f"modelglass.formats.{module}").looks_like(head, nbytes)
-
-
-def _magic(magic: bytes, at: int = 0) -> Callable[[bytes, int], bool]:
-    return lambda head, nbytes: head[at : at + len(magic)] == magic
-
-
-def _may_be_tar(head: bytes) -> bool:
-    """Whether a checksum is where a tar has one; most files are told apart by that."""
-    return head[148:149] != b"" and head[148:149] in b" 01234567\x80"
-
-
-def _is_compressed(head: bytes) -> bool:
-    return head[:1] != b"" and head[:1] in b"\x1fB\xfd]Zx" and _asking("compressed")(head, 0)
-
-
-FORMATS = (  # the first that fits is taken
-    Format("zip", _magic(b"PK\x03\x04"), "archives"),
-    Format("zip", _magic(b"PK\x05\x06"), "archives"),
-    Format("gguf", _magic(b"GGUF"), "gguf"),
-    Format("npy", _magic(b"\x93NUMPY"), "npy"),
-    Format("tar", lambda head, nbytes: _may_be_tar(head) and _asking("tars")(head, nbytes), "torch.tar"),
-    Format("torch-legacy", _magic(_LEGACY, 2), "torch.legacy"),
-    Format("torch-legacy", _magic(_LEGACY, 11), "torch.legacy"),  # a frame comes first
-    Format("safetensors", _asking("safetensors"), "safetensors"),
-    Format("compressed", lambda head, nbytes: _is_compressed(head), "compressed"),
-    Format("pickle", _magic(b"\x80"), "torch.raw"),
-    Format("json", lambda head, nbytes: head.lstrip()[:1] in (b"{", b"["), "documents"),
-    Format("sentencepiece", _asking("sentencepiece"), "sentencepiece"),
-    Format("onnx", _asking("onnx"), "onnx"),
-)
 
 
 def read(path: Path, reading: Reading) -> None:
     """Fill the reading from a file or a folder. What it opens stays open until the reading is closed."""
     if os.path.isdir(path):
-        import_module("modelglass.formats.folders").read(path, reading)
+        from modelglass.formats.folders import read as read_folder
+
+        read_folder(path, reading)
         return
-    source = OpenFile(path)
-    reading.opened.append(source)
-    read_file(source, reading)
+    from modelglass.formats.files import open_file, read_file
+
+    read_file(open_file(path, reading), reading)
 
 
-def read_file(source: OpenFile, reading: Reading) -> None:
-    """Fill the reading from an open file, by the format that its first bytes show."""
-    head = source.up_to(0, HEAD)
-    odd = stranger(head)
-    if odd is not None and _asking("safetensors")(head, source.nbytes):
-        odd = None  # the length that it begins with can have the bytes of anything
-    format = format_of(head, source) if odd is None else None
-    if format is None and head and _is_pickle(source, reading):
-        format = PICKLE
-    if format is None and head and _has_zip(source):
-        format = ZIP
-    if format is None:
-        raise _unknown(head, source, odd)
-    if format.module != ZIP.module and _has_zip(source, glance=not reading.thorough):
-        text = "the file begins as something else and ends as a zip archive: readers differ in what they see"
-        _read_also(source, reading, ZIP.module, text)
-    if reading.thorough and format.module not in _PICKLED and _is_pickle(source, reading):
-        text = "the file is also a pickle that calls something: readers differ in what they see"
-        _read_also(source, reading, PICKLE.module, text)
-    if reading.thorough and format.name != "compressed" and _is_compressed(head):
-        import_module("modelglass.formats.inside").look_into(source, reading, raw=True)
-    try:
-        format.read(source, reading)
-    finally:
-        source.check_unchanged()
-
-
-def format_of(head: bytes, source: OpenFile) -> Format | None:
-    """The format of a file, by its first bytes; by its suffix only where these say nothing."""
-    suffix = source.path.suffix.lower()
-    found = next((each for each in FORMATS if each.fits(head, source.nbytes)), None)
-    if found is not None and found.name == "json" and suffix not in (".json", ""):
-        found = None  # lists, templates and logs begin with a bracket, too
-    if found is None and suffix in _DOCUMENTS:
-        return Format(suffix[1:], lambda head, nbytes: True, "documents")
-    if found is None and suffix in _BY_SUFFIX and not is_text(head):  # broken from its first byte on
-        return Format(suffix[1:], lambda head, nbytes: True, _BY_SUFFIX[suffix])
-    return found
-
-
-PICKLE = Format("pickle", lambda head, nbytes: True, "torch.raw")
-ZIP = FORMATS[0]
-_PICKLED = ("torch.raw", "torch.legacy")  # read as pickles anyway
-_DOCUMENTS = (".json", ".yaml", ".yml", ".jinja", ".jinja2", ".j2", ".py")
-_BY_SUFFIX = {".safetensors": "safetensors", ".gguf": "gguf", ".onnx": "onnx", ".npy": "npy"}
-
-
-def _is_pickle(source: Source, reading: Reading) -> bool:
-    return bool(import_module("modelglass.formats.pickles").also_a_pickle(source, reading.limits))
-
-
-def _unknown(head: bytes, source: Source, odd: tuple[str, str, str] | None) -> NotAModelError:
-    hint = "models are safetensors, torch, GGUF, ONNX or NumPy files"
-    if odd is None and is_text(head):
-        odd = "text", "this is text, not a model", hint
-    code, text, hint = odd or ("not-a-model", "this is no format that modelglass knows", hint)
-    return NotAModelError(text, file=source.file, code=code, hint=hint)
-
-
-def _has_zip(source: Source, *, glance: bool = False) -> bool:
-    """Whether some reader finds a zip archive at the end of the file, whatever it begins as."""
-    return bool(import_module("modelglass.formats.zip").has_end(source, glance=glance))
-
-
-def _read_also(source: OpenFile, reading: Reading, module: str, text: str) -> None:
-    """A file that two readers take for different things: say so, and look at the other reading, too."""
-    reading.found(source, "ambiguous", "invalid", text)
-    other = reading.inner()
-    try:
-        import_module(f"modelglass.formats.{module}").read(source, other)
-    except FileError as error:
-        other.stopped(error)
-    reading.absorb(other)
-
-
-__all__ = ["FORMATS", "CorruptFileError", "LimitError", "Limits", "Reading", "read", "read_file"]
+__all__ = ["CorruptFileError", "LimitError", "Limits", "Reading", "read"]

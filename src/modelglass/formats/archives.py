@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import import_module
 
 from modelglass.errors import FileError, NotAModelError
-from modelglass.formats import zip as zips
+from modelglass.formats import zip as zips, zip_members as members
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
 from modelglass.formats.torch import archive as torch_archive
@@ -34,9 +33,11 @@ def _read(source: Source, archive: zips.Archive, reading: Reading) -> None:
     elif saved:
         torch_archive.read(source, archive, reading)
     elif any(name.endswith(".npy") for name in names):
-        import_module("modelglass.formats.npz").read(source, reading, archive)
+        from modelglass.formats import npz
+
+        npz.read(source, reading, archive)
     else:
-        look_into_members(archive, archive.entries, reading)
+        members.look_into(archive, archive.entries, reading)
         shown = ", ".join(repr(entry.name[:60]) for entry in archive.entries[:4])
         raise NotAModelError(
             f"this is a zip archive that holds no model ({shown or 'nothing'})",
@@ -45,38 +46,6 @@ def _read(source: Source, archive: zips.Archive, reading: Reading) -> None:
             member=source.member,
             hint="unpack it first, or pass the model's own file",
         )
-
-
-def look_into_members(
-    archive: zips.Archive, entries: tuple[zips.Entry, ...] | list[zips.Entry], reading: Reading
-) -> None:
-    """Search members for what may run; one that cannot be read does not hide those after it."""
-    look_into = import_module("modelglass.formats.inside").look_into
-    looked_at = 0
-    for entry in entries:
-        if entry.name.endswith("/") and not entry.nbytes:
-            continue
-        # Members that overlap could have the same bytes searched any number of times.
-        looked_at += entry.packed_nbytes
-        if looked_at > archive.source.nbytes:
-            text = "it and the members after it are not looked at: members overlap"
-            reading.found(
-                archive.source, "zip.overlap", "limit", text, member=entry.name, offset=entry.offset
-            )
-            return
-        try:
-            look_into(unpacked(archive, entry, reading), reading)
-        except FileError as error:
-            reading.stopped(error)
-
-
-def unpacked(archive: zips.Archive, entry: zips.Entry, reading: Reading) -> Source:
-    """What a member holds; of all members that are looked into, not more is unpacked than of one."""
-    if entry.method != zips.STORED:
-        reading.unpacked.nbytes += entry.nbytes
-        if reading.unpacked.nbytes > reading.limits.inflated_nbytes:
-            raise archive.source.over("inflated_nbytes", reading.limits.inflated_nbytes, offset=entry.offset)
-    return archive.member(entry, reading.limits)
 
 
 def _export(source: Source, archive: zips.Archive, reading: Reading, *, also_saved: bool) -> None:
@@ -90,7 +59,10 @@ def _export(source: Source, archive: zips.Archive, reading: Reading, *, also_sav
         except FileError as error:
             other.stopped(error)
         reading.absorb(other)
-    import_module("modelglass.formats.torch.exported").read(source, archive, reading)
+    # Few archives are exported programs.
+    from modelglass.formats.torch import exported
+
+    exported.read(source, archive, reading)
 
 
 def _look_at_others(source: Source, archive: zips.Archive, reading: Reading) -> None:
@@ -127,4 +99,4 @@ def _preceding(source: Source, before: int, reading: Reading) -> Iterator[zips.A
         reading.found(source, "limit", "limit", text)
     if before:
         front = source.part(0, before, source.member)
-        import_module("modelglass.formats.inside").look_into(front, reading, raw=True)
+        reading.look_into(front, raw=True)

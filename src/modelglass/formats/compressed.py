@@ -133,11 +133,10 @@ def _look_inside(source: Source, packing: Packing, reading: Reading) -> bool:
     except LimitError as error:
         stopped = error  # what was unpacked until then is looked into all the same
     name = f"{source.member or ''}[{packing.name}]"
-    inside = import_module("modelglass.formats.inside")
-    is_loaded = inside.look_into(source.unpacked(bytes(data), name), reading, raw=stopped is not None)
+    is_loaded = reading.look_into(source.unpacked(bytes(data), name), raw=stopped is not None)
     if stopped is not None:
         raise stopped
-    return bool(is_loaded)
+    return is_loaded
 
 
 def _unpack(source: Source, packing: Packing, reading: Reading, data: bytearray) -> None:

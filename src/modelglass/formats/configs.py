@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from modelglass.errors import FileError
 from modelglass.formats.reading import Reading
+from modelglass.report import huggingface_keys as hf
 
 if TYPE_CHECKING:
     from modelglass.report import Json
@@ -15,16 +16,16 @@ CONFIG = "config.json"
 
 # What a GGUF file says of its architecture, under the names that configurations have for it.
 _GGUF = {
-    "block_count": "num_hidden_layers",
-    "embedding_length": "hidden_size",
-    "attention.head_count": "num_attention_heads",
-    "attention.head_count_kv": "num_key_value_heads",
-    "attention.key_length": "head_dim",
-    "attention.sliding_window": "sliding_window",
-    "expert_count": "num_local_experts",
-    "expert_used_count": "num_experts_per_tok",
-    "context_length": "max_position_embeddings",
-    "vocab_size": "vocab_size",
+    "block_count": hf.LAYERS[0],
+    "embedding_length": hf.HIDDEN_SIZE[0],
+    "attention.head_count": hf.HEADS[0],
+    "attention.head_count_kv": hf.KV_HEADS[0],
+    "attention.key_length": hf.HEAD_DIM[0],
+    "attention.sliding_window": hf.SLIDING_WINDOW[0],
+    "expert_count": hf.EXPERTS[0],
+    "expert_used_count": hf.CHOSEN_EXPERTS[0],
+    "context_length": hf.POSITIONS[0],
+    "vocab_size": hf.VOCABULARY[0],
 }
 
 
@@ -36,7 +37,7 @@ def config_of(reading: Reading) -> Json:
         return beside
     said = {key: reading.metadata.get(f"{name}.{theirs}") for theirs, key in _GGUF.items()}
     # Caches are kept in half precision unless somebody asks for another type.
-    return {"model_type": name, "torch_dtype": "float16", **{k: v for k, v in said.items() if v is not None}}
+    return {"model_type": name, hf.DTYPE[0]: "float16", **{k: v for k, v in said.items() if v is not None}}
 
 
 def config_beside(reading: Reading) -> Json:
@@ -44,7 +45,7 @@ def config_beside(reading: Reading) -> Json:
     first = reading.opened[0] if reading.opened else None
     if first is None or not (first.path.parent / CONFIG).exists():
         return None
-    from modelglass.formats.siblings import open_sibling
+    from modelglass.formats.files_beside import open_sibling
     from modelglass.formats.strict_json import document
 
     quiet = Reading(limits=reading.limits)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from modelglass.errors import NotAModelError
-from modelglass.formats import read_file, safetensors, shards, sidecars, templates
+from modelglass.formats import shards, sidecars, table, templates
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import OpenFile
 from modelglass.formats.strict_json import document
@@ -17,7 +15,10 @@ def read(source: OpenFile, reading: Reading) -> None:
     """Fill the reading from the shards of an index. Another document is only searched for code."""
     suffix = source.path.suffix.lower()
     if suffix in (".yaml", ".yml"):
-        import_module("modelglass.formats.yaml_documents").read(source, reading)
+        # It needs PyYAML, which takes longer to import than most files to read.
+        from modelglass.formats import yaml_documents
+
+        yaml_documents.read(source, reading)
     elif suffix in (".jinja", ".jinja2", ".j2"):
         reading.format = "template"
         templates.read(source, reading)
@@ -36,11 +37,13 @@ def read(source: OpenFile, reading: Reading) -> None:
 
 
 def read_shard(shard: OpenFile, reading: Reading) -> None:
-    """A shard holds weights: another index in its place could go round in circles."""
-    head = shard.up_to(0, 64)
-    if head.lstrip()[:1] in (b"{", b"[") and not safetensors.looks_like(head, shard.nbytes):
-        raise shard.corrupt("a document where a shard should be", code="index.shards", offset=0)
-    read_file(shard, reading)
+    """Fill the reading from a shard, which holds weights."""
+    table.read(shard, reading, _refuse_document)
+
+
+def _refuse_document(shard: OpenFile, reading: Reading) -> None:
+    # Another index in the place of a shard could go round in circles.
+    raise shard.corrupt("a document where a shard should be", code="index.shards", offset=0)
 
 
 class DocumentError(NotAModelError):

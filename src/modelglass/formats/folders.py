@@ -7,11 +7,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from modelglass.errors import FileError, NotAModelError
-from modelglass.formats import read_file
 from modelglass.formats.documents import read_shard
+from modelglass.formats.files import open_file, read_file
+from modelglass.formats.files_beside import may_follow
 from modelglass.formats.reading import Reading
 from modelglass.formats.shards import numbering, read_numbered
-from modelglass.formats.siblings import may_follow
 from modelglass.formats.source import OpenFile
 from modelglass.formats.torch import distributed
 
@@ -85,9 +85,7 @@ def _opened(path: Path, reading: Reading, within: Path | None) -> OpenFile:
     if within is not None and not may_follow(path, within):
         text = "this is a link out of the folder, and is not followed"
         raise NotAModelError(text, file=str(path), code="path.link", hint="pass the file itself")
-    source = OpenFile(path)
-    reading.opened.append(source)
-    return source
+    return open_file(path, reading)
 
 
 def _names(folder: Path) -> list[str]:

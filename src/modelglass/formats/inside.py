@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from collections.abc import Callable
 
 from modelglass.errors import FileError, NotAModelError
-from modelglass.formats import compressed, npy, pickles, zip as zips
+from modelglass.formats import archives, compressed, npy, pickles, sidecars, strict_json, tars, zip as zips
 from modelglass.formats.native import native_code
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
+from modelglass.formats.torch import tar
 from modelglass.report import Level
+
+_Read = Callable[[Source, Reading], None]
 
 MOST_DEPTH = 4  # of archives inside archives
 _HEAD = 1024
@@ -20,11 +23,7 @@ _PICKLES = (".pkl", ".pickle", ".joblib", ".p", ".pk", ".dill", ".debug_pkl")
 def look_into(
     member: Source, reading: Reading, *, pickled: bool = False, raw: bool = False, native: Level = "notice"
 ) -> bool:
-    """Search a member for what may run; whether it is something that loaders load.
-
-    `pickled`: a loader is known to unpickle it. `raw`: it is said to be values, and only what loaders would
-    run is told of, not that something is wrong with it. `native` is the level of compiled code.
-    """
+    """Search a member for what may run; see `Search`."""
     inner, is_loaded = reading.inner(), False
     try:
         is_loaded = _look(member, inner, pickled, native)
@@ -56,16 +55,16 @@ def _look(member: Source, reading: Reading, pickled: bool, native: Level) -> boo
     return container is not None or head.startswith(npy.MAGIC)
 
 
-def _container(member: Source, head: bytes) -> str | None:
-    """The module that reads what has members of its own; None for anything else."""
+def _container(member: Source, head: bytes) -> _Read | None:
+    """The reader of what has members of its own; None for anything else."""
     if head.startswith(b"PK\x03\x04") or zips.has_end(member):
-        return "archives"
-    if import_module("modelglass.formats.tars").looks_like(head, member.nbytes):
-        return "torch.tar"
-    return "compressed" if compressed.looks_like(head, member.nbytes) else None
+        return archives.read
+    if tars.looks_like(head, member.nbytes):
+        return tar.read
+    return compressed.read if compressed.looks_like(head, member.nbytes) else None
 
 
-def _open(member: Source, reading: Reading, module: str, *, expected: bool) -> None:
+def _open(member: Source, reading: Reading, read: _Read, *, expected: bool) -> None:
     text = "it is an archive inside of the archive"
     if reading.depth >= MOST_DEPTH:
         reading.found(
@@ -76,11 +75,11 @@ def _open(member: Source, reading: Reading, module: str, *, expected: bool) -> N
         reading.found(member, "zip.nested", "info", text, offset=0)
     inner = reading.inner(deeper=True)
     try:
-        import_module(f"modelglass.formats.{module}").read(member, inner)
+        read(member, inner)
     finally:
         reading.absorb(inner)
 
 
 def _document(member: Source, reading: Reading) -> None:
-    content = import_module("modelglass.formats.strict_json").document(member, reading.limits, lenient=True)
-    import_module("modelglass.formats.sidecars").code_references(member, reading, content)
+    content = strict_json.document(member, reading.limits, lenient=True)
+    sidecars.code_references(member, reading, content)

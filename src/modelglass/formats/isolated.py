@@ -21,7 +21,7 @@ from typing import IO, NamedTuple
 from warnings import catch_warnings, simplefilter
 
 from modelglass.formats.limits import Limits
-from modelglass.formats.scanning import Looked, look
+from modelglass.formats.scanned_file import Looked, look
 from modelglass.report import Finding, ScannedFile, codec
 
 # The process; modules of the current folder do not come before installed ones there.

@@ -17,9 +17,9 @@ from jinja2.ext import Extension, do, loopcontrols
 from jinja2.parser import Parser
 
 from modelglass.formats import jinja_values as values
+from modelglass.formats.files_beside import is_safe_relative
 from modelglass.formats.jinja_names import free_names
 from modelglass.formats.jinja_values import BUILT, DATA, FUNCTION, HUGE, OBJECT, TOKEN, TooComplexError, Value
-from modelglass.formats.siblings import is_safe_relative
 from modelglass.report import Level
 
 MOST_NODES = 50_000

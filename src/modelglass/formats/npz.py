@@ -71,14 +71,8 @@ class _Members:
             from modelglass.formats.pickles import scan_stream
 
             scan_stream(self._pickled(entry), self._reading)
-        elif not (self._reading.thorough and self._look_into(entry)):
+        elif not (self._reading.thorough and self._reading.look_into(self._pickled(entry))):
             self._unread.append(entry.name)
-
-    def _look_into(self, entry: Entry) -> bool:
-        """Whether a member that is not an array is something else that loaders load."""
-        from modelglass.formats.inside import look_into
-
-        return look_into(self._pickled(entry), self._reading)
 
     def _read_array(self, entry: Entry, start: bytes) -> None:
         archive, reading = self._archive, self._reading

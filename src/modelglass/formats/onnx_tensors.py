@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
 
+from modelglass.formats.files_beside import open_sibling
 from modelglass.formats.onnx_types import ENTRY, SPARSE, TENSOR, dtype_of
 from modelglass.formats.places import Place
 from modelglass.formats.protobuf import FIXED32, FIXED64, LENGTH, VARINT, Span, Wire
 from modelglass.formats.reading import Reading
-from modelglass.formats.siblings import open_sibling
 from modelglass.formats.source import OpenFile
 from modelglass.report import Packing, Shape, Tensor, TensorKind
 

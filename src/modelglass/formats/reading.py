@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from modelglass.errors import FileError, LimitError
 from modelglass.formats.limits import Limits
@@ -19,6 +19,22 @@ if TYPE_CHECKING:
 MOST_FINDINGS = 1000  # of one code and level; the rest is counted
 
 
+class Search(Protocol):
+    """Look into a part of a file for what may run; whether it is something that loaders load.
+
+    `pickled`: a loader is known to unpickle it. `raw`: it should be values, and only what loaders would run
+    is reported, not that something is wrong with it. `native` is the level of compiled code.
+    """
+
+    def __call__(
+        self, member: Source, reading: Reading, *, pickled: bool, raw: bool, native: Level
+    ) -> bool: ...
+
+
+def _no_search(member: Source, reading: Reading, *, pickled: bool, raw: bool, native: Level) -> bool:
+    raise RuntimeError("this reading cannot search what lies inside of files")
+
+
 @dataclass(slots=True, kw_only=True)
 class Reading:
     """One checkpoint, as far as it was read.
@@ -28,6 +44,7 @@ class Reading:
 
     limits: Limits = field(default_factory=Limits)
     thorough: bool = False  # read also what only a scan needs
+    search: Search = _no_search  # set by whoever opens files: archives lie inside of archives
     one_of_several: bool = False  # a shard, whose names are compared with those of an index
     format: str | None = None
     tensors: list[Tensor] = field(default_factory=list)
@@ -58,9 +75,16 @@ class Reading:
         return Reading(
             limits=self.limits,
             thorough=self.thorough,
+            search=self.search,
             depth=self.depth + deeper,
             unpacked=self.unpacked,
         )
+
+    def look_into(
+        self, member: Source, *, pickled: bool = False, raw: bool = False, native: Level = "notice"
+    ) -> bool:
+        """Search a part of a file, as `Search` says."""
+        return self.search(member, self, pickled=pickled, raw=raw, native=native)
 
     def close(self) -> None:
         """Close what was opened for this reading."""

@@ -4,31 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
-from modelglass.errors import FileError, LimitError
-from modelglass.formats.documents import DocumentError
-from modelglass.formats.folders import MOST_FILES, WEIGHTS, read_found
+from modelglass.formats.files_beside import may_follow
+from modelglass.formats.folders import MOST_FILES, WEIGHTS
+from modelglass.formats.known_non_models import ORDINARY, SEARCHED
 from modelglass.formats.limits import Limits
-from modelglass.formats.reading import Reading
+from modelglass.formats.scanned_file import Looked, look
 from modelglass.formats.shadows import shadows
-from modelglass.formats.siblings import may_follow
-from modelglass.formats.strangers import ORDINARY, SEARCHED
 from modelglass.report import Finding, Level, Scan, ScannedFile
 
 Progress = Callable[[str], None]
 
 _CLAIMING = (*WEIGHTS, ".joblib", ".pickle")  # what is called so should be understood
-
-
-class Looked(NamedTuple):
-    """A file that was looked at, and the paths of others that were opened as parts of it."""
-
-    file: ScannedFile
-    opened: tuple[str, ...] = ()
 
 
 Look = Callable[[Path, Path | None], Looked]  # at a file, found in a folder or not
@@ -40,6 +29,7 @@ def scan(paths: Sequence[Path], limits: Limits, progress: Progress, *, isolate: 
     Isolated, they are read in another process, with bounds on its time and memory.
     """
     if isolate:
+        # It needs more of the standard library than a scan.
         from modelglass.formats.isolated import Isolated
 
         with Isolated(limits) as process:
@@ -143,52 +133,3 @@ class _Walk:
     def _failed(self, error: OSError) -> None:
         text = f"a folder cannot be read: {error.strerror}"
         self.add("cannot-open", "invalid", text, file=str(error.filename))
-
-
-def look(
-    path: Path, within: Path | None, limits: Limits, *, exhausted: tuple[type[Exception], ...] = ()
-) -> Looked:
-    """What is found in a file. Errors of the `exhausted` kinds end the search, and are told as limits."""
-    with closing(Reading(limits=limits.of_one_file(), thorough=True)) as reading:
-        scanned = _scan_file(path, reading, within, exhausted)
-        return Looked(scanned, tuple(str(each.path) for each in reading.opened[1:]))
-
-
-def _scan_file(
-    path: Path, reading: Reading, within: Path | None, exhausted: tuple[type[Exception], ...]
-) -> ScannedFile:
-    try:
-        read_found(path, reading, within=within)
-    except DocumentError:
-        pass  # it was searched, and that a document has no weights is not a finding
-    except FileError as error:
-        reading.stopped(error)
-    except exhausted as error:
-        reading.stopped(_exhausted(path, reading.limits, error))
-    opened = reading.opened
-    return ScannedFile(
-        path=str(path),
-        format=reading.format,
-        nbytes=sum(each.nbytes for each in opened) if opened else None,
-        read_nbytes=sum(min(each.meter.nbytes, each.nbytes) for each in opened),
-        weights_only=reading.weights_only,
-        refusal=reading.refusal,
-        globals=tuple(reading.globals),
-        findings=(*reading.findings, *_beyond(path, reading)),
-    )
-
-
-def _exhausted(path: Path, limits: Limits, error: Exception) -> LimitError:
-    name = "memory_nbytes" if isinstance(error, MemoryError) else "seconds"
-    return LimitError(
-        f"stopped at the limit {name} = {getattr(limits, name):,}: what comes after that was not looked at",
-        file=str(path),
-        code="limit",
-        hint=f"if you trust the file, raise it: --limit {name}=N",
-    )
-
-
-def _beyond(path: Path, reading: Reading) -> Iterator[Finding]:
-    """One finding for all of a kind that were too many to keep."""
-    for (code, level), count in reading.beyond.items():
-        yield Finding(code=code, level=level, text=f"and {count:,} more of this kind", file=str(path))

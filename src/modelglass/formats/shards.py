@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from modelglass.formats.files_beside import open_sibling
 from modelglass.formats.places import Place
 from modelglass.formats.reading import Reading
-from modelglass.formats.siblings import open_sibling
 from modelglass.formats.source import OpenFile
 from modelglass.report import Json, Tensor
 
@@ -90,7 +90,9 @@ class _Together:
     def add(self, name: str, shard: OpenFile) -> Reading:
         """Read a shard, and give back what is in it alone."""
         reading = self._reading
-        part = Reading(limits=reading.limits, thorough=reading.thorough, one_of_several=True)
+        part = Reading(
+            limits=reading.limits, thorough=reading.thorough, search=reading.search, one_of_several=True
+        )
         try:
             self._read_shard(shard, part)
             shard.check_unchanged()

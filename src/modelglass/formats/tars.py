@@ -8,7 +8,6 @@ of them meets is a finding.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import import_module
 from typing import NamedTuple
 
 from modelglass.errors import FileError
@@ -87,7 +86,6 @@ def _filled(held: Source, member: Member) -> bytes:
 
 def look_into(source: Source, members: list[Member], reading: Reading) -> None:
     """Search the content of each member for what may run."""
-    inside = import_module("modelglass.formats.inside")
     looked_at = 0
     for member in members:
         try:
@@ -97,7 +95,7 @@ def look_into(source: Source, members: list[Member], reading: Reading) -> None:
                 reading.found(source, "tar.overlap", "limit", "members overlap; the rest is not looked at")
                 return
             if held.nbytes:
-                inside.look_into(held, reading, raw=not member.is_file)
+                reading.look_into(held, raw=not member.is_file)
         except FileError as error:
             reading.stopped(error)
 

@@ -6,7 +6,6 @@ They are parsed, never rendered. The parser is Jinja's own, imported when there 
 from __future__ import annotations
 
 from collections import defaultdict
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from modelglass.formats.reading import Reading
@@ -41,13 +40,18 @@ def judge(text: str, source: Source, reading: Reading, *, offset: int | None = N
     reading.found(source, "code.chat-template", "info", said, offset=offset, **details)
     if not reading.thorough or _is_over(text, source, reading, offset):
         return
-    jinja = import_module("modelglass.formats.jinja_reach")
+    # Only a scan needs jinja2.
+    from jinja2 import TemplateSyntaxError
+
+    from modelglass.formats.jinja_reach import reaches
+    from modelglass.formats.jinja_values import TooComplexError
+
     try:
-        found = jinja.reaches(text)
-    except jinja.TemplateSyntaxError as error:
+        found = reaches(text)
+    except TemplateSyntaxError as error:
         problem = f"line {error.lineno} is not Jinja: {str(error.message)[:200]}"
         _unjudged(source, reading, problem, offset, details)
-    except (RecursionError, jinja.TooComplexError) as cause:
+    except (RecursionError, TooComplexError) as cause:
         size = "is nested too deeply" if isinstance(cause, RecursionError) else f"has {cause}"
         text = f"a chat template {size}, and was not looked at"
         reading.found(source, "limit", "limit", text, offset=offset, **details)

@@ -21,7 +21,7 @@ def framework_of(native: object) -> str | None:
 
 
 def adapter_for(native: object) -> Adapter | None:
-    """The adapter that takes this object as a model; None: there is none."""
+    """The adapter that takes this object as a model; None if there is no adapter."""
     packages = set()
     for cls in type(native).__mro__:
         packages.add(cls.__module__.partition(".")[0])

@@ -1,6 +1,6 @@
 """Values of any framework in neutral terms: structures by their leaves, settings as JSON, the rest as text.
 
-What belongs to one framework (its arrays, its types of numbers) is told by a function that the framework's
+What belongs to one framework (its arrays, its types of numbers) comes from a function that the framework's
 own adapter passes in, so nothing here has heard of any of them.
 """
 
@@ -22,7 +22,7 @@ from uuid import UUID
 
 from modelglass.report import Json
 
-Told = Callable[[Any], str | None]  # what a framework's own value is called; None: it is none of its own
+NameSetting = Callable[[Any], str | None]  # the name of a framework's own value; None for any other
 T = TypeVar("T")
 
 _PLAIN = frozenset({bool, int, str, type(None)})  # JSON as they are
@@ -43,7 +43,7 @@ def join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def json_safe(value: Any, told: Told, depth: int = 0) -> Json:
+def json_safe(value: Any, name_setting: NameSetting, depth: int = 0) -> Json:
     """The value as JSON, an unknown type as its name: never an address, never an array's contents."""
     if type(value) in _PLAIN:
         return value
@@ -57,40 +57,42 @@ def json_safe(value: Any, told: Told, depth: int = 0) -> Json:
         return float(value) if math.isfinite(value) else str(value)
     if isinstance(value, complex):
         return str(value)
-    text = told(value)
+    text = name_setting(value)
     if text is not None:
         return text
     if depth < DEPTH_LIMIT:
         if isinstance(value, (tuple, list)):
-            return [json_safe(item, told, depth + 1) for item in value]
+            return [json_safe(item, name_setting, depth + 1) for item in value]
         if isinstance(value, (set, frozenset)):
-            return sorted((json_safe(item, told, depth + 1) for item in value), key=repr)
+            return sorted((json_safe(item, name_setting, depth + 1) for item in value), key=repr)
         if isinstance(value, partial):
-            return [json_safe(part, told, depth + 1) for part in (value.func, *value.args, value.keywords)]
+            return [
+                json_safe(part, name_setting, depth + 1) for part in (value.func, *value.args, value.keywords)
+            ]
         parts = value if isinstance(value, Mapping) else record_of(value)
         if parts is not None:
-            return {str(key): json_safe(item, told, depth + 1) for key, item in parts.items()}
+            return {str(key): json_safe(item, name_setting, depth + 1) for key, item in parts.items()}
     if isinstance(value, TEXTUAL):
         return str(value)
     if is_numpy_scalar(value):
-        return json_safe(value.item(), told)
+        return json_safe(value.item(), name_setting)
     if isinstance(value, type):
         return type_name(value)
     name = getattr(value, "__name__", None)  # functions, operators, modules of code
     return name if isinstance(name, str) else type_name(type(value))
 
 
-def text_of(value: Any, told: Told) -> str:
-    """A value that is no array, in a few characters: numbers and settings as they are, objects by type."""
+def text_of(value: Any, name_setting: NameSetting) -> str:
+    """Anything but an array, in a few characters: numbers and settings as they are, objects by type."""
     if value is None or isinstance(value, (bool, int, float, complex, str, slice)):
         text = repr(value)
     else:
-        text = told(value) or type(value).__name__
+        text = name_setting(value) or type(value).__name__
     return text if len(text) <= TEXT_LIMIT else text[: TEXT_LIMIT - 1] + "…"
 
 
 def record_of(value: Any) -> Mapping[str, Any] | None:
-    """The fields of a small dataclass or namespace; a large one is no setting of one module."""
+    """The fields of a small dataclass or namespace; a large one is not a setting of a module."""
     if isinstance(value, SimpleNamespace):
         return vars(value) if len(vars(value)) <= RECORD_LIMIT else None
     if not is_dataclass(value) or isinstance(value, type) or len(fields(value)) > RECORD_LIMIT:
@@ -142,7 +144,7 @@ def settings_of(
     wanted: Collection[str],
     plain: tuple[type, ...],
     arrays: type | tuple[type, ...],
-    told: Told,
+    name_setting: NameSetting,
 ) -> dict[str, Json]:
     """Constructor-style settings among an object's attributes.
 
@@ -150,7 +152,7 @@ def settings_of(
     any other attribute is one when it is plain through and through.
     """
     return {
-        key: json_safe(value, told)
+        key: json_safe(value, name_setting)
         for key, value in attributes
         if is_plain(value, plain) or (key in wanted and not isinstance(value, arrays))
     }
@@ -161,7 +163,7 @@ def constructor_names(cls: type) -> tuple[str, ...]:
     """The arguments that a class is made with, in order, as far as it names them."""
     try:
         signature = inspect.signature(cls.__init__)  # type: ignore[misc]
-    except (TypeError, ValueError):  # a constructor written in C says nothing
+    except (TypeError, ValueError):  # a constructor written in C has no signature
         return ()
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return tuple(p.name for p in signature.parameters.values() if p.kind in named and p.name != "self")

@@ -29,14 +29,14 @@ class Reach:
         self,
         package: str,
         record: Callable[..., None],
-        stand_in: Callable[[Any], Any],
+        substitute: Callable[[Any], Any],
         *,
         builtins: Mapping[str, Any],
         look_at: Callable[[FunctionType], None],
     ) -> None:
         self._package = package
         self._record = record
-        self._stand_in = stand_in
+        self._substitute = substitute
         self._builtins = builtins
         self._look_at = look_at
         self._seen: set[Any] = set()
@@ -55,7 +55,7 @@ class Reach:
                 functions = list(_functions_of(value))
                 if _is_dunder(name) or name in self._names or name == "forward":
                     for function in functions:
-                        self._stand_in(function)
+                        self._substitute(function)
                 else:
                     self._waiting.setdefault(name, []).extend(functions)
                 if not functions and name in attributes:
@@ -69,7 +69,7 @@ class Reach:
         self._record(_restore_defaults, function, function.__defaults__, function.__kwdefaults__)
         for value in (function.__defaults__, function.__kwdefaults__, vars(function)):
             if value:
-                self._stand_in(value)
+                self._substitute(value)
         names = names_in(function.__code__)
         self._keep_names(function.__globals__, names)
         for name, value in self._builtins.items():
@@ -79,7 +79,7 @@ class Reach:
         for name in names - self._names:
             self._names.add(name)
             for method in self._waiting.pop(name, ()):
-                self._stand_in(method)
+                self._substitute(method)
 
     def _keep_names(self, namespace: dict[str, Any], names: Iterable[str]) -> None:
         """Keep those global variables of a module, and what follows from them."""
@@ -104,7 +104,7 @@ class Reach:
 
     def _keep(self, holder: dict[str, Any], name: str, value: Any, cls: type | None = None) -> None:
         """Keep what is inside a value; a copy takes the place of one that could not be set back."""
-        new = self._stand_in(value)
+        new = self._substitute(value)
         if new is value:
             return
         if cls is None:

@@ -28,7 +28,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """An input to be made: its full shape, and its element type where that is said.
+    """An input to be made: its full shape, and its element type where specified.
 
     `name` is the keyword it is passed by, or None for a positional argument.
     """
@@ -71,7 +71,7 @@ def parse_inputs(
 ) -> Inputs | tuple[TensorSpec, ...] | None:
     """What the user gave in whatever form, as native inputs or as specs to make them from."""
     if inputs is not None and input_shape is not None:
-        raise UsageError("inputs and input_shape exclude each other", hint="give one of them")
+        raise UsageError("inputs and input_shape cannot be combined", hint="give one of them")
     if input_shape is not None:
         name = None if dtype is None else full_dtype_name(str(dtype))
         return tuple(TensorSpec(shape, name) for shape in _shapes(input_shape, batch_size))
@@ -97,7 +97,7 @@ def _shapes(input_shape: Sequence[Any], batch_size: int) -> Iterator[Shape]:
             yield sizes
     except (TypeError, ValueError) as cause:
         raise UsageError(
-            f"input_shape={input_shape!r} with batch_size={batch_size!r} is no shape: {cause}",
+            f"input_shape={input_shape!r} with batch_size={batch_size!r} is not a shape: {cause}",
             hint="give whole numbers without the batch: input_shape=(3, 224, 224), batch_size=1",
         ) from cause
 
@@ -138,7 +138,7 @@ class Request:
     mode: RunMode = "fake"
     train: bool = False
     optimizer: Any = None  # a name or a function of the parameters; None: no optimizer steps
-    other_optimizers: tuple[str, ...] = ()  # whose steps are looked at, too, each for itself
+    other_optimizers: tuple[str, ...] = ()  # whose steps are also looked at, each for itself
     loss: Callable[[Any], Any] | None = None  # of the output; None: the model's own, or the sum of outputs
     calibrate: bool = False  # measure what kernels take for themselves
     what_if: WhatIf = field(default_factory=WhatIf)

@@ -1,7 +1,7 @@
 """The same inputs with another batch size or sequence length, whatever framework their tensors are of.
 
 Which dimensions of which tensor are the batch and the sequence is what a run showed (`Axes`). Where nobody
-looked, shapes suggest it: the *telling* tensor is the first one of whole numbers with 2 dimensions (token
+looked, shapes suggest it: the *leading* tensor is the first one of whole numbers with 2 dimensions (token
 ids), else the first floating one with 3 (features of a sequence). Its first dimension is the batch, its
 second the sequence. Without one, the first dimension of the first tensor is the batch, and there is no
 sequence.
@@ -135,10 +135,10 @@ class _Change:
         """The change that is asked for, which the inputs must be able to show."""
         for name, asked in (("batch size", batch_size), ("sequence length", seq_len)):
             if asked is not None and asked < 1:
-                raise UsageError(f"a {name} of {asked} is none", hint="give 1 or more")
+                raise UsageError(f"{name} must be 1 or more, got {asked}", hint="pass a positive integer")
         if batch_size is not None and found[0] is None:
             raise InputsError(
-                "the inputs have no batch that could be resized: none of them is a tensor that is known to",
+                "the batch of the inputs cannot be changed: no tensor among them is known to have one",
                 hint="pass tensors whose first dimension is the batch",
             )
         if seq_len is not None and found[1] is None:
@@ -181,9 +181,9 @@ def _suggest_axes(forms: Sequence[Form | None]) -> Axes:
     known = {at: form for at, form in enumerate(forms) if form is not None and form.shape}
     ids = (at for at, form in known.items() if form.kind == "whole" and len(form.shape) == 2)
     features = (at for at, form in known.items() if form.kind == "floating" and len(form.shape) == 3)
-    telling = next(chain(ids, features), None)
-    if telling is not None:
-        return Axes(leaf=telling, batch=0, seq=1)
+    leading = next(chain(ids, features), None)
+    if leading is not None:
+        return Axes(leaf=leading, batch=0, seq=1)
     return Axes(leaf=next(iter(known)), batch=0) if known else Axes()
 
 
@@ -219,5 +219,5 @@ def _change_parts(
         if isinstance(holder, Mapping):
             result[key] = now
         else:
-            object.__setattr__(result, key, now)  # frozen ones, too
+            object.__setattr__(result, key, now)  # also frozen ones
     return result

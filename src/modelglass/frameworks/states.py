@@ -26,7 +26,7 @@ from modelglass.frameworks.holders import name_of
 from modelglass.report import Note
 
 Record = Callable[..., None]
-StandIn = Callable[[Any], Any]
+Substitute = Callable[[Any], Any]
 
 LARGEST = 2**28  # bytes of an array or buffer that are kept; of a larger one a part is compared
 _SEEN = 2**16  # bytes of that part, at the beginning and at the end
@@ -57,21 +57,21 @@ def keeps_state(value: Any) -> bool:
     return isinstance(value, _KEPT) or _is_of_numpy(value)
 
 
-def keep_state(value: Any, record: Record, witness: Witness, stand_in: StandIn) -> None:
+def keep_state(value: Any, record: Record, witness: Witness, substitute: Substitute) -> None:
     """Have the state of a value set back in the end, or watched where that cannot be."""
     if isinstance(value, random.Random):
         if not isinstance(value, random.SystemRandom):
             record(value.setstate, value.getstate())
     elif _is_of_numpy(value):
-        _keep_of_numpy(value, record, witness, stand_in)
+        _keep_of_numpy(value, record, witness, substitute)
     elif isinstance(value, array.array):
         record(_restore_array, value, value[:])
     elif isinstance(value, queue.Queue):
-        stand_in(value.queue)
+        substitute(value.queue)
         record(setattr, value, "queue", value.queue)
         record(setattr, value, "unfinished_tasks", value.unfinished_tasks)
     elif isinstance(value, threading.local):
-        stand_in(vars(value))
+        substitute(vars(value))
     elif isinstance(value, tuple(_FLAGS)):
         name = next(name for kind, name in _FLAGS.items() if isinstance(value, kind))
         record(setattr, value, name, getattr(value, name))
@@ -83,8 +83,8 @@ def keep_state(value: Any, record: Record, witness: Witness, stand_in: StandIn) 
     elif isinstance(value, _CACHE):
         before = _referents_of(value)
         record(_restore_cache, value, before, {id(each) for each in before})
-        stand_in(value.__wrapped__)
-        stand_in(vars(value))
+        substitute(value.__wrapped__)
+        substitute(vars(value))
     else:
         witness.watch(value)
 
@@ -108,7 +108,7 @@ class Witness:
 def copy_iterator(value: Any, exchange: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> Any:
     """Another iterator at the same point, or None where Python has no way to make one.
 
-    `exchange` gives a tuple with stand-ins in it, copies of inner iterators among them.
+    `exchange` gives a tuple with substitutes in it, copies of inner iterators among them.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of later versions of Python, for itertools
@@ -131,7 +131,7 @@ def _is_of_numpy(value: Any) -> bool:
     return isinstance(value, kinds) or (numpy is not None and isinstance(value, numpy.random.BitGenerator))
 
 
-def _keep_of_numpy(value: Any, record: Record, witness: Witness, stand_in: StandIn) -> None:
+def _keep_of_numpy(value: Any, record: Record, witness: Witness, substitute: Substitute) -> None:
     numpy = sys.modules["numpy"]
     if isinstance(value, numpy.ndarray):
         if not value.flags.writeable:
@@ -141,7 +141,7 @@ def _keep_of_numpy(value: Any, record: Record, witness: Witness, stand_in: Stand
             return
         if value.dtype.hasobject:
             for item in value.flat:
-                stand_in(item)
+                substitute(item)
         record(_restore_ndarray, value, value.shape, value.dtype, numpy.array(value, copy=True))
     elif isinstance(value, numpy.random.RandomState):
         record(value.set_state, value.get_state())
@@ -165,7 +165,7 @@ def _edges_of(value: Any) -> bytes:
 
 
 def _restore_stream(value: Any, before: Any) -> None:
-    if not value.closed:  # else the witness tells
+    if not value.closed:  # else the witness notes it
         value.__setstate__(before)
 
 

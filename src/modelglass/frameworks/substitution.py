@@ -1,4 +1,4 @@
-"""Borrowing a model: every tensor in it is replaced for a while, and everything is put back exactly.
+"""Substitution: every tensor in a model is replaced for a while, and everything is put back exactly.
 
 The user's module objects themselves run, so that patched methods, closures and hooks behave as they do in
 real life; only their contents are exchanged. A log keeps what each dict, list, cell and object held before
@@ -96,15 +96,15 @@ def _no_look(function: FunctionType) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Substitution:
-    """What is exchanged in a loan of one framework's model, and what of the framework is looked into.
+    """What is exchanged in a framework's models, and which of its objects are looked into.
 
-    `substitutes` are tried in order: the first whose type a value has makes the value's stand-in.
+    `substitutes` are tried in order: the first whose type a value has makes the value's substitute.
     """
 
     package: str
     module: type
     substitutes: Mapping[type, Callable[[Any], Any]]
-    # How to set a random generator of the framework's back, or None when the value is none.
+    # How to set a random generator of the framework's back, or None when the value is not a generator.
     generator: Callable[[Any], Callable[[], Any] | None] = field(default=_no_undo)
     entered: frozenset[str] = frozenset()  # modules of the package whose objects hold tensors of the model
     # How to set back what a run gives to a tensor that is not exchanged, or None when there is nothing.
@@ -119,7 +119,7 @@ def substitute_tensors(
     """The roots with every tensor replaced by its substitute; when the log is undone, all is as it was.
 
     A root that is a tensor or tuple comes back as a new object, everything else as itself. `reach`: what
-    the code reaches is kept, too. The witness tells afterwards what moved and could not be put back.
+    the code reaches is kept as well. The witness lists afterwards what moved and could not be put back.
     """
     substituter = _Substituter(substitution, log)
     replaced = tuple(substituter.substitute(root) for root in roots)
@@ -156,10 +156,10 @@ class _Substituter:
         log.record(lambda: self._originals)  # so that it lives as long as the log
 
     def substitute(self, root: Any) -> Any:
-        """The root's stand-in, after everything reachable from it has been exchanged."""
-        stand_in = self._stand_in(root)
+        """The root's substitute, after everything reachable from it has been exchanged."""
+        replacement = self._replace(root)
         self._enter_pending()
-        return stand_in
+        return replacement
 
     def keep_reached(self) -> None:
         """Keep what the code of all that was entered can reach."""
@@ -167,7 +167,7 @@ class _Substituter:
         reach = Reach(
             self._substitution.package,
             self._record,
-            self._stand_in,
+            self._replace,
             builtins=self._substitution.builtins,
             look_at=self._substitution.look_at,
         )
@@ -184,7 +184,7 @@ class _Substituter:
         while self._pending:
             self._enter(self._pending.popleft())
 
-    def _stand_in(self, value: Any) -> Any:
+    def _replace(self, value: Any) -> Any:
         """What to put in the value's place: a substitute for a tensor, the value itself for the rest."""
         cls = type(value)
         if cls in _ATOMS:
@@ -221,10 +221,10 @@ class _Substituter:
     def _once(self, value: Any, make: Callable[[Any], Any]) -> Any:
         if id(value) not in self._substitutes:
             self._originals.append(value)
-            stand_in = make(value)
-            self._substitutes[id(value)] = stand_in
-            self._substitutes[id(stand_in)] = stand_in
-            self._originals.append(stand_in)
+            replacement = make(value)
+            self._substitutes[id(value)] = replacement
+            self._substitutes[id(replacement)] = replacement
+            self._originals.append(replacement)
         return self._substitutes[id(value)]
 
     def _tensor(self, value: Any) -> Any:
@@ -239,33 +239,33 @@ class _Substituter:
         if id(value) in self._substitutes:
             return self._substitutes[id(value)]
         make = next(make for kind, make in self._substitution.substitutes.items() if isinstance(value, kind))
-        stand_in = self._once(value, make)
+        replacement = self._once(value, make)
         attributes = getattr(value, "__dict__", None)
         if attributes and not isinstance(value, self._substitution.module):
-            for extra in attributes.values():  # the stand-in has them, too
-                self._stand_in(extra)
-        return stand_in
+            for extra in attributes.values():  # the substitute also has them
+                self._replace(extra)
+        return replacement
 
     def _tuple(self, value: tuple[Any, ...]) -> tuple[Any, ...]:
-        items = [self._stand_in(item) for item in value]
+        items = [self._replace(item) for item in value]
         if all(new is old for new, old in zip(items, value, strict=True)):
             return value
         rebuilt: tuple[Any, ...] = self._once(value, partial(_rebuild_tuple, items=items))
         return rebuilt
 
     def _frozenset(self, value: frozenset[Any]) -> frozenset[Any]:
-        items = [self._stand_in(item) for item in value]
+        items = [self._replace(item) for item in value]
         if all(new is old for new, old in zip(items, value, strict=True)):
             return value
         exchanged: frozenset[Any] = self._once(value, lambda original: frozenset(items))
         return exchanged
 
     def _reference(self, value: ref[Any]) -> ref[Any]:
-        """A weak reference to the stand-in, which lives as long as the log."""
+        """A weak reference to the substitute, which lives as long as the log."""
         target = value()
         if not isinstance(target, self._tensors):
             return value
-        new = self._stand_in(target)
+        new = self._replace(target)
         if new is target:
             return value
         key = (None, value.key) if isinstance(value, KeyedRef) else ()
@@ -274,12 +274,12 @@ class _Substituter:
 
     def _key(self, key: Any) -> Any:
         """What to look up in the key's place: tensors are found by which they are."""
-        return self._stand_in(key) if isinstance(key, (tuple, frozenset, ref, *self._tensors)) else key
+        return self._replace(key) if isinstance(key, (tuple, frozenset, ref, *self._tensors)) else key
 
     def _partial(self, value: partial[Any]) -> Any:
-        self._stand_in(value.keywords)
+        self._replace(value.keywords)
         parts = (value.func, value.args, tuple(value.keywords.items()))
-        func, args, keywords = map(self._stand_in, parts)
+        func, args, keywords = map(self._replace, parts)
         if func is value.func and args is value.args and keywords is parts[2]:
             return value
         return self._once(value, lambda original: type(original)(func, *args, **dict(keywords)))
@@ -307,21 +307,21 @@ class _Substituter:
             if isinstance(holder, set):
                 self._enter_set(holder)
         elif isinstance(holder, MappingProxyType):
-            self._stand_in(holder | {})
+            self._replace(holder | {})
         elif isinstance(holder, FunctionType):
             self._functions.setdefault(id(holder), holder)
             for cell in holder.__closure__ or ():
                 self._enter_cell(cell)
             return
         elif isinstance(holder, MethodType):
-            self._stand_in(holder.__self__)
-            self._stand_in(holder.__func__)
+            self._replace(holder.__self__)
+            self._replace(holder.__func__)
             return
         elif (restore := self._substitution.generator(holder)) is not None:
             self._record(restore)
             return
         elif keeps_state(holder):
-            keep_state(holder, self._record, self.witness, self._stand_in)
+            keep_state(holder, self._record, self.witness, self._replace)
             return
         if type(holder) not in _BARE:
             self._enter_object(holder)
@@ -335,9 +335,9 @@ class _Substituter:
         for key, value in before.items():
             if type(key) not in _ATOMS:
                 has_new_keys = has_new_keys or self._key(key) is not key
-            new = self._stand_in(value)
+            new = self._replace(value)
             if new is not value:
-                # Past any __setitem__ of a subclass: this is a loan, not an assignment.
+                # Past any __setitem__ of a subclass: this is a substitution, not an assignment.
                 dict.__setitem__(holder, key, new)
 
         if has_new_keys:
@@ -348,7 +348,7 @@ class _Substituter:
         if not self._exchanges and len(holder) > _LOOKED_INTO:
             return
         before = tuple(set.__iter__(holder))
-        items = [self._stand_in(item) for item in before]
+        items = [self._replace(item) for item in before]
         if any(new is not old for new, old in zip(items, before, strict=True)):
             set.clear(holder)
             set.update(holder, items)
@@ -359,14 +359,14 @@ class _Substituter:
         if not self._exchanges and len(before) > _LOOKED_INTO:
             return
         for index, value in enumerate(before):
-            new = self._stand_in(value)
+            new = self._replace(value)
             if new is not value:
                 list.__setitem__(holder, index, new)
 
     def _enter_deque(self, holder: deque[Any]) -> None:
         before = tuple(deque.__iter__(holder))
         self._record(_restore_deque, holder, before)
-        items = [self._stand_in(value) for value in before]
+        items = [self._replace(value) for value in before]
         if any(new is not old for new, old in zip(items, before, strict=True)):
             _restore_deque(holder, tuple(items))
 
@@ -381,7 +381,7 @@ class _Substituter:
             self._record(_empty_cell, cell)
             return
         self._record(setattr, cell, "cell_contents", value)
-        new = self._stand_in(value)
+        new = self._replace(value)
         if new is not value:
             cell.cell_contents = new
 
@@ -396,7 +396,7 @@ class _Substituter:
         for slot in _slots(cls):
             value = _slot_value(slot, holder)
             self._record(_restore_slot, slot, holder, value)
-            new = value if value is _MISSING else self._stand_in(value)
+            new = value if value is _MISSING else self._replace(value)
             if new is not value:
                 slot.__set__(holder, new)
 

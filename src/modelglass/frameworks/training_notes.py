@@ -1,4 +1,4 @@
-"""What there is to say about a training step, whatever framework took it."""
+"""Notes about a training step, for any framework."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from modelglass.report import Note
 def training_notes(
     request: Request, *, trained: bool, problems: Iterable[str], in_training: bool
 ) -> Iterator[Note]:
-    """`problems` are those of optimizers; `in_training` says which mode the model is in."""
+    """`problems` are those of optimizers; `in_training`: whether the model is in training mode."""
     if request.train and not trained:
         yield Note(
             code="nothing-trains",
             severity="warning",
-            text=("no output" if request.loss is None else "nothing that loss= gives")
-            + " depends on a trainable parameter, so there was no backward pass",
+            text=("no output depends" if request.loss is None else "the result of loss= does not depend")
+            + " on a trainable parameter, so there was no backward pass",
         )
     for problem in problems:
         yield Note(code="optimizer-failed", severity="warning", text=problem)

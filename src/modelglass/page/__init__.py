@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from modelglass.errors import UsageError
@@ -26,6 +26,7 @@ class Cell(NamedTuple):
 
     text: str
     value: object
+    brief: str = ""  # the text where a line is too short for the other
 
 
 class Column(NamedTuple):
@@ -46,14 +47,13 @@ class Table(NamedTuple):
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell | str]]
     title: str = ""
-    more: str = ""  # what is said of rows that are left out
+    more: str = ""  # a line about rows that are left out
     tones: Sequence[RowTone] = ()  # of each row; without any, the columns' own
     guides: Sequence[Sequence[bool]] = ()  # of a tree: for each level above a row, whether more follow there
     weights: Sequence[int] = ()  # of each row, drawn as bars where there is room
     spare: Sequence[str] = ()  # columns that are left out, in this order, where a line is too short
     document_width: int = DATA_ONLY - 1  # of the lines of a document, which has none of its own
     whole: bool = False  # a few rows in an order of their own
-    brief: Callable[[], Sequence[Sequence[str]]] | None = None  # the rows in short numbers, for short lines
 
 
 class Heading(NamedTuple):
@@ -131,9 +131,11 @@ class Page(NamedTuple):
     longest: int | None = None
 
 
-def text_of(cell: Cell | str) -> str:
+def text_of(cell: Cell | str, *, brief: bool = False) -> str:
     """What people read in the cell."""
-    return cell if isinstance(cell, str) else cell.text
+    if isinstance(cell, str):
+        return cell
+    return (brief and cell.brief) or cell.text
 
 
 def value_of(cell: Cell | str) -> object:
@@ -141,7 +143,7 @@ def value_of(cell: Cell | str) -> object:
     return cell if isinstance(cell, str) else cell.value
 
 
-def known_columns(names: Sequence[str] | str, known: Sequence[str]) -> list[str]:
+def parse_columns(names: Sequence[str] | str, known: Sequence[str]) -> list[str]:
     """The names, given one by one or by commas, each checked to be a column."""
     chosen = names.replace(" ", "").split(",") if isinstance(names, str) else list(names)
     for name in chosen:
@@ -150,12 +152,12 @@ def known_columns(names: Sequence[str] | str, known: Sequence[str]) -> list[str]
     return chosen
 
 
-def sorted_page(page: Page, sort: str | None, top: int | None) -> Page:
+def sort_page(page: Page, sort: str | None, top: int | None) -> Page:
     """The page with the first rows of its tables, by a column of one of them."""
     tables = [each for each in page.blocks if isinstance(each, Table) and not each.whole]
     names = dict.fromkeys(column.name for table in tables for column in table.columns)
     if sort is not None and tables:
-        known_columns([sort], list(names))
+        parse_columns([sort], list(names))
     blocks = [
         first_rows(each, sort, top) if isinstance(each, Table) and not each.whole else each
         for each in page.blocks
@@ -169,7 +171,7 @@ def first_rows(table: Table, sort: str | None, top: int | None, *, ascending: bo
     places = [place for place, column in enumerate(table.columns) if column.name == sort]
     for place in places:
         values = [value_of(row[place]) for row in table.rows]
-        order.sort(key=lambda index: _rank(values[index], ascending=ascending))
+        order.sort(key=lambda index: sort_key(values[index], ascending=ascending))
         table = table._replace(guides=())  # a tree has an order of its own
     chosen = order[:top]
     return table._replace(
@@ -177,10 +179,12 @@ def first_rows(table: Table, sort: str | None, top: int | None, *, ascending: bo
         tones=[table.tones[index] for index in chosen if table.tones],
         guides=[table.guides[index] for index in chosen if table.guides],
         weights=[table.weights[index] for index in chosen if table.weights],
+        more=f"{len(chosen):,} of {len(order):,} rows" if len(chosen) < len(order) else table.more,
     )
 
 
-def _rank(value: Any, *, ascending: bool) -> tuple[bool, Any]:
+def sort_key(value: Any, *, ascending: bool = False) -> tuple[bool, Any]:
+    """The place of a value among others: large figures first, texts by the alphabet, unknown values last."""
     if isinstance(value, str):
         return False, value
     return value is None, (value or 0) * (1 if ascending else -1)

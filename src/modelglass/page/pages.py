@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from modelglass.page import Block, Facts, Heading, Notes, Page, Text, sorted_page
+from modelglass.page import Block, Facts, Heading, Notes, Page, Text, sort_page
 
 if TYPE_CHECKING:
     from modelglass.page.sections.distinct import UniqueChoice
@@ -18,7 +18,7 @@ def inspect(
     width: int = 110,
     depth: int | None = None,
     fold: bool = True,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | str | None = None,
     sort: str | None = None,
     top: int | None = None,
 ) -> Page:
@@ -27,7 +27,7 @@ def inspect(
     from modelglass.page.sections.totals import totals
 
     if sort or top:
-        table = layers.by_figure(report, sort, top, width=width, columns=columns)
+        table = layers.by_figure(report, sort, top, width=width, depth=depth, columns=columns)
     else:
         table = layers.tree(report, width=width, depth=depth, fold=fold, columns=columns)
     heading = Heading(report.model.name, of_document=True)
@@ -51,7 +51,7 @@ def memory(
     report: Report, *, contexts: Sequence[int] = (), sort: str | None = None, top: int | None = None
 ) -> Page:
     """What a pass or a training step takes in memory; `contexts` are lengths in tokens for the cache."""
-    return sorted_page(Page(list(_memory(report, contexts, top))), sort, top)
+    return sort_page(Page(list(_memory(report, contexts, top))), sort, top)
 
 
 def _memory(report: Report, contexts: Sequence[int], top: int | None) -> Iterator[Block]:
@@ -78,11 +78,11 @@ def _notes(report: Report) -> Iterator[Block]:
         yield Notes(notes)
 
 
-def fit(fit: Fit) -> Page:
+def fit(fit: Fit, *, sort: str | None = None, top: int | None = None) -> Page:
     """Whether it fits, and what would make it fit."""
     from modelglass.page.sections.fit import blocks
 
-    return Page(list(blocks(fit)))
+    return sort_page(Page(list(blocks(fit))), sort, top)
 
 
 def compare(
@@ -91,7 +91,7 @@ def compare(
     """Two models side by side."""
     from modelglass.page.sections.differences import blocks
 
-    return sorted_page(Page(list(blocks(comparison, all=all))), sort, top)
+    return sort_page(Page(list(blocks(comparison, all=all))), sort, top)
 
 
 def stats(
@@ -132,10 +132,10 @@ def unique(
 
 def scan(scan: Scan, *, redact: bool = False, top: int | None = None) -> Page:
     """What was found in files."""
-    from modelglass.page.redact import redacted_noun
+    from modelglass.page.redact import redact_noun
     from modelglass.page.sections.findings import SHOWN, blocks
 
-    return Page(list(blocks(redacted_noun(scan) if redact else scan, top)), longest=SHOWN)
+    return Page(list(blocks(redact_noun(scan) if redact else scan, top)), longest=SHOWN)
 
 
 def flow(flow: Flow, *, words: Mapping[str, str] | None = None) -> Page:

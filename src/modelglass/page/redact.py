@@ -37,7 +37,7 @@ _LOGINS = re.compile(r"(?P<above>://)[^\s/@:]{1,256}:[^\s/@]{1,256}(?=@)")
 Noun = TypeVar("Noun")
 
 
-def redacted(text: str) -> str:
+def redact(text: str) -> str:
     """The text with tokens, passwords in addresses and the owners of home folders replaced.
 
     What remains may still be private: only well-known forms are recognised.
@@ -48,29 +48,29 @@ def redacted(text: str) -> str:
     return text
 
 
-def redacted_noun(noun: Noun) -> Noun:
+def redact_noun(noun: Noun) -> Noun:
     """The same noun, every text in it redacted."""
-    changed: Noun = _redacted(noun)
+    changed: Noun = _redact(noun)
     return changed
 
 
-def _redacted(value: Any) -> Any:
+def _redact(value: Any) -> Any:
     if isinstance(value, str):
-        return redacted(value)
+        return redact(value)
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{item.name: _redacted(getattr(value, item.name)) for item in fields(value)})
+        return replace(value, **{item.name: _redact(getattr(value, item.name)) for item in fields(value)})
     if isinstance(value, Mapping):
-        return _redacted_mapping(value)
+        return _redact_mapping(value)
     if isinstance(value, (tuple, list)):
-        return tuple(_redacted(item) for item in value)
+        return tuple(_redact(item) for item in value)
     return value
 
 
-def _redacted_mapping(mapping: Mapping[Any, Any]) -> dict[Any, Any]:
+def _redact_mapping(mapping: Mapping[Any, Any]) -> dict[Any, Any]:
     made: dict[Any, Any] = {}
     for key, item in mapping.items():
-        name = _redacted(key)
+        name = _redact(key)
         while name in made:  # two keys that differed only in what is hidden now
             name = f"{name}'"
-        made[name] = _redacted(item)
+        made[name] = _redact(item)
     return made

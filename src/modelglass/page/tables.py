@@ -12,11 +12,18 @@ if TYPE_CHECKING:
     from modelglass.report import Comparison, Fit, Flow, Report, Scan, Unique
 
 
-def inspect(report: Report, *, sort: str | None = None, top: int | None = None) -> Table:
-    """A row for each module."""
+def inspect(
+    report: Report,
+    *,
+    depth: int | None = None,
+    columns: Sequence[str] | str | None = None,
+    sort: str | None = None,
+    top: int | None = None,
+) -> Table:
+    """A row for each module, equal ones one by one."""
     from modelglass.page.sections.layers import data
 
-    return data(report, sort, top)
+    return data(report, sort, top, depth=depth, columns=columns)
 
 
 def stats(
@@ -33,11 +40,17 @@ def stats(
     return statistics.table(statistics.chosen(report, sort=sort, ascending=ascending, top=top), columns)
 
 
-def unique(report: Report, unique: Unique, choice: UniqueChoice | None = None) -> Table:
+def unique(
+    report: Report,
+    unique: Unique,
+    choice: UniqueChoice | None = None,
+    *,
+    columns: Sequence[str] | str | None = None,
+) -> Table:
     """A row for each distinct module and operator."""
     from modelglass.page.sections import distinct
 
-    return distinct.data(report, unique, choice or distinct.EVERYTHING)
+    return distinct.data(report, unique, choice or distinct.EVERYTHING, columns)
 
 
 def memory(report: Report, *, sort: str | None = None, top: int | None = None) -> Table:
@@ -54,11 +67,11 @@ def flow(flow: Flow) -> Table:
     return nodes(flow)
 
 
-def fit(fit: Fit) -> Table:
+def fit(fit: Fit, *, sort: str | None = None, top: int | None = None) -> Table:
     """A row for the step as it is, and one for each change."""
     from modelglass.page.sections.fit import everything
 
-    return everything(fit)
+    return first_rows(everything(fit), sort, top)
 
 
 def compare(
@@ -70,9 +83,9 @@ def compare(
     return first_rows(side_by_side(comparison) if all else differences(comparison), sort, top)
 
 
-def scan(scan: Scan, *, redact: bool = False) -> Table:
+def scan(scan: Scan, *, redact: bool = False, top: int | None = None) -> Table:
     """A row for each file, each finding and each global."""
-    from modelglass.page.redact import redacted_noun
+    from modelglass.page.redact import redact_noun
     from modelglass.page.sections.findings import data
 
-    return data(redacted_noun(scan) if redact else scan)
+    return first_rows(data(redact_noun(scan) if redact else scan), None, top)

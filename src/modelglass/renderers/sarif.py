@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from modelglass.page.redact import redacted_noun
+from modelglass.page.redact import redact_noun
 from modelglass.page.sections.findings import SHOWN, by_severity
 from modelglass.renderers._escape import printable
 from modelglass.renderers._json import pretty
@@ -35,7 +35,7 @@ _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 def render(scan: Scan, *, redact: bool = False) -> str:
     """One run with a result for each finding."""
-    scan = redacted_noun(scan) if redact else scan
+    scan = redact_noun(scan) if redact else scan
     rules = _rules(scan.findings)
     run = {
         "tool": {"driver": {"name": "modelglass", "version": _version(), "rules": list(rules.values())}},

@@ -1,4 +1,4 @@
-"""What a configuration says about a model, beside the tensors it belongs to."""
+"""What a configuration describes of a model, beside the tensors it belongs to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Architecture:
     """A model in numbers: its shape, its parameters, and what its attention cache takes.
 
-    None is what neither the configuration nor the tensors tell. The cache is that of one sequence, in the
+    None: given by neither the configuration nor the tensors. The cache is that of one sequence, in the
     type the model computes in, as an engine keeps it: `kv_heads` heads and not their copies, and where
     attention reads a compressed latent vector, only that (`kv_cache_compressed`).
     """

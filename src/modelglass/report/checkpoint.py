@@ -1,4 +1,4 @@
-"""The files of a report, and what they say beyond their tensors."""
+"""The files of a report, and what they hold besides tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """The files a report was read from, and what they say."""
+    """The files a report was read from, and what they hold."""
 
     format: str
     files: tuple[File, ...]

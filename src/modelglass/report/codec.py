@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, InitVar, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import (
@@ -195,6 +195,8 @@ def _hints(cls: type) -> dict[str, Any]:
 
 
 def _decode(hint: Any, value: Any, tolerant: bool) -> Any:
+    if isinstance(hint, InitVar):  # the name that a field had first
+        hint = hint.type
     if is_dataclass(hint):
         hints = _hints(hint)  # type: ignore[arg-type]
         unknown = value.keys() - hints.keys()
@@ -214,9 +216,9 @@ def _decode(hint: Any, value: Any, tolerant: bool) -> Any:
             return None
         return _decode(next(arg for arg in get_args(hint) if arg is not NoneType), value, tolerant)
     if origin is Literal and value not in get_args(hint):
-        raise ValueError(f"{value!r} is none of {get_args(hint)}")
+        raise ValueError(f"{value!r} is not one of {get_args(hint)}")
     if hint in _SCALARS and type(value) is not hint and not (hint is float and type(value) is int):
-        raise ValueError(f"{value!r} is no {hint.__name__}")
+        raise ValueError(f"{value!r} is not of type {hint.__name__}")
     return value
 
 

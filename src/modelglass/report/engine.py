@@ -19,7 +19,7 @@ Reached: TypeAlias = Literal["in-process", "workers", "meta"]
 class Piece:
     """One of several weights that lie side by side in a fused one."""
 
-    name: str | None  # as checkpoints call it; None: nothing tells
+    name: str | None  # as checkpoints call it; None: unknown
     size: int  # rows of it in the whole model
     held: int  # rows of it in this rank
 
@@ -39,7 +39,7 @@ class Shard:
 class Share:
     """What one rank holds, or the whole model would take on one device, each weight once.
 
-    Of a rank all is known. Of the whole, bytes are None where nothing tells which scales ranks hold twice.
+    Of a rank all is known. Of the whole, bytes are None where it is unknown which scales ranks hold twice.
     """
 
     rank: int | None  # None: the whole model
@@ -47,7 +47,7 @@ class Share:
     padding: int  # elements that stand for nothing
     weight_nbytes: int | None  # as stored: padding, scales and zero points included
     nbytes: int | None  # with buffers
-    unknown: int = 0  # tensors whose size nothing tells: missing in every figure here
+    unknown: int = 0  # tensors of unknown size: missing in every figure here
 
     @property
     def held(self) -> int:
@@ -111,9 +111,9 @@ class Engine:
     data_parallel: int = 1
     expert_parallel: bool = False
     ranks: tuple[Share, ...] = ()  # those that were looked at
-    whole: Share | None = None  # None: nothing tells how ranks make up the model
+    whole: Share | None = None  # None: unknown how ranks make up the model
     shards: Mapping[str, Shard] = field(default_factory=dict)  # by tensor; others are whole in every rank
-    cache: PagedCache | None = None  # None: the model keeps nothing, or nothing tells
+    cache: PagedCache | None = None  # None: the model keeps nothing, or it is unknown
     components: tuple[Component, ...] = ()
 
 

@@ -37,7 +37,7 @@ class Value:
     @property
     def nbytes(self) -> int | None:
         if self.shape is None or self.dtype is None or self.nnz is not None:
-            return None  # a sparse tensor's indices take room that its shape does not tell
+            return None  # a sparse tensor's indices take room that does not follow from its shape
         return nbytes_of(self.dtype, prod(self.shape))
 
 

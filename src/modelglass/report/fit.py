@@ -79,7 +79,7 @@ class Axes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One change, and what it leads to. `problem` says why it could not be worked out."""
+    """One change, and what it leads to. `problem`: why it could not be computed."""
 
     what_if: WhatIf
     peak_nbytes: int | None
@@ -121,7 +121,7 @@ class Fit(Printed):
     context_length: int | None = None  # positions that the model was made for, the most looked at
     options: tuple[Option, ...] = ()
     coverage: tuple[Coverage, ...] = ()  # of the change that all of it is about
-    device: str | None = None  # whose kernels ran; None: the framework does not say
+    device: str | None = None  # whose kernels ran; None: the framework does not report it
     runs: int = 0  # fake runs that this took
     excludes: tuple[str, ...] = ()  # what a device takes beyond these figures, in a few words each
     notes: tuple[Note, ...] = ()

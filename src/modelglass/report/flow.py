@@ -72,6 +72,6 @@ class Flow(Printed):
             raise ValueError("two nodes have the same id")
         ends = {end for edge in self.edges for end in (edge.source, edge.target)}
         if not ends <= ids - groups:
-            raise ValueError(f"edges of what is no node, or a group: {sorted(ends - (ids - groups))}")
+            raise ValueError(f"edges of unknown nodes or of groups: {sorted(ends - (ids - groups))}")
         if not {node.group for node in self.nodes} - {None} <= groups:
-            raise ValueError("a node is in what is no group")
+            raise ValueError("a node is in an unknown group")

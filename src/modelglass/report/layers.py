@@ -6,8 +6,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
-    from modelglass.report.execution import Call
-    from modelglass.report.model import Shape
+    from collections.abc import Mapping, Sequence
+
+    from modelglass.report.execution import Call, Value
+    from modelglass.report.model import Module, Shape
     from modelglass.report.report import Report
 
 
@@ -33,73 +35,48 @@ class Layer(TypedDict):
 
 def layers(report: Report) -> list[Layer]:
     """A record for each module, in the model's order, equal ones one by one."""
+    calls = calls_by_module(report)
+    return [_layer(report, module, calls) for module in report.model.modules]
+
+
+def saw_calls(report: Report) -> bool:
+    """Whether a run was seen module by module; an engine runs without showing its calls."""
+    return report.run.mode != "none" and (report.engine is None or bool(report.model.calls))
+
+
+def calls_by_module(report: Report) -> Mapping[str, list[Call]]:
+    """The forward calls of each module, in order."""
     calls: dict[str, list[Call]] = defaultdict(list)
     for call in report.model.calls:
         if call.phase == "forward":
             calls[call.module].append(call)
-    ran = report.run.mode != "none" and (report.engine is None or bool(calls))
-    return [
-        {
-            "name": module.name,
-            "path": module.path,
-            "type": module.type,
-            **_shapes(calls.get(module.path, [])),
-            **_counted(report, module.path),
-            **_priced(report, module.path),
-            "saved_nbytes": _saved(report, module.path),
-            "calls": len(calls.get(module.path, ())) if ran else None,
-        }
-        for module in report.model.modules
-    ]
+    return calls
 
 
-def _shapes(calls: list[Call]) -> _Shapes:
-    if not calls:
-        return {"input": None, "output": None}
-    first = calls[0]
-    return {
-        "input": tuple(value.shape for value in first.inputs if value.dtype is not None),
-        "output": tuple(value.shape for value in first.outputs if value.dtype is not None),
-    }
-
-
-def _counted(report: Report, path: str) -> _Counted:
-    if report.counts is None:
-        return {"params": None, "trainable": None, "share": None, "buffers": None, "nbytes": None}
-    total, whole = report.counts.by_module[path].total, report.counts.params
-    return {
-        "params": total.params,
-        "trainable": total.trainable,
-        "share": total.params / whole if whole else None,
-        "buffers": total.buffers,
-        "nbytes": total.nbytes,
-    }
-
-
-def _priced(report: Report, path: str) -> _Priced:
+def _layer(report: Report, module: Module, calls: Mapping[str, list[Call]]) -> Layer:
+    path, counts = module.path, report.counts
+    own = calls.get(path, ())
+    total = None if counts is None else counts.by_module[path].total
     cost = None if report.cost is None or report.run.mode == "none" else report.cost.by_module.get(path)
     macs = cost.total_macs if cost is not None and cost.complete else None
-    return {"macs": macs, "flops": None if macs is None else 2 * macs}
-
-
-def _saved(report: Report, path: str) -> int | None:
     saved = None if report.memory is None else report.memory.saved_by_module
-    return None if saved is None else saved.get(path, 0)
+    return {
+        "name": module.name,
+        "path": path,
+        "type": module.type,
+        "input": _shapes(own[0].inputs) if own else None,
+        "output": _shapes(own[0].outputs) if own else None,
+        "params": None if total is None else total.params,
+        "trainable": None if total is None else total.trainable,
+        "share": total.params / counts.params if total and counts and counts.params else None,
+        "buffers": None if total is None else total.buffers,
+        "nbytes": None if total is None else total.nbytes,
+        "macs": macs,
+        "flops": None if macs is None else 2 * macs,
+        "saved_nbytes": None if saved is None else saved.get(path, 0),
+        "calls": len(own) if saw_calls(report) else None,
+    }
 
 
-class _Shapes(TypedDict):
-    input: tuple[Shape | None, ...] | None
-    output: tuple[Shape | None, ...] | None
-
-
-class _Counted(TypedDict):
-    params: int | None
-    trainable: int | None
-    share: float | None
-    buffers: int | None
-    nbytes: int | None
-
-
-class _Priced(TypedDict):
-    macs: int | None
-    flops: int | None
+def _shapes(values: Sequence[Value]) -> tuple[Shape | None, ...]:
+    return tuple(value.shape for value in values if value.dtype is not None)

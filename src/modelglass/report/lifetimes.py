@@ -35,7 +35,7 @@ class Storage:
 
     `born` is None when it was there before the first step, `died` when it is there after the last. `name` is
     the parameter, buffer or input it holds, or whose gradient or optimizer state it is. `saved_by` is the
-    module whose backward pass needs it; an input or a parameter can be needed, too.
+    module whose backward pass needs it; an input or a parameter can be needed as well.
     """
 
     nbytes: int
@@ -81,7 +81,7 @@ class Lifetimes:
     storages: tuple[Storage, ...]
     forward_steps: int
     tails: Mapping[str, OptimizerStep] = field(default_factory=dict)  # by the optimizer's name
-    tells_saved: bool = True  # whether autograd said what it saves for backward
+    tells_saved: bool = True  # whether autograd reported what it saves for backward
     calibrated: bool = False
     estimated: bool = False
     missing: Mapping[str, str] = field(default_factory=dict)

@@ -113,7 +113,7 @@ class Memory:
     largest: tuple[LiveTensor, ...]  # of what is held at the peak, largest first
     calibrated: bool = False  # kernels' own scratch was measured and is included
     excludes: tuple[str, ...] = ()  # what a device takes beyond these figures, in a few words each
-    device: str | None = None  # whose kernels ran, "cpu" or "cuda"; None: the framework does not say
+    device: str | None = None  # whose kernels ran, "cpu" or "cuda"; None: the framework does not report it
     batch_size: int | None = None  # of the inputs; None: they do not show it
     seq_len: int | None = None  # of the inputs; None: they have none, or do not show it
     optimizer: str | None = None

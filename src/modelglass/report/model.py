@@ -68,7 +68,7 @@ class Tensor:
     shape: Shape | None
     dtype: str
     storage: str
-    trainable: bool | None = None  # None: the source does not say (no file does)
+    trainable: bool | None = None  # None: not specified by the source (by files never)
     device: str | None = None
     packing: Packing | None = None
     nonzero: int | None = None  # elements a pruning mask lets through; None: not pruned
@@ -141,4 +141,4 @@ class Model:
             raise ValueError("two modules have the same path")
         strangers = {child for module in self.modules for child in module.children} - paths
         if strangers:
-            raise ValueError(f"children that are no modules: {sorted(strangers)}")
+            raise ValueError(f"unknown children: {sorted(strangers)}")

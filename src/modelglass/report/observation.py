@@ -34,7 +34,7 @@ class Observation:
     dataflow: Dataflow | None = None  # None: nothing ran to its end
     optimizer: str | None = None  # of `lifetimes.tails`, the one that was asked for
     kv_cache: KvCache | None = None  # as the run's output showed it
-    config: Mapping[str, Any] | None = None  # what the model says of itself, as its makers keep it
+    config: Mapping[str, Any] | None = None  # the model's own configuration, as its makers keep it
     cache_dtype: str | None = None  # of what attention would keep
     engine: Engine | None = None  # what serves the model, without the figures that are worked out of `ranks`
     ranks: tuple[RankModel, ...] = ()  # of the engine, those that were looked at

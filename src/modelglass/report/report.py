@@ -52,7 +52,7 @@ class Tally:
     """Elements and bytes of a set of tensors, each memory counted once."""
 
     params: int = 0
-    trainable: int | None = 0  # None: some tensor does not say
+    trainable: int | None = 0  # None: unknown for some tensor
     buffers: int = 0
     nbytes: int = 0
     logical_params: int = 0
@@ -77,7 +77,7 @@ class Counts(Tally):
     param_nbytes: int
     buffer_nbytes: int
     params_by_dtype: Mapping[str, int]
-    active_params: int | None  # used for one token; None: it routes, but does not say to how many
+    active_params: int | None  # used for one token; None: it routes to an unknown number of experts
     tied: Mapping[str, str]  # a name that only repeats another -> that first name
     uninitialised: tuple[str, ...]
     unsized: tuple[str, ...]  # of an element type whose size is not known: missing in every `nbytes`

@@ -10,9 +10,9 @@ framework: whoever asks brings a function that runs the model with other sizes.
 - A group that cannot change is tried with all others of its size that could not change either (height and
   width together, both sides of a mask), then without one of its places, then each place alone.
 - Twice and three times the size are tried, else a half and a quarter (tables that end), else one more (of
-  sizes below 4). Of what is no batch, one more than the first of these is tried, too: it tells a half from a
-  rounded half.
-- Where two or more sizes can change, they are changed at once, too, to see products and sums of them.
+  sizes below 4). Of sizes other than the batch, one more than the first of these is
+  also tried: it distinguishes a half from a rounded half.
+- Where two or more sizes can change, they are also changed at once, to see products and sums of them.
 - `further` then runs with the sizes at which formulas that fit differ, and with fresh ones to check them.
 """
 
@@ -27,7 +27,7 @@ __all__ = ["Sizes", "TrialRun", "Vary", "find_symbols"]
 
 
 def find_symbols(first: TrialRun, vary: Vary) -> tuple[Symbols, tuple[Note, ...]]:
-    """The sizes that can change, the shapes that follow them, and what is to be said about it."""
+    """The sizes that can change, the shapes that follow them, and notes."""
     search = Search(find_input_dims(first), vary)
     groups = search.groups()
     names = name_groups(groups)

@@ -51,7 +51,7 @@ class FollowingShapes:
         return found
 
     def _make_runs(self) -> None:
-        """Those that told that sizes can change, all and pairs at once, further ones, and checks of them all.
+        """The runs of the search, all sizes and pairs at once, further runs, and checks of them all.
 
         Where a check finds another formula than was found without it, it has taught something, and one
         further check is made.
@@ -156,7 +156,7 @@ class FollowingShapes:
         return [index for index, size in enumerate(sizes) if size != self._usual[index]] == [at]
 
     def _together(self) -> Iterator[tuple[int, ...]]:
-        """All sizes changed at once, twice, and each pair of those that are no batch."""
+        """All sizes changed at once, twice, and each pair of sizes other than batches."""
         if len(self._groups) < 2:
             return
         for turn in (0, 1):

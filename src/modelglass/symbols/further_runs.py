@@ -3,7 +3,7 @@
 - Sizes that run may be multiples of a step; the smallest step that runs is looked for.
 - One run is with all sizes far beyond the usual ones: what is cut or filled up to a limit shows there.
 - Of rounded quotients, each run halves the shifts that fit. Sizes are changed together where that runs, so
-  that one run tells of all of them.
+  that a single run serves all of them.
 - Where a size may have been multiplied between two roundings, one size with each rest runs.
 - The last runs are with fresh sizes. A formula stands only if it is found without them as with them.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from modelglass.analyses.size_formulas import Point, movers, rounded
+from modelglass.analyses.size_formulas import Point, movers, quotient_fits
 from modelglass.analyses.size_quotients import Fit, differing
 from modelglass.symbols.axis import Axis
 from modelglass.symbols.search import Group
@@ -28,7 +28,7 @@ Vector = tuple[Point, ...]
 
 
 class FurtherRuns:
-    """Makes runs with `run`, which says whether the model ran with these sizes."""
+    """Makes runs with `run`, which returns whether the model ran with these sizes."""
 
     def __init__(self, groups: Sequence[Group], operators: int, run: Callable[[Sizes], bool]) -> None:
         self.axes = tuple(map(Axis, groups))
@@ -41,7 +41,7 @@ class FurtherRuns:
     def explore(
         self, vectors: Callable[[], Iterable[Vector]], unsolved: Callable[[], Iterable[Vector]]
     ) -> None:
-        """Runs that tell the formulas of values apart: those of one size, then what is `unsolved` of several.
+        """Runs that distinguish formulas of values: those of one size, then the `unsolved` ones of several.
 
         Of several, each size is changed alone.
         """
@@ -63,7 +63,7 @@ class FurtherRuns:
             self._run_all({at: axis.fresh() for at, axis in enumerate(self.axes)})
 
     def is_settled(self, at: int, fits: Sequence[Fit]) -> bool:
-        """Whether no size that may run would tell apart what fits."""
+        """Whether no size that may run would distinguish the formulas that fit."""
         return self._find_distinguishing(fits, self.axes[at]) is None
 
     def _find_step(self, at: int, axis: Axis) -> None:
@@ -73,8 +73,8 @@ class FurtherRuns:
                 break
 
     def _choose_sizes(self, vectors: Iterable[Vector]) -> dict[int, int]:
-        """For each axis, the size that tells most of the quotient with the largest divisor."""
-        fitting = [(at, rounded(points, at)) for points in vectors for at in movers(points)]
+        """For each axis, the size that shows most of the quotient with the largest divisor."""
+        fitting = [(at, quotient_fits(points, at)) for points in vectors for at in movers(points)]
         found: dict[int, int] = {}
         for at, fits in sorted((each for each in fitting if each[1]), key=lambda each: -each[1][0].below):
             size = None if at in found else self._find_distinguishing(fits, self.axes[at])

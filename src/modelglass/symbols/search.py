@@ -127,7 +127,7 @@ class Search:
     def notes(self) -> Iterator[Note]:
         where = tuple(place.name for place in self._stuck)
         if where and self._left > 0:
-            yield Note(code="fixed-sizes", text="the model ran with no other size there", where=where)
+            yield Note(code="fixed-sizes", text="no other size worked for these dimensions", where=where)
         elif where:
             yield Note(code="sizes-not-tried", text="not every way to change these was tried", where=where)
 

@@ -17,7 +17,7 @@ from modelglass.targets.kind import OpenModel, Readable, Runnable, Target
 from modelglass.targets.paths import has_weights_and_config, is_code_name, is_config_path, is_saved
 from modelglass.user_code import FACTORIES
 
-__all__ = ["OpenModel", "Readable", "Runnable", "Target", "resolve", "saved_report"]
+__all__ = ["OpenModel", "Readable", "Runnable", "Target", "as_saved_report", "resolve"]
 
 
 class _ByType(NamedTuple):
@@ -68,17 +68,10 @@ def resolve(
     """The kind of target that this is, with everything that is needed to open it.
 
     Options that do not apply to it are refused, unless that is not to be checked. `runs`: it will run even
-    where `run` does not ask.
+    where `run` does not ask. A target that was resolved before stays what it is.
     """
-    if isinstance(target, (str, os.PathLike)):
-        asked = _Asked(target, build, runs or run.needs_run)
-        file = next(kind.file for kind in PATHS if kind.fits(asked))
-    else:
-        for kind in OBJECTS:
-            if isinstance(target, kind.type):
-                file = kind.file
-                break
-    found: Readable | Runnable = import_module(f"modelglass.targets.{file}").resolve(target, build)
+    resolved = isinstance(target, (Readable, Runnable))
+    found = target if resolved else _find_kind(target, build, runs or run.needs_run)
     if isinstance(run.inputs, str) and is_automatic(run.inputs):  # a run is asked for, with whatever inputs
         found = found.to_run()
     if check and not (build.given.keys() | run.given.keys() | read.given.keys()) <= found.takes:
@@ -86,9 +79,21 @@ def resolve(
     return found
 
 
-def saved_report(target: Any) -> Report | None:
-    """The report that a target is, or that its file holds; None: it is another kind of target."""
+def _find_kind(target: Any, build: BuildOptions, runs: bool) -> Readable | Runnable:
+    if isinstance(target, (str, os.PathLike)):
+        asked = _Asked(target, build, runs)
+        file = next(kind.file for kind in PATHS if kind.fits(asked))
+    else:
+        for kind in OBJECTS:
+            if isinstance(target, kind.type):
+                file = kind.file
+                break
+    found: Readable | Runnable = import_module(f"modelglass.targets.{file}").resolve(target, build)
+    return found
+
+
+def as_saved_report(target: Target) -> Report | None:
+    """The report that a target holds; None for every other kind."""
     from modelglass.targets.saved import SavedReport
 
-    found = resolve(target)
-    return found.report if isinstance(found, SavedReport) else None
+    return target.report if isinstance(target, SavedReport) else None

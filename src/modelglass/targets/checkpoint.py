@@ -51,21 +51,26 @@ class Checkpoint(Readable):
         return inspect_file(self.path, limits=options.limits, progress=progress, with_stats=add)
 
 
-def _unnamed_code(path: Path) -> UnknownTargetError:
-    """What in a file of code could be a target; it is read, not run."""
-    from modelglass.targets.python_file import factories_in
+def _suggest_functions(path: Path) -> UnknownTargetError:
+    """Which functions of a file of code could be the target; it is read, not run."""
+    from modelglass.targets.python_file import factories_in, roles_in
 
-    names = [f"{path}::{name}" for name in factories_in(path)]
-    more = ", …" if len(names) > _MOST_LISTED else ""
+    models = [f"{path}::{name}" for name in factories_in(path)]
+    inputs = [f"{path}::{name}" for name, role in roles_in(path).items() if role == "inputs"]
+    hint = f"it could be {_list_names(models)}" if models else f"name code: {FORMS}"
     return UnknownTargetError(
         f"{str(path)!r} is Python code; name a function in it",
-        hint=f"it could be {', '.join(names[:_MOST_LISTED])}{more}" if names else f"name code: {FORMS}",
+        hint=f"{hint}; inputs could be {_list_names(inputs)}" if inputs else hint,
     )
+
+
+def _list_names(names: list[str]) -> str:
+    return ", ".join(names[:_MOST_LISTED]) + (", …" if len(names) > _MOST_LISTED else "")
 
 
 def resolve(target: str | os.PathLike[str], build: BuildOptions) -> Checkpoint:
     path = Path(target)
     check_exists(path)
     if path.suffix == ".py":
-        raise _unnamed_code(path)
+        raise _suggest_functions(path)
     return Checkpoint(path)

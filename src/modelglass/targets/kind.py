@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _SHOWN = ("run", "framework")  # options that are named with their value
-_ABOUT = {  # options that say themselves what they are for
+_ABOUT = {  # options that are explained by what they are for
     "serving": 'it is for a configuration built with framework="vllm"',
     "builder": "it is called with a configuration",
     "model_key": "it is the path of a model inside a configuration",
@@ -31,7 +31,7 @@ class Target:
 
     kind: ClassVar[str]
     takes: ClassVar[frozenset[str]]
-    lacks: ClassVar[frozenset[str]] = frozenset()  # to ask for what it does not have is no wrong usage
+    lacks: ClassVar[frozenset[str]] = frozenset()  # asking for what it does not have is not wrong usage
     because: ClassVar[str]  # why other options do not apply
     advice: ClassVar[Mapping[str, str]] = {}  # by option; what to do instead
 

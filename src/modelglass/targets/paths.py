@@ -38,16 +38,21 @@ def is_saved(path: Path) -> bool:
     return path.suffix.lower() == ".json" and _SAVED.search(_head(path)) is not None
 
 
+def is_plain_file(path: Path) -> bool:
+    """Whether a file is only read, by its name: not a configuration, which is built, nor a saved report."""
+    return path.suffix.lower() not in CONFIG_SUFFIXES and os.path.isfile(path)
+
+
 def is_checkpoint_file(path: Path) -> bool:
     """Whether a file holds weights, by its first bytes, or lists the files that do."""
     if not os.path.isfile(path) or is_config_path(path):
         return False
-    from modelglass import formats
+    from modelglass.formats import table
     from modelglass.formats.source import OpenFile
 
     with OpenFile(path) as source:
-        found = formats.format_of(source.up_to(0, formats.HEAD), source)
-    return path.name.endswith(".index.json") or (found is not None and found.module != "documents")
+        found = table.format_of(source.up_to(0, table.HEAD), source)
+    return path.name.endswith(".index.json") or (found is not None and found.module != table.DOCUMENTS)
 
 
 def config_in(folder: Path) -> Path | None:

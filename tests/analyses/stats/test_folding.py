@@ -32,8 +32,8 @@ def in_parts(values: Values, cuts: list[int]) -> TensorStats:
     parts = [fold(values, layout, a, b, plain) for a, b in pairwise(borders) if a < b]
     whole = parts[0]
     for part in parts[1:]:
-        whole = whole.merged(part)
-    return whole.finished(values.described)
+        whole = whole.merge(part)
+    return whole.finish(values.described)
 
 
 def sample(dtype: str) -> Any:
@@ -220,5 +220,5 @@ class TestDeadRowsAndColumns:
         assert stats_of(np.zeros((0, 5), np.float32)).dead_rows is None
 
     def test_no_record_is_kept_of_endless_sides(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("modelglass.analyses.stats.alive.LONGEST_SIDE", 4)
+        monkeypatch.setattr("modelglass.analyses.stats.nonzero_slices.LONGEST_SIDE", 4)
         assert stats_of(np.zeros((5, 2), np.float32)).dead_rows is None

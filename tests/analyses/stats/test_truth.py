@@ -11,9 +11,9 @@ from hypothesis import assume, given, settings, strategies as st
 from hypothesis.extra import numpy as arrays
 
 from modelglass.analyses.stats import compiled, plain
-from modelglass.analyses.stats.census import KEPT_VALUES
 from modelglass.analyses.stats.engine import describe
 from modelglass.analyses.stats.layouts import RESOLUTION, layout_of
+from modelglass.analyses.stats.value_counts import KEPT_VALUES
 from modelglass.report import TensorStats
 from sources import DTYPES, as_doubles, source, stats_of
 

@@ -1,4 +1,4 @@
-"""Settings of blocks, told where nothing inside of them has told the same."""
+"""Report a setting of a block only if nothing inside it reports the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class BlockSettings:
-    """What was told of parts, and of all that is in them."""
+    """What was reported of parts, and of all that is in them."""
 
     def __init__(self, pairs: Sequence[Pair], alone: Sequence[Pair], sides: Sides) -> None:
         self._sides = sides
@@ -30,7 +30,7 @@ class BlockSettings:
                     self._add(pair.a, pair.b, each)
 
     def more(self, match: Match) -> Iterator[Deviation]:
-        """Numbers of heads, and what two modules of one class were told, in so far as it is news.
+        """Numbers of heads, and arguments of two modules of one class, as far as nothing else reported them.
 
         Those inside of it must have been asked before.
         """
@@ -39,7 +39,7 @@ class BlockSettings:
             return
         found = [] if a.path in self._reshaped else list(settings.of_heads(a, b, divided=self._divided))
         whole = ("a", a.path) not in self._broken and ("b", b.path) not in self._broken
-        whole = whole and self._sides.a.rank == self._sides.b.rank  # else each rank tells of its share
+        whole = whole and self._sides.a.rank == self._sides.b.rank  # else each rank reports its share
         if whole and self._sides.a.types.get(a.path) == self._sides.b.types.get(b.path):
             found += settings.of_one_class(a, b)
         for deviation in map(of_setting, found):

@@ -65,7 +65,7 @@ def compare(
     alone = list(_lone_pairs(root_a, root_b, found, sides))
     pairs = [*_pairs(found.matches, sides, runs, [pair for _, pair in alone]), *alone]
     ordered = tuple(pair for _, pair in sorted(pairs, key=lambda each: each[0]))
-    # What only one Sequential runs was told as different, and is not noted again.
+    # What only one Sequential runs was reported as different, and is not noted again.
     told = [Match(part, part, "order") for part in (*found.lone_a, *found.lone_b)]
     notes = [*note_weightless(root_a, root_b, [*found.matches, *told], sides), *runs.notes(ordered)]
     notes += [

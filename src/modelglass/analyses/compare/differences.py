@@ -46,7 +46,7 @@ def slot_pairs(a: Part, b: Part) -> Iterator[tuple[Slot | None, Slot | None]]:
     """The weights of two parts: by role, then those of one shape, then the only ones left."""
     left, right = dict(a.slots), dict(b.slots)
     if not (left and right):
-        return  # what has no counterpart at all is told as one
+        return  # what has no counterpart at all is reported as one
     for role in [role for role in left if role in right]:
         yield left.pop(role), right.pop(role)
     for role, slot in list(left.items()):

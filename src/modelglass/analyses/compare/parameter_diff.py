@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from modelglass.report import Model, Tensor
     from modelglass.report.comparison import Pair, Standing, TensorPair
 
-_TEXTS = {  # in the order in which they are told
+_TEXTS = {  # in the order in which they are reported
     "tied": "shared memory in one only",
     "buffer": "a parameter in one only",
     "folded": "kept in parts by one only",
@@ -211,7 +211,7 @@ def _groups(a: Counted, b: Counted, pairs: Sequence[Pair]) -> Iterator[_Group]:
 
 
 class _UnionFind:
-    """What belongs together."""
+    """Disjoint sets of nodes."""
 
     def __init__(self) -> None:
         self._next: dict[tuple[str, str], tuple[str, str]] = {}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from modelglass.analyses.flow.drawing import Draughtsman, Sheet
-from modelglass.analyses.flow.lists import by_list, masked
+from modelglass.analyses.flow.diagram import Diagram, DiagramBuilder
+from modelglass.analyses.flow.lists import by_list, mask_indices
 from modelglass.report import Dataflow, Dims, FlowNode, Run
 
 SEVERAL = 4  # outputs of a list that are drawn as one
 
 
-def draw_inputs(draughtsman: Draughtsman, run: Run, dataflow: Dataflow) -> None:
+def draw_inputs(draughtsman: DiagramBuilder, run: Run, dataflow: Dataflow) -> None:
     """A node for each input that is a tensor."""
     sheet = draughtsman.sheet
     for name, value, number in zip(dataflow.names, run.inputs, dataflow.inputs, strict=True):
@@ -24,7 +24,7 @@ def draw_inputs(draughtsman: Draughtsman, run: Run, dataflow: Dataflow) -> None:
         draughtsman.inputs.setdefault(number, []).append(sheet.add(node))
 
 
-def draw_outputs(draughtsman: Draughtsman, run: Run, dataflow: Dataflow) -> None:
+def draw_outputs(draughtsman: DiagramBuilder, run: Run, dataflow: Dataflow) -> None:
     """A node for each output that is a tensor, with its edges."""
     sheet = draughtsman.sheet
     for value, numbers in zip(run.outputs, dataflow.outputs, strict=True):
@@ -47,7 +47,7 @@ def draw_outputs(draughtsman: Draughtsman, run: Run, dataflow: Dataflow) -> None
             draughtsman.connect(number, name)
 
 
-def fold_ends(draughtsman: Draughtsman) -> None:
+def fold_ends(draughtsman: DiagramBuilder) -> None:
     """Draw as one what lies in a list and goes to, or comes from, the same.
 
     Of the inputs that each repetition has one of, those of repetitions that are not drawn go where the drawn
@@ -64,18 +64,18 @@ def fold_ends(draughtsman: Draughtsman) -> None:
             far.setdefault(name, set()).update(draughtsman.readers(number))
     alike: dict[tuple[str, str, frozenset[str]], dict[str, str]] = {}
     for name, node in sheet.nodes.items():
-        if node.kind in ("input", "output") and masked(node.label) != node.label:
-            key = node.kind, masked(node.label), frozenset(far.get(name, ()))
+        if node.kind in ("input", "output") and mask_indices(node.label) != node.label:
+            key = node.kind, mask_indices(node.label), frozenset(far.get(name, ()))
             alike.setdefault(key, {})[name] = node.label
     gone: set[str] = set()
     for (_, _, across), labels in alike.items():
         hidden = labels.keys() - drawn if across else set()
         for label, names in by_list(labels, hidden):
-            gone.update(_folded(sheet, label, names, hidden))
+            gone.update(_fold_ends(sheet, label, names, hidden))
     sheet.edges = {ends: dims for ends, dims in sheet.edges.items() if gone.isdisjoint(ends[:2])}
 
 
-def _folded(sheet: Sheet, label: str, names: list[str], hidden: set[str]) -> list[str]:
+def _fold_ends(sheet: Diagram, label: str, names: list[str], hidden: set[str]) -> list[str]:
     """Join what is in one list, if it is much or not drawn by itself; the nodes that are gone."""
     sizes: dict[tuple[Dims, ...], list[str]] = {}
     for name in names:
@@ -91,7 +91,7 @@ def _folded(sheet: Sheet, label: str, names: list[str], hidden: set[str]) -> lis
     return gone
 
 
-def _join(sheet: Sheet, label: str, first: str, others: list[str]) -> None:
+def _join(sheet: Diagram, label: str, first: str, others: list[str]) -> None:
     paths = tuple(sheet.nodes[name].label for name in (first, *others))
     sheet.nodes[first] = replace(sheet.nodes[first], count=len(paths), paths=paths, label=label)
     for name in others:
@@ -99,7 +99,7 @@ def _join(sheet: Sheet, label: str, first: str, others: list[str]) -> None:
         del sheet.nodes[name]
 
 
-def unread(sheet: Sheet) -> tuple[str, ...]:
+def unread(sheet: Diagram) -> tuple[str, ...]:
     """Inputs from which nothing goes anywhere."""
     read = {source for source, _, _ in sheet.edges}
     return tuple(n.label for name, n in sheet.nodes.items() if n.kind == "input" and name not in read)

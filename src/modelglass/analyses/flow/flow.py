@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from modelglass.analyses.flow.drawing import Draughtsman, Sheet, edges_of
+from modelglass.analyses.flow.call_signatures import find_signatures
+from modelglass.analyses.flow.diagram import Diagram, DiagramBuilder, edges_of
+from modelglass.analyses.flow.drawn_calls import DrawnCalls
 from modelglass.analyses.flow.ends import draw_inputs, draw_outputs, fold_ends, unread
 from modelglass.analyses.flow.opening import is_crowded, open_readably, open_to
-from modelglass.analyses.flow.picture import Picture
 from modelglass.analyses.flow.relevance import relevance
-from modelglass.analyses.flow.sameness import sameness
-from modelglass.analyses.flow.stages import repeated_blocks, staged
-from modelglass.analyses.flow.trace import traced
+from modelglass.analyses.flow.stages import assign_stages, repeated_blocks
+from modelglass.analyses.flow.trace import trace_run
 from modelglass.analyses.flow.words import is_unseen
 from modelglass.report import Counts, Dataflow, Flow, FlowNode, Model, Note, Run, Stage, Symbols
 
@@ -33,18 +33,18 @@ def flow(
     `depth` counts nested calls: with 1, the modules that the model itself calls are drawn whole. None opens
     what is repeated, and what is large, as long as people can read it.
     """
-    trace = traced(model, run, dataflow)
-    picture = Picture(trace, relevance(trace), sameness(trace, model))
+    trace = trace_run(model, run, dataflow)
+    picture = DrawnCalls(trace, relevance(trace), find_signatures(trace, model))
     blocks = repeated_blocks(trace, picture.same)
     loose = depth is None and is_crowded(picture)
     if loose:
-        picture = Picture(trace, picture.relevance, sameness(trace, model, sizes=False))
+        picture = DrawnCalls(trace, picture.relevance, find_signatures(trace, model, sizes=False))
     if depth is None:
         open_readably(picture, blocks, len(dataflow.inputs) + len(run.outputs))
     else:
         open_to(picture, depth)
-    sheet = Sheet()
-    draughtsman = Draughtsman(picture, model, symbols, counts, sheet)
+    sheet = Diagram()
+    draughtsman = DiagramBuilder(picture, model, symbols, counts, sheet)
     draw_inputs(draughtsman, run, dataflow)
     draughtsman.draw_calls()
     draughtsman.connect_calls()
@@ -52,7 +52,7 @@ def flow(
     fold_ends(draughtsman)
     return Flow(
         name=model.name,
-        nodes=tuple(_finished(sheet, _stages(sheet, picture, blocks))),
+        nodes=tuple(_finish_nodes(sheet, _stages(sheet, picture, blocks))),
         edges=edges_of(sheet, picture),
         symbols=() if symbols is None else symbols.symbols,
         depth=depth,
@@ -60,13 +60,13 @@ def flow(
     )
 
 
-def _stages(sheet: Sheet, picture: Picture, blocks: set[int]) -> dict[str, Stage]:
-    """Of every node between inputs and outputs; a group with a block in it is one, too."""
+def _stages(sheet: Diagram, picture: DrawnCalls, blocks: set[int]) -> dict[str, Stage]:
+    """Of every node between inputs and outputs; a group with a block in it is one as well."""
     trace = picture.trace
     inside = {op for call in blocks for op in range(*trace.span[call])}
     marked = {name for op, name in sheet.at.items() if op in inside}
     edges = [(source, target) for source, target, carried in sheet.edges if not carried]
-    stages = staged(sheet.drawn, edges, marked)
+    stages = assign_stages(sheet.drawn, edges, marked)
     for name in reversed(list(sheet.nodes)):
         group = sheet.nodes[name].group
         if group is not None and name in stages and stages.get(group) != "blocks":
@@ -74,7 +74,7 @@ def _stages(sheet: Sheet, picture: Picture, blocks: set[int]) -> dict[str, Stage
     return stages
 
 
-def _finished(sheet: Sheet, stages: dict[str, Stage]) -> Iterator[FlowNode]:
+def _finish_nodes(sheet: Diagram, stages: dict[str, Stage]) -> Iterator[FlowNode]:
     for name, node in sheet.nodes.items():
         yield replace(
             node,
@@ -84,19 +84,19 @@ def _finished(sheet: Sheet, stages: dict[str, Stage]) -> Iterator[FlowNode]:
         )
 
 
-def _notes(sheet: Sheet, picture: Picture, loose: bool) -> Iterator[Note]:
+def _notes(sheet: Diagram, picture: DrawnCalls, loose: bool) -> Iterator[Note]:
     names = unread(sheet)
     if names:
         yield Note(code="flow-unread-input", text=UNREAD, where=names)
     if loose and any(drawn.count > 1 for drawn in sheet.drawn.values()):
         text = "Calls in a row that differ only in sizes are drawn once, with the sizes of the first."
         yield Note(code="flow-sizes-differ", text=text)
-    said = " and ".join(_left_out(picture))
+    said = " and ".join(_list_left_out(picture))
     if said:
         yield Note(code="flow-left-out", text=f"Operators that are not drawn: {said}.")
 
 
-def _left_out(picture: Picture) -> Iterator[str]:
+def _list_left_out(picture: DrawnCalls) -> Iterator[str]:
     left_out = [at for looked in picture.open.values() for at in looked.level.left_out]
     fed, held, writes = picture.relevance.fed, picture.relevance.held, picture.trace.writes
     plain = _plain(picture, left_out)
@@ -108,7 +108,7 @@ def _left_out(picture: Picture) -> Iterator[str]:
         yield f"{unused:,} that lead to no output"
 
 
-def _plain(picture: Picture, left_out: list[int]) -> set[int]:
+def _plain(picture: DrawnCalls, left_out: list[int]) -> set[int]:
     """Operators that only hand on a constant, as when a number is added to a tensor."""
     trace = picture.trace
     found: set[int] = set()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from modelglass.analyses.flow.level import Level
-from modelglass.analyses.flow.lists import Pace, masked
+from modelglass.analyses.flow.lists import ListStep, mask_indices
 from modelglass.analyses.flow.relevance import Relevance
 from modelglass.analyses.flow.trace import Trace
 
@@ -38,13 +38,13 @@ _Given = dict[tuple[int, Hashable, Hashable], list[_Output]]
 
 
 @dataclass(frozen=True, slots=True)
-class Repeat:
+class Repetition:
     """`count` times `length` items from `first` on. `inner` are repetitions inside the first of them."""
 
     first: int
     length: int
     count: int
-    inner: tuple[Repeat, ...] = ()
+    inner: tuple[Repetition, ...] = ()
 
     def counterparts(self) -> list[tuple[int, int]]:
         """Each item after the first repetition, with its equal in the first."""
@@ -55,7 +55,7 @@ class Repeat:
         ]
 
 
-def repeats(trace: Trace, relevance: Relevance, level: Level) -> tuple[Repeat, ...]:
+def find_repetitions(trace: Trace, relevance: Relevance, level: Level) -> tuple[Repetition, ...]:
     """The repetitions in a call, from left to right, the longest first."""
     return _Search(trace, relevance, level).within(0, len(level.items), LONGEST)
 
@@ -71,7 +71,7 @@ class _Search:
             {(name, user.family) for name, user in users if isinstance(user, _Output)} for users in self.users
         ]
 
-    def within(self, start: int, stop: int, longest: int) -> tuple[Repeat, ...]:
+    def within(self, start: int, stop: int, longest: int) -> tuple[Repetition, ...]:
         """The repetitions in a stretch, of so many items at most."""
         found = []
         at = start
@@ -82,7 +82,7 @@ class _Search:
                 continue
             first, length, count = best
             inner = self.within(first, first + length, length - 1) if length > 1 else ()
-            found.append(Repeat(first=first, length=length, count=count, inner=inner))
+            found.append(Repetition(first=first, length=length, count=count, inner=inner))
             at = first + length * count
         return tuple(found)
 
@@ -94,9 +94,9 @@ class _Search:
             count = self._count(at, length, stop)
             if count > 1 and (best is None or length * count > best[1] * best[2]):
                 best = at, length, count
-        return best if best is None else self._turned(*best, stop)
+        return best if best is None else self._begin_with_weights(*best, stop)
 
-    def _turned(self, at: int, length: int, count: int, stop: int) -> tuple[int, int, int]:
+    def _begin_with_weights(self, at: int, length: int, count: int, stop: int) -> tuple[int, int, int]:
         """As many repetitions that begin with weights, if there are: people see them begin there."""
         for start in range(at, at + length):
             if self._has_weights(start) and self._count(start, length, stop) == count:
@@ -125,7 +125,7 @@ class _Search:
             while count < limit and at + (count + 1) * length <= stop and self._continues(at, length, count):
                 count += 1
             reached = count
-            while count > 1 and (alike := self._giving_alike(at, length, count)) < count:
+            while count > 1 and (alike := self._count_alike(at, length, count)) < count:
                 count = alike
             if count < limit or count < reached:
                 return count
@@ -133,7 +133,7 @@ class _Search:
     def _continues(self, first: int, length: int, turn: int) -> bool:
         """Whether a repetition reads what the one before does; the second also gives what the first does."""
         start = first + turn * length
-        since_before, since_first = Pace(), Pace()
+        since_before, since_first = ListStep(), ListStep()
         return all(
             self.kinds[place - length] == self.kinds[place]
             and (turn > 1 or self.outputs[place - length] <= self.outputs[place])
@@ -171,15 +171,15 @@ class _Search:
         second = range(first + length, first + 2 * length)
         return any(first <= maker < first + length for place in second for maker, _ in self.places[place])
 
-    def _giving_alike(self, first: int, length: int, count: int) -> int:
+    def _count_alike(self, first: int, length: int, count: int) -> int:
         """How many of the repetitions give alike; the last one may give more, and of many, less."""
-        turns = [self._given(first, length, count, turn) for turn in range(count)]
+        turns = [self._find_given(first, length, count, turn) for turn in range(count)]
         other = next((turn for turn in range(1, count - 1) if not _gives_alike(turns[0], turns[turn])), None)
         if other is not None:
             return other + 1
         return count if count > 2 or _gives_alike(turns[0], turns[-1], at_least=True) else 1
 
-    def _given(self, first: int, length: int, count: int, turn: int) -> _Given:
+    def _find_given(self, first: int, length: int, count: int, turn: int) -> _Given:
         """What a repetition gives to others than repetitions."""
         start = first + turn * length
         given: _Given = {}
@@ -225,7 +225,9 @@ class _Search:
         return users
 
     def _outside_users(self, number: int) -> list[Hashable]:
-        found: list[Hashable] = [_Output(name, masked(name)) for name in self.trace.returned.get(number, ())]
+        found: list[Hashable] = [
+            _Output(name, mask_indices(name)) for name in self.trace.returned.get(number, ())
+        ]
         first, stop = self.trace.span[self.level.call]
         readers = self.trace.readers.get(number, ())
         return found + [("operator", reader) for reader in readers if not first <= reader < stop]
@@ -235,7 +237,7 @@ def _is_input(place: _Place) -> bool:
     return place[0] < 0 and isinstance(place[1][0], _Input)
 
 
-def _follows(before: _Place, here: _Place, pace: Pace) -> bool:
+def _follows(before: _Place, here: _Place, pace: ListStep) -> bool:
     """Whether an input is read here that follows the one read before in a list, and is handed on alike."""
     if not _is_input(before) or before[1][1:] != here[1][1:]:
         return False
@@ -246,7 +248,7 @@ def _gives_alike(first: _Given, other: _Given, *, at_least: bool = False) -> boo
     """Whether a repetition gives what the first one does, outputs in the next places of their lists."""
     if not (first.keys() <= other.keys() if at_least else first.keys() == other.keys()):
         return False
-    pace = Pace()
+    pace = ListStep()
     return all(
         (len(names) <= len(others) if at_least else len(names) == len(others))
         and all(

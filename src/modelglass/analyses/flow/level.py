@@ -6,9 +6,9 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
+from modelglass.analyses.flow.call_signatures import CallSignatures, wiring
 from modelglass.analyses.flow.clusters import Cluster, clusters
 from modelglass.analyses.flow.relevance import Relevance
-from modelglass.analyses.flow.sameness import Sameness, related
 from modelglass.analyses.flow.trace import Trace
 from modelglass.analyses.flow.words import is_reshaping, is_unseen, is_view
 
@@ -36,14 +36,14 @@ class Level:
     made_by: dict[int, int]  # the item that made a number, of numbers that leave an item
 
 
-def level(trace: Trace, relevance: Relevance, same: Sameness, call: int, own: list[int]) -> Level:
+def level(trace: Trace, relevance: Relevance, same: CallSignatures, call: int, own: list[int]) -> Level:
     """Look into one call; `own` are its own operators."""
     grouped = clusters(trace, relevance, call, own)
     items = [_of_call(trace, same, child) for child in trace.children.get(call, ())]
     passed: dict[int, tuple[int, Hashable]] = {}
     for cluster in grouped.found:
         item = _of_cluster(trace, same, cluster)
-        source = _passed_on(trace, relevance, item, grouped.at)
+        source = _passed_number(trace, relevance, item, grouped.at)
         if source is None:
             items.append(item)
         else:
@@ -53,7 +53,7 @@ def level(trace: Trace, relevance: Relevance, same: Sameness, call: int, own: li
     return Level(call=call, items=items, passed=passed, left_out=grouped.left_out, made_by=made_by)
 
 
-def _of_call(trace: Trace, same: Sameness, call: int) -> Item:
+def _of_call(trace: Trace, same: CallSignatures, call: int) -> Item:
     first = min(trace.writes[trace.span[call][0]])
     exports: dict[int, Hashable] = {number: number - first for number in trace.exports.get(call, ())}
     return Item(
@@ -65,14 +65,14 @@ def _of_call(trace: Trace, same: Sameness, call: int) -> Item:
     )
 
 
-def _of_cluster(trace: Trace, same: Sameness, cluster: Cluster) -> Item:
+def _of_cluster(trace: Trace, same: CallSignatures, cluster: Cluster) -> Item:
     names = {
         number: (place, index)
         for place, at in enumerate(cluster.ops)
         for index, number in enumerate(trace.writes[at])
     }
     inside = {number: place for place, number in enumerate(names)}
-    wiring, reads = _related(trace, same, cluster, inside)
+    wiring, reads = _wiring(trace, same, cluster, inside)
     members = set(cluster.ops)
     exports: dict[int, Hashable] = {
         number: name
@@ -82,19 +82,19 @@ def _of_cluster(trace: Trace, same: Sameness, cluster: Cluster) -> Item:
     return Item(call=None, ops=cluster.ops, reads=reads, kind=("operators", wiring), exports=exports)
 
 
-def _related(
-    trace: Trace, same: Sameness, cluster: Cluster, inside: dict[int, int]
+def _wiring(
+    trace: Trace, same: CallSignatures, cluster: Cluster, inside: dict[int, int]
 ) -> tuple[Hashable, tuple[int, ...]]:
     """As of a call: numbers inside are renamed to their places first, those outside to below zero."""
     steps = [
         (same.op_kind[at], [inside.get(number, -1 - number) for number in trace.reads[at]])
         for at in cluster.ops
     ]
-    wiring, outside = related(steps, range(len(inside)))
-    return wiring, tuple(-1 - number for number in outside)
+    places, outside = wiring(steps, range(len(inside)))
+    return places, tuple(-1 - number for number in outside)
 
 
-def _passed_on(trace: Trace, relevance: Relevance, item: Item, at: dict[int, Cluster]) -> int | None:
+def _passed_number(trace: Trace, relevance: Relevance, item: Item, at: dict[int, Cluster]) -> int | None:
     """The one number that operators only hand on, if they do and that is not worth a box."""
     ops = [trace.ops[each] for each in item.ops]
     if not all(is_view(op) for op in ops):

@@ -17,14 +17,14 @@ def without(name: str, places: Iterable[int]) -> str:
     return ".".join("*" if at in hidden else part for at, part in enumerate(name.split(".")))
 
 
-def masked(name: str) -> str:
+def mask_indices(name: str) -> str:
     """The name without any of its places in lists."""
     return without(name, indices(name))
 
 
 def along(name: str, other: str) -> tuple[str, int] | None:
     """The list in which one name follows the other, and how far: in the same place of all other lists."""
-    (mask, places, before), (other_mask, _, after) = _parsed(name), _parsed(other)
+    (mask, places, before), (other_mask, _, after) = _parse(name), _parse(other)
     if mask != other_mask:
         return None
     apart = [at for at in places if before[at] != after[at]]
@@ -32,11 +32,11 @@ def along(name: str, other: str) -> tuple[str, int] | None:
 
 
 @lru_cache(maxsize=4096)  # the same names are compared again and again
-def _parsed(name: str) -> tuple[str, list[int], list[str]]:
-    return masked(name), indices(name), name.split(".")
+def _parse(name: str) -> tuple[str, list[int], list[str]]:
+    return mask_indices(name), indices(name), name.split(".")
 
 
-class Pace:
+class ListStep:
     """Names that go from one repetition to the next: those of one list by as many places as each other."""
 
     def __init__(self) -> None:

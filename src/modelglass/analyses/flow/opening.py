@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from modelglass.analyses.flow.picture import Drawn, Picture
+from modelglass.analyses.flow.drawn_calls import DrawnCalls, DrawnItem
 
 ENOUGH = 28  # boxes in a picture, from which on nothing is opened that is not repeated
 READABLE = 40  # as many when it takes them to show a repeated block
@@ -12,22 +12,22 @@ ROOMY = 60  # and to get to one
 LARGE = 8  # operators of a block, from which on it is opened although others beside it are not
 
 
-def is_crowded(picture: Picture) -> bool:
+def is_crowded(picture: DrawnCalls) -> bool:
     """Whether what the model itself calls is more than people can read."""
     return sum(1 for _ in picture.leaves(picture.trace.root)) > ROOMY
 
 
-def open_to(picture: Picture, depth: int) -> None:
+def open_to(picture: DrawnCalls, depth: int) -> None:
     """Open all calls that are nested less deep; those in which no module is at work stay whole."""
     waiting = [picture.trace.root]
     while waiting:
-        for call in _closed(picture, waiting.pop()):
+        for call in _closed_calls(picture, waiting.pop()):
             if picture.trace.depth[call] < depth:
                 picture.look_inside(call)
                 waiting.append(call)
 
 
-def open_readably(picture: Picture, blocks: set[int], ends: int) -> None:
+def open_readably(picture: DrawnCalls, blocks: set[int], ends: int) -> None:
     """Open what leads to repeated blocks, one block of each make, then what is large, while there is room.
 
     `ends` is how many inputs and outputs are drawn.
@@ -35,8 +35,8 @@ def open_readably(picture: Picture, blocks: set[int], ends: int) -> None:
     shown = ends + sum(1 for _ in picture.leaves(picture.trace.root))
     holders = {call for block in blocks for call in picture.trace.around(block)} - blocks
     shown = _open(picture, shown, ROOMY, holders)
-    for block, room in _telling(picture, blocks):
-        more = _added(picture, [block])
+    for block, room in _clear_blocks(picture, blocks):
+        more = _count_added(picture, [block])
         if shown + more <= room:
             picture.look_inside(block)
             shown = _open_all(picture, shown + more, block)
@@ -44,18 +44,18 @@ def open_readably(picture: Picture, blocks: set[int], ends: int) -> None:
     _open(picture, shown, ENOUGH, rest)
 
 
-def _closed(picture: Picture, call: int) -> list[int]:
+def _closed_calls(picture: DrawnCalls, call: int) -> list[int]:
     calls = [each.call for each, _ in picture.leaves(call)]
     return [call for call in calls if call is not None and picture.can_open(call)]
 
 
-def _consists(picture: Picture, call: int) -> bool:
+def _consists(picture: DrawnCalls, call: int) -> bool:
     """Whether there is something to see in a call: several modules, or one that does all of the work."""
     children = picture.trace.children.get(call, ())
     return len(children) > 1 or any(_size(picture, child) == _size(picture, call) for child in children)
 
 
-def _open(picture: Picture, shown: int, room: int, wanted: set[int]) -> int:
+def _open(picture: DrawnCalls, shown: int, room: int, wanted: set[int]) -> int:
     """Open the largest first, and what comes to light in it, as long as there is room; how much is shown.
 
     Calls of one class beside each other are opened together, lest equals look different.
@@ -63,13 +63,13 @@ def _open(picture: Picture, shown: int, room: int, wanted: set[int]) -> int:
     refused: set[int] = set()
     while True:
         beside: dict[Hashable, list[int]] = {}
-        for call in _closed(picture, picture.trace.root):
+        for call in _closed_calls(picture, picture.trace.root):
             if call in wanted and call not in refused:
                 beside.setdefault((picture.trace.parent[call], picture.trace.type[call]), []).append(call)
         if not beside:
             return shown
         largest = max(beside.values(), key=lambda calls: sum(_size(picture, call) for call in calls))
-        more = _added(picture, largest)
+        more = _count_added(picture, largest)
         if shown + more > room:
             refused.update(largest)
             continue
@@ -78,10 +78,10 @@ def _open(picture: Picture, shown: int, room: int, wanted: set[int]) -> int:
             picture.look_inside(call)
 
 
-def _open_all(picture: Picture, shown: int, block: int) -> int:
+def _open_all(picture: DrawnCalls, shown: int, block: int) -> int:
     """Open what a block consists of, and that again: all of it or nothing."""
-    while waiting := [call for call in _closed(picture, block) if _consists(picture, call)]:
-        more = _added(picture, waiting)
+    while waiting := [call for call in _closed_calls(picture, block) if _consists(picture, call)]:
+        more = _count_added(picture, waiting)
         if shown + more > READABLE:
             break
         for call in waiting:
@@ -90,7 +90,7 @@ def _open_all(picture: Picture, shown: int, block: int) -> int:
     return shown
 
 
-def _telling(picture: Picture, blocks: set[int]) -> list[tuple[int, int]]:
+def _clear_blocks(picture: DrawnCalls, blocks: set[int]) -> list[tuple[int, int]]:
     """One drawn block of each make, those that stand for most first, and how many boxes it may take."""
     makes: dict[Hashable, list[tuple[int, int]]] = {}
     for each, times in picture.leaves(picture.trace.root):
@@ -105,22 +105,22 @@ def _telling(picture: Picture, blocks: set[int]) -> list[tuple[int, int]]:
     ]
 
 
-def _make(picture: Picture, call: int) -> Hashable:
+def _make(picture: DrawnCalls, call: int) -> Hashable:
     """What is the same for blocks of other sizes: their class, and the classes at work in them."""
     return picture.trace.type[call], frozenset(
         picture.trace.type[each] for each in picture.trace.children[call]
     )
 
 
-def _size(picture: Picture, call: int) -> int:
+def _size(picture: DrawnCalls, call: int) -> int:
     first, stop = picture.trace.span[call]
     return stop - first
 
 
-def _added(picture: Picture, calls: list[int]) -> int:
+def _count_added(picture: DrawnCalls, calls: list[int]) -> int:
     """How many boxes more there are when calls are open."""
     return sum(_boxes(picture.look(call).drawn) - 1 for call in calls)
 
 
-def _boxes(drawn: list[Drawn]) -> int:
+def _boxes(drawn: list[DrawnItem]) -> int:
     return sum(_boxes(each.parts) if each.parts else 1 for each in drawn)

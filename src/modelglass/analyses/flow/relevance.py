@@ -34,7 +34,7 @@ def relevance(trace: Trace) -> Relevance:
             names.update(dict.fromkeys(trace.tensors(at)))
             if names:
                 held.update(dict.fromkeys(trace.writes[at], tuple(names)))
-    return Relevance(fed=fed, used=_used(trace), held=held)
+    return Relevance(fed=fed, used=_find_used(trace), held=held)
 
 
 def _is_fed(trace: Trace, fed: list[bool], held: _Held, reader: int, number: int) -> bool:
@@ -46,7 +46,7 @@ def _is_fed(trace: Trace, fed: list[bool], held: _Held, reader: int, number: int
     return number in held or not trace.children.get(trace.call[maker])  # what calls no other is drawn whole
 
 
-def _used(trace: Trace) -> list[bool]:
+def _find_used(trace: Trace) -> list[bool]:
     used = [False] * len(trace.ops)
     for at in range(len(trace.ops) - 1, -1, -1):
         used[at] = any(number in trace.returned for number in trace.writes[at]) or any(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from modelglass.analyses.flow.sameness import Sameness
+from modelglass.analyses.flow.call_signatures import CallSignatures
 from modelglass.analyses.flow.trace import Trace
 from modelglass.report import Stage
 
@@ -18,7 +18,7 @@ MOST = 0.4  # of a model's operators are in its blocks
 LISTED = 0.3  # of them are when lists hold the blocks
 
 
-def repeated_blocks(trace: Trace, same: Sameness) -> set[int]:
+def repeated_blocks(trace: Trace, same: CallSignatures) -> set[int]:
     """The calls that a model mainly consists of, none inside another; empty when it repeats none.
 
     They do the same as a call beside them. Those of their class in the same kind of place belong to them.
@@ -74,7 +74,9 @@ def _is_listed(trace: Trace, call: int) -> bool:
     return name.isdecimal() and holder != trace.module[trace.parent[call]]
 
 
-def staged(nodes: Iterable[str], edges: Iterable[tuple[str, str]], blocks: set[str]) -> dict[str, Stage]:
+def assign_stages(
+    nodes: Iterable[str], edges: Iterable[tuple[str, str]], blocks: set[str]
+) -> dict[str, Stage]:
     """The stage of each node that computes something. Without blocks, all of it is what blocks are else."""
     names = list(nodes)
     if not blocks:

@@ -65,7 +65,7 @@ class Trace:
         return tuple(value.tensor for value in self.ops[op].inputs if value.tensor is not None)
 
 
-def traced(model: Model, run: Run, dataflow: Dataflow) -> Trace:
+def trace_run(model: Model, run: Run, dataflow: Dataflow) -> Trace:
     """The graph of the forward pass."""
     kept = [
         (op, reads, made)

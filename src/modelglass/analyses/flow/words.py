@@ -32,7 +32,7 @@ _VIEWS |= {
     "unbind",
     "unsafe_chunk",
 }
-# Arithmetic that says little of what a longer chain is about.
+# Arithmetic that is not the point of a longer chain.
 _COMMON = {"abs", "add", "and", "clamp", "copy", "div", "eq", "floor_divide", "full_like", "ge", "gt", "le"}
 _COMMON |= {"lt", "masked_fill", "mean", "mul", "ne", "neg", "not", "ones_like", "or", "pow", "rsqrt", "sub"}
 _COMMON |= {"sum", "where", "zeros_like"}

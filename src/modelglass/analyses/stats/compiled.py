@@ -19,10 +19,10 @@ from modelglass.analyses.stats.plain import BLOCK, FAR, LANES
 _ONE = np.uint32(1)
 
 if getattr(numba.config, "DISABLE_JIT", False):  # as Python these loops would take for ever
-    raise ImportError("numba is told not to compile")
+    raise ImportError("numba is set not to compile")
 
 
-def _compiled(function: Callable[..., Any]) -> Any:
+def _compile(function: Callable[..., Any]) -> Any:
     try:
         return numba.njit(nogil=True, cache=True)(function)
     except RuntimeError:  # no folder that numba could keep its cache in
@@ -51,7 +51,7 @@ def fold_floats(floats: Array, shift: int, table: Array, blocks: Array, extremes
 # The table has two rows, because adding to the same place twice in a row has to wait for the first addition.
 
 
-@_compiled
+@_compile
 def _count_shorts(fours: Array, table: Array) -> None:
     mask = np.uint64(0xFFFF)
     for four in fours:
@@ -61,7 +61,7 @@ def _count_shorts(fours: Array, table: Array) -> None:
         table[1, four >> np.uint64(48)] += _ONE
 
 
-@_compiled
+@_compile
 def _count_bytes(eights: Array, table: Array) -> None:
     mask = np.uint64(0xFF)
     for eight in eights:
@@ -70,13 +70,13 @@ def _count_bytes(eights: Array, table: Array) -> None:
             table[1, (eight >> np.uint64(place + 8)) & mask] += _ONE
 
 
-@_compiled
+@_compile
 def _count_one_by_one(words: Array, table: Array) -> None:
     for word in words:
         table[0, word] += _ONE
 
 
-@_compiled
+@_compile
 def _fold(
     floats: Array,
     bits: Array,
@@ -111,7 +111,7 @@ def _fold(
             _describe(block, np.float64(block[first]), exponent, number, sums, squares, blocks[index])
 
 
-@_compiled
+@_compile
 def _count_shortened(words: Array, shift: Any, table: Array) -> None:
     half = words.size // 2
     for i in range(half):
@@ -121,7 +121,7 @@ def _count_shortened(words: Array, shift: Any, table: Array) -> None:
         table[0, words[-1] >> shift] += _ONE
 
 
-@_compiled
+@_compile
 def _find_extremes(words: Array, signed: Array, found: Array) -> None:
     """The bits of the smallest and of the largest value; `signed` are the same words as signed integers.
 
@@ -142,7 +142,7 @@ def _find_extremes(words: Array, signed: Array, found: Array) -> None:
         found[1] = largest
 
 
-@_compiled
+@_compile
 def _patch(block: Array, patched: Array) -> tuple[int, int]:
     """Put the first finite value in the place of all that is not finite."""
     number, first = 0, -1
@@ -156,7 +156,7 @@ def _patch(block: Array, patched: Array) -> tuple[int, int]:
     return number, first
 
 
-@_compiled
+@_compile
 def _scale_exponent(largest: float) -> int:
     if largest == 0.0 or 2.0**-FAR < largest < 2.0**FAR:
         return 0
@@ -170,7 +170,7 @@ def _scale_exponent(largest: float) -> int:
     return max(exponent, -1000)
 
 
-@_compiled
+@_compile
 def _describe(
     block: Array, pivot: float, exponent: int, number: int, sums: Array, squares: Array, row: Array
 ) -> None:
@@ -185,7 +185,7 @@ def _describe(
         distance = np.float64(block[whole + lane]) * scale - origin
         sums[lane] += distance
         squares[lane] += distance * distance
-    total, square = _added(sums), _added(squares)
+    total, square = _sum_lanes(sums), _sum_lanes(squares)
     row[0] = number
     row[1] = origin
     row[2] = total / number
@@ -193,7 +193,7 @@ def _describe(
     row[4] = exponent
 
 
-@_compiled
+@_compile
 def _add_lanes(values: Array, scale: float, origin: float, sums: Array, squares: Array) -> None:
     for lane in range(LANES):
         distance = np.float64(values[lane]) * scale - origin
@@ -201,8 +201,8 @@ def _add_lanes(values: Array, scale: float, origin: float, sums: Array, squares:
         squares[lane] += distance * distance
 
 
-@_compiled
-def _added(lanes: Array) -> Any:
+@_compile
+def _sum_lanes(lanes: Array) -> Any:
     width = LANES // 2
     while width:
         for lane in range(width):

@@ -20,7 +20,7 @@ from types import ModuleType
 from modelglass.analyses.stats import plain
 from modelglass.analyses.stats.fold import fold
 from modelglass.analyses.stats.layouts import Layout, layout_of
-from modelglass.analyses.stats.partial import Partial
+from modelglass.analyses.stats.partial import PartialStats
 from modelglass.report.dtypes import nbytes_of
 from modelglass.report.stats import TensorStats
 from modelglass.report.values import Values
@@ -58,16 +58,16 @@ class _Span:
         small = self.whole and self.nbytes < WORTH_A_THREAD
         return not small and (kernels is not plain or self.layout.countable)
 
-    def fold(self, kernels: ModuleType) -> Partial | TensorStats:
+    def fold(self, kernels: ModuleType) -> PartialStats | TensorStats:
         """Its partial result, or the tensor's statistics when it is all of it."""
         found = fold(self.values, self.layout, self.start, self.stop, kernels)
-        return found.finished(self.values.described) if self.whole else found
+        return found.finish(self.values.described) if self.whole else found
 
 
 @dataclass(frozen=True, slots=True)
 class _UnderWay:
     span: _Span
-    future: Future[Partial | TensorStats]
+    future: Future[PartialStats | TensorStats]
     in_thread: bool
 
 
@@ -83,15 +83,15 @@ def describe(
     total = sum(span.nbytes for span in spans)
     kernels = kernels or kernels_for(total)
     done = 0
-    under_way: dict[str, Partial] = {}
+    under_way: dict[str, PartialStats] = {}
     finished: dict[str, TensorStats] = {}
     for span, found in _in_order(spans, kernels, workers or _processors()):
-        if isinstance(found, Partial):
+        if isinstance(found, PartialStats):
             before = under_way.pop(span.name, None)
-            found = found if before is None else before.merged(found)
+            found = found if before is None else before.merge(found)
             if span.last:
-                found = found.finished(span.values.described)
-        if isinstance(found, Partial):
+                found = found.finish(span.values.described)
+        if isinstance(found, PartialStats):
             under_way[span.name] = found
         else:
             finished[span.name] = found
@@ -111,7 +111,7 @@ def _spans(sources: Mapping[str, Values]) -> Iterator[_Span]:
 
 def _in_order(
     spans: list[_Span], kernels: ModuleType, workers: int
-) -> Iterator[tuple[_Span, Partial | TensorStats]]:
+) -> Iterator[tuple[_Span, PartialStats | TensorStats]]:
     """Each span with its result, in order; threads are a few of the large ones ahead."""
     large = sum(span.is_worth_a_thread(kernels) for span in spans)
     ahead: deque[_UnderWay] = deque()
@@ -124,7 +124,7 @@ def _in_order(
                     ahead.append(_UnderWay(span, pool.submit(span.fold, kernels), in_thread=True))
                     in_threads += 1
                 else:
-                    ahead.append(_UnderWay(span, _folded(span, kernels, holding), in_thread=False))
+                    ahead.append(_UnderWay(span, _fold_here(span, kernels, holding), in_thread=False))
                 while ahead and (in_threads > 2 * workers or ahead[0].future.done()):
                     in_threads -= ahead[0].in_thread
                     yield _next(ahead, holding)
@@ -134,16 +134,16 @@ def _in_order(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _folded(span: _Span, kernels: ModuleType, holding: _Holding) -> Future[Partial | TensorStats]:
+def _fold_here(span: _Span, kernels: ModuleType, holding: _Holding) -> Future[PartialStats | TensorStats]:
     """What the thread that asks has folded itself. Results before it may take a while; this is let go now."""
-    future: Future[Partial | TensorStats] = Future()
+    future: Future[PartialStats | TensorStats] = Future()
     future.set_result(span.fold(kernels))
     if span.whole:
         holding.end(span)
     return future
 
 
-def _next(ahead: deque[_UnderWay], holding: _Holding) -> tuple[_Span, Partial | TensorStats]:
+def _next(ahead: deque[_UnderWay], holding: _Holding) -> tuple[_Span, PartialStats | TensorStats]:
     first = ahead.popleft()
     found = first.future.result()
     holding.end(first.span)

@@ -43,7 +43,7 @@ def findings(
     order = list(FINDINGS)
     for code, severity in sorted(met, key=lambda key: order.index(key[0])):
         yield _note(code, severity, met[code, severity])
-    yield from _mixed([tensor for tensor in model.tensors if tensor.name in stats])
+    yield from _mixed_dtypes([tensor for tensor in model.tensors if tensor.name in stats])
     yield from _absent(model, stats, values)
 
 
@@ -133,7 +133,7 @@ def _note(code: str, severity: Severity, details: Mapping[str, str]) -> Note:
     )
 
 
-def _mixed(tensors: list[Tensor]) -> Iterator[Note]:
+def _mixed_dtypes(tensors: list[Tensor]) -> Iterator[Note]:
     floats = [t for t in tensors if t.kind == "parameter" and "float" in t.dtype]
     numbers = Counter(tensor.dtype for tensor in floats)
     if len(numbers) > 1:

@@ -8,12 +8,12 @@ from types import ModuleType
 
 import numpy as np
 
-from modelglass.analyses.stats.alive import Alive
-from modelglass.analyses.stats.census import KEPT_VALUES, Census
 from modelglass.analyses.stats.layouts import Array, Layout
 from modelglass.analyses.stats.moments import Moments
-from modelglass.analyses.stats.partial import Figures, Partial, earlier, spanned
+from modelglass.analyses.stats.nonzero_slices import NonzeroSlices
+from modelglass.analyses.stats.partial import Figures, PartialStats, earlier, span_both
 from modelglass.analyses.stats.plain import BLOCK
+from modelglass.analyses.stats.value_counts import KEPT_VALUES, ValueCounts
 from modelglass.report.dtypes import nbytes_of
 from modelglass.report.values import Values
 
@@ -27,7 +27,7 @@ _STRANGE: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def fold(values: Values, layout: Layout, start: int, stop: int, kernels: ModuleType) -> Partial:
+def fold(values: Values, layout: Layout, start: int, stop: int, kernels: ModuleType) -> PartialStats:
     """What the elements from `start` to `stop` tell. `kernels` are the inner loops, plain or compiled."""
     reader = _Reader(values, layout, start, stop)
     if layout.countable:
@@ -37,7 +37,7 @@ def fold(values: Values, layout: Layout, start: int, stop: int, kernels: ModuleT
     return _describe(reader, kernels)
 
 
-def _count(reader: _Reader, kernels: ModuleType) -> Partial:
+def _count(reader: _Reader, kernels: ModuleType) -> PartialStats:
     """Words that are few enough to be counted one by one."""
     layout = reader.layout
     table = np.zeros((2, 1 << layout.bits), np.uint32)
@@ -47,20 +47,20 @@ def _count(reader: _Reader, kernels: ModuleType) -> Partial:
         zeros, zeros_before = int(table[:, layout.zero_keys].sum()), zeros
         strange, strange_before = int(table[:, layout.strange_keys].sum()), strange
         reader.pass_by(words, zeros=zeros - zeros_before, strange=strange > strange_before)
-    return reader.partial(Census.of_table(layout, table.sum(axis=0)))
+    return reader.partial(ValueCounts.of_table(layout, table.sum(axis=0)))
 
 
-def _keep(reader: _Reader) -> Partial:
+def _keep(reader: _Reader) -> PartialStats:
     """Few values of a wide type, kept as they are."""
     layout = reader.layout
     pieces = [layout.words(np.empty(0, np.uint8))]
     for words in reader:
         reader.pass_by(words, zeros=_zeros(layout, words), strange=True)
         pieces.append(words)
-    return reader.partial(Census.of_words(layout, np.concatenate(pieces)))
+    return reader.partial(ValueCounts.of_words(layout, np.concatenate(pieces)))
 
 
-def _describe(reader: _Reader, kernels: ModuleType) -> Partial:
+def _describe(reader: _Reader, kernels: ModuleType) -> PartialStats:
     """Many values of a wide type: moments and extremes from the values, the rest from shortened words."""
     layout = reader.layout
     table = np.zeros((2, 1 << layout.bits - layout.shift), np.uint32)
@@ -86,7 +86,7 @@ def _describe(reader: _Reader, kernels: ModuleType) -> Partial:
         high=float(extremes[1]),
         **tallies,
     )
-    return reader.partial(Census.of_table(layout, table.sum(axis=0)), figures)
+    return reader.partial(ValueCounts.of_table(layout, table.sum(axis=0)), figures)
 
 
 def _zeros(layout: Layout, words: Array) -> int:
@@ -114,7 +114,7 @@ class _Reader:
         step = min(CHUNK_VALUES // layout.per_element, CHUNK_NBYTES // nbytes)
         self._range = range(start, stop, max(1, step))
         self._place = start * layout.per_element
-        self._alive = None if values.described == "stored" else Alive.of(shape)
+        self._alive = None if values.described == "stored" else NonzeroSlices.of(shape)
         self._first_nan: int | None = None
         self._first_inf: int | None = None
         self._integers: tuple[int, int] | None = None
@@ -124,7 +124,7 @@ class _Reader:
             raw = self._values.read(begin, min(begin + self._range.step, self._range.stop))
             if self.layout.integer and not self.layout.countable:
                 whole = raw.view(self._values.dtype)  # a double would round its extremes
-                self._integers = spanned(self._integers, (int(whole.min()), int(whole.max())))
+                self._integers = span_both(self._integers, (int(whole.min()), int(whole.max())))
             yield self.layout.words(raw)
 
     def pass_by(self, words: Array, *, zeros: int, strange: bool) -> None:
@@ -140,8 +140,8 @@ class _Reader:
         found = int(np.argmax(which))
         return self._place + found if which[found] else None
 
-    def partial(self, census: Census, figures: Figures | None = None) -> Partial:
-        return Partial(
+    def partial(self, census: ValueCounts, figures: Figures | None = None) -> PartialStats:
+        return PartialStats(
             layout=self.layout,
             census=census,
             figures=figures,

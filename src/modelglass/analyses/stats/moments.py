@@ -1,4 +1,4 @@
-"""Mean and spread of a set of numbers, in a form that merges without losing digits."""
+"""Moments of a set of numbers that merge without losing digits (Welford, Chan et al.)."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class Moments:
         if not total:
             return cls()
         means = (origin - origin[0]) + offset
-        center = _summed(number * means) / total
+        center = _sum(number * means) / total
         distance = means - center
-        return cls(total, float(origin[0]), center, _summed(m2 + number * distance * distance), exponent)
+        return cls(total, float(origin[0]), center, _sum(m2 + number * distance * distance), exponent)
 
-    def merged(self, other: Moments) -> Moments:
+    def merge(self, other: Moments) -> Moments:
         """Of both sets together."""
         both = [(m.number, m.origin, m.offset, m.m2, m.exponent) for m in (self, other)]
         return Moments.of_blocks(np.array(both, dtype=np.float64))
@@ -73,20 +73,20 @@ class Moments:
     @property
     def deviation(self) -> float | None:
         """The unbiased standard deviation; one value has none."""
-        return _held(sqrt(self.m2 / (self.number - 1)), self.exponent) if self.number > 1 else None
+        return _to_double(sqrt(self.m2 / (self.number - 1)), self.exponent) if self.number > 1 else None
 
     @property
     def norm(self) -> float | None:
         """The root of the sum of squares."""
-        return _held(sqrt(self.m2 + self.number * self.mean * self.mean), self.exponent)
+        return _to_double(sqrt(self.m2 + self.number * self.mean * self.mean), self.exponent)
 
 
-def _summed(numbers: Doubles) -> float:
+def _sum(numbers: Doubles) -> float:
     """The sum, with more digits on the way where the machine has them."""
     return float(np.sum(numbers, dtype=np.longdouble))
 
 
-def _held(value: float, exponent: int) -> float | None:
+def _to_double(value: float, exponent: int) -> float | None:
     """The value as a double, or None when it is too large for one."""
     try:
         return ldexp(value, exponent)

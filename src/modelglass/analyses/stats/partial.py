@@ -1,4 +1,4 @@
-"""What a part of a tensor tells, how two parts are put together, and what the whole comes to."""
+"""What a part of a tensor shows, how two parts are merged, and what the whole comes to."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from modelglass.analyses.stats.alive import Alive
-from modelglass.analyses.stats.census import Census, Distribution
 from modelglass.analyses.stats.layouts import Array, Layout
 from modelglass.analyses.stats.moments import Moments
+from modelglass.analyses.stats.nonzero_slices import NonzeroSlices
+from modelglass.analyses.stats.value_counts import Distribution, ValueCounts
 from modelglass.report.stats import Described, TensorStats
 
 QUANTILES = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
@@ -29,7 +29,7 @@ class Figures:
     denormals: int = 0
 
     @classmethod
-    def of(cls, census: Census) -> Figures:
+    def of(cls, census: ValueCounts) -> Figures:
         """From a census that is exact."""
         values, counts = census.layout.decode(census.keys), census.counts
 
@@ -50,9 +50,9 @@ class Figures:
             denormals=met((magnitudes > 0) & (magnitudes < census.layout.smallest_normal)),
         )
 
-    def merged(self, other: Figures) -> Figures:
+    def merge(self, other: Figures) -> Figures:
         return Figures(
-            moments=self.moments.merged(other.moments),
+            moments=self.moments.merge(other.moments),
             low=min(self.low, other.low),
             high=max(self.high, other.high),
             nan=self.nan + other.nan,
@@ -64,36 +64,36 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Partial:
+class PartialStats:
     """All that is known of some of a tensor's values. `figures` is None while the census tells everything."""
 
     layout: Layout
-    census: Census
+    census: ValueCounts
     figures: Figures | None = None
     first_nan: int | None = None
     first_inf: int | None = None
     integers: tuple[int, int] | None = None  # smallest and largest, where a double would round them
-    alive: Alive | None = None
+    alive: NonzeroSlices | None = None
 
-    def merged(self, other: Partial) -> Partial:
+    def merge(self, other: PartialStats) -> PartialStats:
         """Of both parts together."""
-        census = self.census.merged(other.census)
-        figures = None if census.exact else self._figures().merged(other._figures())
-        alive = self.alive.merged(other.alive) if self.alive and other.alive else None
-        return Partial(
+        census = self.census.merge(other.census)
+        figures = None if census.exact else self._figures().merge(other._figures())
+        alive = self.alive.merge(other.alive) if self.alive and other.alive else None
+        return PartialStats(
             layout=self.layout,
             census=census,
             figures=figures,
             first_nan=earlier(self.first_nan, other.first_nan),
             first_inf=earlier(self.first_inf, other.first_inf),
-            integers=spanned(self.integers, other.integers),
+            integers=span_both(self.integers, other.integers),
             alive=alive,
         )
 
     def _figures(self) -> Figures:
         return Figures.of(self.census) if self.figures is None else self.figures
 
-    def finished(self, described: Described) -> TensorStats:
+    def finish(self, described: Described) -> TensorStats:
         """The statistics of the values seen."""
         figures = self._figures()
         stats = TensorStats(
@@ -130,7 +130,7 @@ class Partial:
         )
 
 
-def _with_dead(stats: TensorStats, alive: Alive) -> TensorStats:
+def _with_dead(stats: TensorStats, alive: NonzeroSlices) -> TensorStats:
     rows, columns = alive.dead_rows, alive.dead_columns
     return replace(
         stats,
@@ -146,7 +146,7 @@ def earlier(one: int | None, other: int | None) -> int | None:
     return min((place for place in (one, other) if place is not None), default=None)
 
 
-def spanned(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple[int, int] | None:
+def span_both(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple[int, int] | None:
     """The range that covers both."""
     if one is None or other is None:
         return one or other

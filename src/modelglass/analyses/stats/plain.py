@@ -57,8 +57,8 @@ def _describe(block: Array, row: Array, extremes: Array) -> None:
     padded = np.full(-(-block.size // LANES) * LANES, np.float64(pivot))
     padded[: block.size] = values
     distances = (padded * scale - np.float64(pivot) * scale).reshape(-1, LANES)
-    total = _added(distances.sum(axis=0))
-    squares = _added((distances * distances).sum(axis=0))
+    total = _sum_lanes(distances.sum(axis=0))
+    squares = _sum_lanes((distances * distances).sum(axis=0))
     row[0] = number
     row[1] = np.float64(pivot) * scale
     row[2] = total / number
@@ -73,7 +73,7 @@ def _scale_exponent(largest: float) -> int:
     return int(max(np.frexp(largest)[1], -1000))
 
 
-def _added(lanes: Array) -> float:
+def _sum_lanes(lanes: Array) -> float:
     width = LANES // 2
     while width:
         lanes[:width] += lanes[width : 2 * width]

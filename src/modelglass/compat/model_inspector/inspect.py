@@ -104,7 +104,7 @@ def _built_from(question: Question) -> Config:
 
 
 def _of_checkpoint(question: Question) -> Inspection:
-    """What the checkpoint alone tells, if there is one."""
+    """What the checkpoint alone shows, if there is one."""
     path = question.checkpoint
     if path is None:
         return Inspection(name=None)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from modelglass.compat.model_inspector._lines import heading
-from modelglass.page.sections.layer_cells import calls_by_module
 from modelglass.page.units import value_text
 from modelglass.renderers._escape import printable
 from modelglass.renderers._terminal import Table, painter
+from modelglass.report.layers import calls_by_module
 
 if TYPE_CHECKING:
     from modelglass.compat.model_inspector.inspection import Inspection

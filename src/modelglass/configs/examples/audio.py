@@ -10,6 +10,7 @@ from torch import nn
 
 from modelglass.configs.examples.facts import BATCH, LENGTH, Facts
 from modelglass.configs.examples.values import floats, ones, zeros
+from modelglass.report import huggingface_keys as hf
 
 SAMPLES = 19_200  # of which every usual stride is a divisor
 _FRAMES = 400
@@ -69,7 +70,9 @@ def samples(facts: Facts) -> Iterator[torch.Tensor]:
     yield floats((BATCH, SAMPLES), facts.dtype)
     yield floats((BATCH, facts.number("audio_channels", default=1) or 1, SAMPLES), facts.dtype)
     yield floats((BATCH, _FRAMES, number or 80), facts.dtype)
-    yield floats((BATCH, LENGTH, facts.number("hidden_size", default=1) or 1), facts.dtype)  # encoded already
+    yield floats(
+        (BATCH, LENGTH, facts.number(hf.HIDDEN_SIZE[0], default=1) or 1), facts.dtype
+    )  # encoded already
 
 
 def frames_mask(facts: Facts) -> torch.Tensor:

@@ -11,12 +11,14 @@ from importlib import import_module
 from inspect import Parameter, signature
 from typing import Any
 
+from modelglass.report import huggingface_keys as hf
+
 Shapes = list[tuple[str, tuple[int, ...]]]  # of what a module gives, by name
 Probe = Callable[[Any, dict[str, Any]], Shapes | None]
 
 BATCH, LENGTH, DECODER_LENGTH = 2, 16, 12  # small, and told apart wherever they show up
 
-_TEXT = ("text_config", "text", "decoder", "language_config", "llm_config", "thinker_config")
+_TEXT = (*hf.TEXT_PARTS, "text", "decoder")
 _VISION = ("vision_config", "vision", "image_encoder", "encoder", "backbone_config", "image_config")
 _AUDIO = (
     "audio_config",

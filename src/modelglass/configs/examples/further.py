@@ -10,10 +10,11 @@ from torch import nn
 from modelglass.configs.examples import audio, text, vision
 from modelglass.configs.examples.facts import BATCH, DECODER_LENGTH, LENGTH, Facts
 from modelglass.configs.examples.values import counted, floats, ones, zeros
+from modelglass.report import huggingface_keys as hf
 
 
 def width(facts: Facts) -> int:
-    return facts.number("hidden_size", "d_model", "n_embd", "dim", within=facts.text, default=1) or 1
+    return facts.number(*hf.HIDDEN_SIZE, within=facts.text, default=1) or 1
 
 
 def embeddings(facts: Facts) -> torch.Tensor:
@@ -25,7 +26,7 @@ def embeddings(facts: Facts) -> torch.Tensor:
 def shared_states(facts: Facts) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     """Keys and values of a larger model, by the kind of layer that looks at them."""
     made = {}
-    heads = facts.number("num_attention_heads", within=facts.text, default=1) or 1
+    heads = facts.number(hf.HEADS[0], within=facts.text, default=1) or 1
     for each in facts.modules():
         if all(hasattr(each, name) for name in ("layer_type", "head_dim", "num_key_value_groups")):
             form = (BATCH, heads // each.num_key_value_groups, LENGTH, each.head_dim)
@@ -89,7 +90,7 @@ def _steps(name: str) -> Any:
 
 
 def _acting_width(facts: Facts) -> int:
-    return facts.number("hidden_size", within=getattr(facts.config, "dit_config", None), default=1) or 1
+    return facts.number(hf.HIDDEN_SIZE[0], within=getattr(facts.config, "dit_config", None), default=1) or 1
 
 
 def times(facts: Facts) -> torch.Tensor:
@@ -99,7 +100,7 @@ def times(facts: Facts) -> torch.Tensor:
 def questions(facts: Facts) -> torch.Tensor:
     """A text for a part of the model that has a vocabulary of its own."""
     part = getattr(facts.config, "qformer_config", None)
-    size = facts.number("vocab_size", within=part) or 2
+    size = facts.number(hf.VOCABULARY[0], within=part) or 2
     return counted((BATCH, LENGTH), text.plain_ids(facts, size))
 
 

@@ -9,6 +9,7 @@ import torch
 
 from modelglass.configs.examples.facts import BATCH, DECODER_LENGTH, LENGTH, Facts, part
 from modelglass.configs.examples.values import counted, ones, whole, zeros
+from modelglass.report import huggingface_keys as hf
 
 _MOST_IDS = 512  # that are looked through for ones without a meaning of their own
 _CHOICES = 3
@@ -27,7 +28,7 @@ def shape(facts: Facts) -> tuple[int, ...]:
 
 
 def length(facts: Facts) -> int:
-    most = facts.number("max_position_embeddings", "n_positions", "max_seq_len", within=facts.text)
+    most = facts.number(*hf.POSITIONS, within=facts.text)
     return min(LENGTH, most or LENGTH)
 
 
@@ -52,7 +53,7 @@ def plain_ids(facts: Facts, vocabulary: int) -> list[int]:
 
 def vocabulary(facts: Facts) -> int:
     """Below this, every id has an embedding."""
-    sizes = [facts.number("vocab_size", "n_vocab", within=facts.text)]
+    sizes = [facts.number(*hf.VOCABULARY, within=facts.text)]
     with suppress(NotImplementedError, AttributeError, TypeError):  # of models that have none
         sizes.append(getattr(facts.native.get_input_embeddings(), "num_embeddings", None))
     return min([size for size in sizes if isinstance(size, int) and size > 0] or [2])
@@ -118,7 +119,9 @@ def attention_mask(facts: Facts) -> torch.Tensor:
 
 def decoder_input_ids(facts: Facts) -> torch.Tensor:
     decoder = part(facts.config, ("decoder", "decoder_config"))
-    size = facts.number("decoder_vocab_size", "vocab_size", within=decoder or facts.text) or vocabulary(facts)
+    size = facts.number("decoder_vocab_size", hf.VOCABULARY[0], within=decoder or facts.text) or vocabulary(
+        facts
+    )
     streams = getattr(decoder, "num_channels", None)  # of codes that are one sound together
     # A classifier takes what the decoder gives where the text ends, and so at the same place.
     steps = length(facts) if facts.is_for("SEQUENCE_CLASSIFICATION") else DECODER_LENGTH

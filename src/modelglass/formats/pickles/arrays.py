@@ -9,9 +9,9 @@ import re
 from math import prod
 from typing import Any
 
+from modelglass.formats.files_beside import is_safe_relative
 from modelglass.formats.pickles.machine import Machine
 from modelglass.formats.pickles.objects import Pairs, Thing, as_text
-from modelglass.formats.siblings import is_safe_relative
 
 WRAPPERS = frozenset(
     (

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 from modelglass.errors import FileError
-from modelglass.formats import pickles, zip as zips
+from modelglass.formats import pickles, zip as zips, zip_members
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
 from modelglass.formats.torch.checkpoint import fill
@@ -40,7 +39,7 @@ def read(source: Source, archive: zips.Archive, reading: Reading) -> None:
     _code(source, archive, reading, bytecode)
     if reading.thorough:
         others = [entry for entry in archive.entries if not _is_known(entry.name)]
-        import_module("modelglass.formats.archives").look_into_members(archive, others, reading)
+        zip_members.look_into(archive, others, reading)
     memory = Memory(source, reading, _locator(archive, folder), big_endian=big_endian)
     fill(root, memory, reading, source)
 

@@ -11,10 +11,9 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from modelglass.formats import pickles, zip as zips
-from modelglass.formats.inside import look_into
+from modelglass.formats.files_beside import open_sibling
 from modelglass.formats.pickles.objects import Pairs, Thing, as_text
 from modelglass.formats.reading import Reading
-from modelglass.formats.siblings import open_sibling
 from modelglass.formats.source import OpenFile, Source
 from modelglass.formats.torch import archive as torch_archive
 from modelglass.formats.torch.tensors import BadTensorError, dtype_of, items_of, shape_of
@@ -214,7 +213,7 @@ def _scan_pieces(file: OpenFile, placed: Sequence[tuple[int, int]], reading: Rea
     looked_at = behind = 0
     for start, end in dict.fromkeys(placed):
         if behind < start:
-            look_into(file.part(behind, start - behind, f"bytes at {behind:,}"), reading, raw=True)
+            reading.look_into(file.part(behind, start - behind, f"bytes at {behind:,}"), raw=True)
         behind = max(behind, end)
         looked_at += end - start
         # Pieces that overlap could have the same bytes searched any number of times.
@@ -223,6 +222,6 @@ def _scan_pieces(file: OpenFile, placed: Sequence[tuple[int, int]], reading: Rea
             reading.found(file, "dcp.overlap", "limit", text, offset=start)
             return
         if end > start:
-            look_into(file.part(start, end - start, f"piece at {start:,}"), reading, pickled=True)
+            reading.look_into(file.part(start, end - start, f"piece at {start:,}"), pickled=True)
     if behind < file.nbytes:
-        look_into(file.part(behind, file.nbytes - behind, f"bytes at {behind:,}"), reading, raw=True)
+        reading.look_into(file.part(behind, file.nbytes - behind, f"bytes at {behind:,}"), raw=True)

@@ -12,17 +12,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from modelglass.errors import FileError
-from modelglass.formats import archives, native, zip as zips
-from modelglass.formats.archives import unpacked
-from modelglass.formats.inside import look_into
+from modelglass.formats import native, zip as zips
+from modelglass.formats.files_beside import is_safe_relative
 from modelglass.formats.places import Place
 from modelglass.formats.reading import Reading
-from modelglass.formats.siblings import is_safe_relative
 from modelglass.formats.source import Source
 from modelglass.formats.strict_json import document, loads
+from modelglass.formats.torch import archive as torch_archive
 from modelglass.formats.torch.expressions import strange_part
 from modelglass.formats.torch.memory import extent
 from modelglass.formats.torch.tensors import Found
+from modelglass.formats.zip_members import unpacked
 from modelglass.report import GlobalUse, Json, Level, Tensor, TensorKind
 from modelglass.report.dtypes import nbytes_of
 
@@ -111,7 +111,7 @@ def _look_into(archive: zips.Archive, described: _Described, reading: Reading) -
                 reading.found(
                     archive.source, "code.native", level, text, member=entry.name, offset=entry.offset
                 )
-            look_into(member, reading, pickled=pickled and bool(member.nbytes), raw=raw, native="high")
+            reading.look_into(member, pickled=pickled and bool(member.nbytes), raw=raw, native="high")
         except FileError as error:
             reading.stopped(error)
 
@@ -219,8 +219,12 @@ def _saved(archive: zips.Archive, entry: zips.Entry, reading: Reading, *, buffer
     """Add the tensors of a member that is itself an archive, as `torch.save` writes them."""
     inner = reading.inner(deeper=True)
     inner.thorough = False  # every member is searched later on
+    member = unpacked(archive, entry, reading)
+    saved = zips.read(member, inner)
+    if not torch_archive.tops(saved):
+        raise member.corrupt("it is not an archive as torch.save writes it", code="export.config", offset=0)
     try:
-        archives.read(unpacked(archive, entry, reading), inner)
+        torch_archive.read(member, saved, inner)
     finally:
         reading.opened += inner.opened
     named = {tensor.name: f"{inner.prefix}{tensor.name}" for tensor in inner.tensors}

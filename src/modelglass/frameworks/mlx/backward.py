@@ -1,6 +1,6 @@
 """To which call a primitive of the backward pass belongs, found from what it reads and what it leads to.
 
-MLX tells nothing about that. Of each primitive, the first of these that there is decides:
+MLX does not report that. Of each primitive, the first that exists decides:
 
 - a parameter that it reads: the gradient of an input is made of the weights that the call used;
 - a parameter whose gradient it makes: the call used that parameter;

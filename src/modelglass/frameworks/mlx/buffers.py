@@ -199,7 +199,7 @@ class Buffers:
 
 
 def missing_shapes(graph: Graph, order: Iterable[int]) -> Iterator[int]:
-    """Arrays of those nodes whose size MLX does not tell."""
+    """Arrays of those nodes whose size MLX does not report."""
     for index in order:
         for number in (*graph.nodes[index].inputs, *graph.nodes[index].outputs):
             if number not in graph.shapes:

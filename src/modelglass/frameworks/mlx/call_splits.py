@@ -23,7 +23,7 @@ class CallSplits:
     """Replaces what calls return by fresh arrays, and remembers what for."""
 
     fresh: Arrays
-    pairs: list[tuple[mx.array, mx.array]] = field(default_factory=list)  # what was returned, its stand-in
+    pairs: list[tuple[mx.array, mx.array]] = field(default_factory=list)  # what was returned, its substitute
     _next: int = 0
 
     def replace_arrays(self, output: Any, known: Mapping[int, mx.array]) -> Any:
@@ -32,14 +32,14 @@ class CallSplits:
         `known` are the arrays of the output as they are remembered, by id.
         """
         if isinstance(output, mx.array):
-            return self._stand_in(known[id(output)])
+            return self._make_fresh(known[id(output)])
         if type(output) in (tuple, list):
             return type(output)(self.replace_arrays(each, known) for each in output)
         if type(output) is dict:
             return {key: self.replace_arrays(value, known) for key, value in output.items()}
         return output
 
-    def _stand_in(self, array: mx.array) -> mx.array:
+    def _make_fresh(self, array: mx.array) -> mx.array:
         fresh = self.fresh[self._next] if self._next < len(self.fresh) else None
         self._next += 1
         if fresh is None or fresh.shape != array.shape or fresh.dtype != array.dtype:

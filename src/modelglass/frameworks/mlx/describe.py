@@ -35,7 +35,7 @@ def is_array(value: Any) -> bool:
 
 
 def find_leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Every leaf of what is given to or returned by a call, with the way to it; a module is a leaf, too."""
+    """Every leaf of the inputs or outputs of a call, with the way to it; a module is also a leaf."""
     return leaves(value, name, lambda each: isinstance(each, (mx.array, nn.Module)))
 
 

@@ -1,4 +1,4 @@
-"""What to tell a user whose model raised."""
+"""Notes for a user whose model raised."""
 
 from __future__ import annotations
 

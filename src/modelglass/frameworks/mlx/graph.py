@@ -1,9 +1,9 @@
 """The primitives of a traced function, with the shapes that each met, found without evaluating anything.
 
-MLX tells them in two ways, and neither is enough. An export has shapes and arguments, but merges equal nodes
-that a plain run computes each for itself, and ends at a primitive it cannot write down. A drawing has every
-node, but neither shapes nor arguments. What the function returned is known in both: from there back, each
-drawn array is found in the export.
+MLX reports them in two ways, and neither is enough. An export has shapes and arguments, but merges equal
+nodes that a plain run computes each for itself, and ends at a primitive it cannot write down. A drawing has
+every node, but neither shapes nor arguments. What the function returned is known in both: from there back,
+each drawn array is found in the export.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PASSED_ON = frozenset({"Copy", "StopGradient", "CustomTransforms"})
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One primitive; `arguments` are None where MLX does not tell them."""
+    """One primitive; `arguments` are None where MLX does not report them."""
 
     primitive: str
     arguments: tuple[Any, ...] | None
@@ -43,8 +43,8 @@ class Node:
 class Graph:
     """The primitives of a function in an order in which they can run; arrays are known by number.
 
-    An array whose shape MLX does not tell is in neither `shapes` nor `dtypes`: then `unexported` names the
-    primitive at which the telling ended.
+    An array whose shape MLX does not report is in neither `shapes` nor `dtypes`: then `unexported` names the
+    primitive at which the export ended.
     """
 
     shapes: Mapping[int, Shape]
@@ -63,31 +63,31 @@ def find_makers(nodes: Sequence[Node]) -> dict[int, int]:
 
 
 def trace(function: Callable[[Arrays], Arrays], arrays: Arrays, *, left_out: Collection[int] = ()) -> Graph:
-    """The graph of a function of arrays. It is called once, with stand-ins that have no values.
+    """The graph of a function of arrays. It is called once, with substitutes that have no values.
 
     What it returns at the places `left_out` is not exported: of what only that needs, no shapes are known.
     """
-    telling = _GraphReader()
+    reader = _GraphReader()
 
     def drawn(*given: mx.array) -> Arrays:
         returned = function(given)
-        telling.draw(returned, given)
-        told = [place not in left_out for place in range(len(returned))]
-        telling.told = told
-        return [array for array, is_told in zip(returned, told, strict=True) if is_told]
+        reader.draw(returned, given)
+        is_exported = [place not in left_out for place in range(len(returned))]
+        reader.is_exported = is_exported
+        return [array for array, included in zip(returned, is_exported, strict=True) if included]
 
     unexported = None
     try:
-        mx.export_function(telling.read_export, drawn, *arrays)
+        mx.export_function(reader.read_export, drawn, *arrays)
     except ValueError as error:
         unexported = _find_unexportable(error)
         if unexported is None:
             raise
-    return telling.graph(unexported)
+    return reader.graph(unexported)
 
 
 def _find_unexportable(error: ValueError) -> str | None:
-    """The primitive that cannot be exported, if that is what the error is about."""
+    """The primitive that cannot be exported, if that is what the error, a plain ValueError, is about."""
     found = re.search(r"\[export_function\].*primitive (\w+)", str(error))
     return None if found is None else found[1]
 
@@ -114,10 +114,10 @@ _Spec = tuple[Shape, str]  # shape and type of an array
 
 
 class _GraphReader:
-    """What MLX tells of one function."""
+    """What MLX reports of one function."""
 
     def __init__(self) -> None:
-        self.told: Sequence[bool] = ()  # of what the function returned, whether it is exported
+        self.is_exported: Sequence[bool] = ()  # of what the function returned, whether it is exported
         self._ends: dict[str, tuple[str, ...]] = {"inputs": (), "outputs": ()}  # of the export
         self._makers: dict[str, _ExportedNode] = {}  # by exported array
         self._specs: dict[str, _Spec] = {}
@@ -139,9 +139,9 @@ class _GraphReader:
         kind = record["type"]
         if kind == "primitive":
             inputs, outputs = self._keep_specs(record["inputs"]), self._keep_specs(record["outputs"])
-            told = _ExportedNode(record["name"], tuple(record["arguments"]), inputs, outputs)
+            found = _ExportedNode(record["name"], tuple(record["arguments"]), inputs, outputs)
             for name in outputs:
-                self._makers[name] = told
+                self._makers[name] = found
         elif kind in self._ends:
             self._ends[kind] = self._keep_specs(record[kind])
 
@@ -165,8 +165,8 @@ class _GraphReader:
             node.inputs = [same.get(name, name) for name in node.inputs]
         ends = last.inputs[1:]  # the first is there twice
         returned, given = ends[: len(self._returned)], ends[len(self._returned) :]
-        told = [name for name, is_told in zip(returned, self.told, strict=True) if is_told]
-        exported = self._match_names(kept, (*told, *given))
+        names = [name for name, included in zip(returned, self.is_exported, strict=True) if included]
+        exported = self._match_names(kept, (*names, *given))
         graph = self._number_nodes(kept, returned, exported)
         return replace(graph, unexported=unexported, behind=frozenset(behind & set(range(len(returned)))))
 
@@ -174,10 +174,10 @@ class _GraphReader:
         """What each array of the drawing is called in the export."""
         names = dict(zip(ends, (*self._ends["outputs"], *self._ends["inputs"]), strict=True))
         for node in reversed(nodes):
-            told = self._find_exported(node, names)
-            if told is not None:
-                names.update(zip(node.outputs, told.outputs, strict=True))
-                names.update(zip(node.inputs, told.inputs, strict=True))
+            found = self._find_exported(node, names)
+            if found is not None:
+                names.update(zip(node.outputs, found.outputs, strict=True))
+                names.update(zip(node.inputs, found.inputs, strict=True))
         return names
 
     def _find_exported(self, node: _DrawnNode, names: Mapping[str, str]) -> _ExportedNode | None:
@@ -197,9 +197,9 @@ class _GraphReader:
         numbering = _Numbering(self._ends["inputs"], self._specs, exported, made)
         listed = []
         for node in nodes:
-            told = self._find_exported(node, exported)
-            primitive = exported_name(node.primitive) if told is None else told.primitive
-            arguments = None if told is None else told.arguments
+            found = self._find_exported(node, exported)
+            primitive = exported_name(node.primitive) if found is None else found.primitive
+            arguments = None if found is None else found.arguments
             inputs = tuple(map(numbering.number, node.inputs))
             listed.append(Node(primitive, arguments, inputs, tuple(map(numbering.number, node.outputs))))
         outputs = tuple(map(numbering.number, returned))

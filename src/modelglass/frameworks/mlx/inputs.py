@@ -17,7 +17,7 @@ _LARGEST = 2**31 - 1  # what MLX takes as a size
 
 
 def make_inputs(native: nn.Module, specs: tuple[TensorSpec, ...]) -> Inputs:
-    """Arrays as the specs say: integers within every embedding's range, the rest from a normal draw.
+    """Arrays as specified: integers within every embedding's range, the rest from a normal draw.
 
     They are not evaluated, so they take no memory before a run asks for their values.
     """

@@ -57,7 +57,7 @@ class _CallParts(dict[str, str]):
     def __missing__(self, key: str) -> str:
         if key in _OPTIONAL:
             return "None"
-        raise CannotReproduceError(f"MLX does not tell its {key}")
+        raise CannotReproduceError(f"MLX does not report its {key}")
 
 
 _OPTIONAL = frozenset({"biases", "freqs", "mask_lhs", "mask_out", "mask_rhs", "scales", "sinks"})
@@ -152,7 +152,7 @@ def _equal(op: Op) -> str:
 def _transform(op: Op) -> str:
     axes, made = op.attributes.get("axes"), op.outputs[0].shape
     if not isinstance(axes, list) or made is None:
-        raise CannotReproduceError("MLX does not tell its axes")
+        raise CannotReproduceError("MLX does not report its axes")
     kind = f"{'i' * bool(op.attributes.get('inverse'))}{'r' * bool(op.attributes.get('real'))}fftn"
     sizes = f", s={[made[axis] for axis in axes]}" if kind == "irfftn" else ""
     return f"mx.fft.{kind}(inputs[0]{sizes}, axes={axes})"
@@ -162,7 +162,7 @@ def _indexed_axes(op: Op) -> tuple[list[int], list[int], int]:
     """The axes that are indexed, all axes with those in front, and the dimensions of the indices."""
     array, axes, first = find_input(op, "a"), op.attributes.get("axes"), find_input(op, "indices.0")
     if array is None or array.shape is None or not isinstance(axes, list):
-        raise CannotReproduceError("MLX does not tell its axes")
+        raise CannotReproduceError("MLX does not report its axes")
     rest = [axis for axis in range(len(array.shape)) if axis not in axes]
     return axes, [*axes, *rest], 0 if first is None else len(first.shape or ())
 
@@ -199,14 +199,14 @@ def _write_update(op: Op, source: str, place: str, values: str) -> str:
     if way == "set":
         return f"result = {source}\nresult[{place}] = {values}"
     if way not in ("add", "multiply", "maximum", "minimum"):
-        raise CannotReproduceError("MLX does not tell how it combines values")
+        raise CannotReproduceError("MLX does not report how it combines values")
     return f"result = {source}.at[{place}].{way}({values})"
 
 
 def _slices(op: Op) -> str:
     bounds = [op.attributes.get(key) for key in ("start", "stop", "strides")]
     if not all(isinstance(each, list) for each in bounds):
-        raise CannotReproduceError("MLX does not tell where its slice is")
+        raise CannotReproduceError("MLX does not report where its slice is")
     ways = zip(*bounds, strict=True)  # type: ignore[arg-type]
     return ", ".join(f"{int(start)}:{int(stop)}:{int(step)}" for start, stop, step in ways) or "..."
 
@@ -224,7 +224,7 @@ def _masked_scatter(op: Op) -> str:
 def _pad(op: Op) -> str:
     axes, low, high = (op.attributes.get(key) for key in ("axes", "low_pad", "high_pad"))
     if axes is None or low is None or high is None:
-        raise CannotReproduceError("MLX does not tell where it pads")
+        raise CannotReproduceError("MLX does not report where it pads")
     widths = [(0, 0)] * len(shape_list(op.inputs[0]))
     for axis, before, after in zip(axes, low, high, strict=True):
         widths[axis] = (before, after)

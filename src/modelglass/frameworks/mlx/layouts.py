@@ -28,7 +28,7 @@ VIEWS = frozenset(
 class Layout:
     """Steps between elements, by dimension, in elements.
 
-    `filled` is the number of elements in memory, which repeated ones share; `gapless` says that nothing lies
+    `filled` is the number of elements in memory, which repeated ones share; `gapless` means that nothing lies
     between them.
     """
 
@@ -145,7 +145,7 @@ def _reshape(layout: Layout, shape: Shape) -> Layout | None:
 
 
 def _runs(layout: Layout) -> Iterator[tuple[int, int]]:
-    """Neighbouring dimensions that are as good as one: their size and step. Those of size 1 say nothing."""
+    """Neighbouring dimensions that are as good as one: their size and step. Those of size 1 do not matter."""
     run: tuple[int, int] | None = None
     for size, step in zip(layout.shape, layout.strides, strict=True):
         if size == 1:

@@ -52,9 +52,9 @@ class Evaluation:
 
 
 def find_lifetimes(graph: Graph, run: Evaluation, owner: Owner) -> Lifetimes | None:
-    """The memory of a run; None when MLX does not tell the size of an array it needs.
+    """The memory of a run; None when MLX does not report the size of an array it needs.
 
-    `owner` says of a node, by its place, what it is called, the path of its module and its phase.
+    `owner` gives the name of a node, by its place, the path of its module and its phase.
     """
     order, tails = _orders(graph, run)
     if any(True for each in (order, *tails.values()) for _ in missing_shapes(graph, each)):

@@ -1,4 +1,4 @@
-"""A pass or training step that MLX evaluates for real, and the memory that its own counters say it took."""
+"""A pass or training step that MLX evaluates for real, and the memory that its own counters report."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def measure(
     The model's arrays and its inputs are evaluated first, so that making them does not count. The step works
     on copies of what trains. The model is as before afterwards; memory that MLX kept for later use is given
     back. MLX's peak counter is not reset as long as it rises by the run; when it does not, the run is
-    repeated from zero and a note says so. Call it where random states are kept.
+    repeated from zero, and a note is added. Call it where random states are kept.
     """
     roots = native, inputs.args, dict(inputs.kwargs)
     given = list(find_arrays(*roots))
@@ -86,7 +86,7 @@ def _run(roots: tuple[Any, ...], request: Request, factories: Mapping[str, Facto
 def _run_in(
     log: UndoLog, roots: tuple[Any, ...], request: Request, factories: Mapping[str, Factory]
 ) -> _PeakMemory:
-    # Lent are copies, which share their values: a model may write into the objects that it is given.
+    # The substitutes are copies, which share values: a model may write into its inputs.
     (native, args, kwargs), _ = substitute_tensors(log, make_substitution(copy), *roots)
     _keep_no_memory(log)
 
@@ -163,7 +163,7 @@ def _initial_storage(array: mx.array, role: Role) -> Storage:
 
 
 def _lifetimes(base: list[Storage], taken: _PeakMemory, optimizer: str) -> Lifetimes:
-    """All of the run as one step: the counter does not tell what happened in between."""
+    """All of the run as one step: the counter does not show what happened in between."""
     phase: MemoryPhase = "forward" if taken.gradients is None else "backward"
     made = [*_build_storages("gradients", taken.gradients), *_build_storages("optimizer_state", taken.state)]
     rest = taken.peak - taken.active - sum(each.nbytes for each in made)

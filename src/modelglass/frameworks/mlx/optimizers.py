@@ -41,8 +41,8 @@ def make_factory(given: Any) -> tuple[str, Factory]:
         return type(given).__name__.lower(), lambda: deepcopy(given)
     if not callable(given):
         raise UsageError(
-            f"{type(given).__name__} is no way to make an optimizer",
-            hint='give a name such as "adamw", an optimizer of mlx.optimizers, or a function that makes one',
+            f"optimizer must be a name or a function, got {type(given).__name__}",
+            hint='give a name such as "adamw", or a function or optimizer of mlx.optimizers',
         )
     made = _call_function(given)
     return str(getattr(given, "__name__", type(given).__name__)), lambda: deepcopy(made)
@@ -64,7 +64,7 @@ def _find_by_name(name: str) -> Factory:
     if name not in known:
         raise UsageError(
             f"MLX has no optimizer {name!r}",
-            hint=f"one of {', '.join(sorted(known))}, or a function that makes one",
+            hint=f"one of {', '.join(sorted(known))}, or a function that makes an optimizer",
         )
     made = known[name]
     takes_rate = inspect.signature(made).parameters["learning_rate"].default is inspect.Parameter.empty
@@ -81,11 +81,11 @@ def _call_function(make: Callable[..., Any]) -> optimizers.Optimizer:
             hint="MLX's optimizers take no parameters: lambda: mlx.optimizers.SGD(0.1, momentum=0.9)",
         ) from cause
     except ValueError:
-        pass  # a function that does not tell what it takes
+        pass  # a function without a signature
     made = make()
     if not isinstance(made, optimizers.Optimizer):
         raise UsageError(
-            f"the function given as optimizer= made a {type(made).__name__}, which is no optimizer of MLX's",
+            f"the function given as optimizer= returned {type(made).__name__}, not an optimizer of MLX",
             hint="return an optimizer of mlx.optimizers",
         )
     return made

@@ -34,7 +34,7 @@ class Outcome:
 
 
 def read_graph(tracing: Tracing, graph: Graph, model: Model) -> Outcome:
-    """All that a run on stand-ins showed."""
+    """All that a run on substitutes showed."""
     request, watcher = tracing.request, tracing.watcher
     numbers = tracing.numbers(graph)
     crossings = [(each.call, [numbers[id(array)] for array in each.arrays]) for each in watcher.crossings]
@@ -221,8 +221,8 @@ def _notes(tracing: Tracing, graph: Graph, idle: tuple[str, ...]) -> Iterator[No
         yield Note(
             code="unwatched",
             severity="warning",
-            text="the model takes another way when its layers are watched, as one does that looks at their "
-            "classes; so its calls are not observed, and all operators belong to the model itself",
+            text="the model behaves differently when its layers are instrumented (it checks types), so its "
+            "calls are not recorded, and all operators belong to the model itself",
         )
     if request.calibrate and request.mode != "real":
         yield Note(
@@ -234,5 +234,5 @@ def _notes(tracing: Tracing, graph: Graph, idle: tuple[str, ...]) -> Iterator[No
             code="shapes-unknown",
             severity="warning",
             text=f"MLX cannot export {graph.unexported}: inside the calls that use it shapes are not known, "
-            "and so neither is memory",
+            "and neither is memory",
         )

@@ -16,7 +16,7 @@ from modelglass.frameworks.mlx.tree import Slot, find_slots
 from modelglass.quantized import SIDES
 from modelglass.report import Packing
 
-_BITS = (2, 3, 4, 5, 6, 8)  # that are guessed; a layer may say 1, too
+_BITS = (2, 3, 4, 5, 6, 8)  # that are guessed; a layer may also specify 1
 _GROUPS = (32, 64, 128)
 _USUAL_GROUP = 64  # weights in a group unless the one who quantized chose otherwise
 _MODES = {4 * 32: ("mxfp4", 4), 4 * 16: ("nvfp4", 4), 8 * 32: ("mxfp8", 8)}  # by bits x group size
@@ -97,12 +97,12 @@ def _words(key: str, weight: mx.array, arrays: Mapping[Any, mx.array], module: n
 
 
 def _scheme(group_bits: int, unbiased: bool, module: nn.Module) -> tuple[str, int]:
-    """Mode and bits: as the layer says, when its sizes agree; else as the sizes allow.
+    """Mode and bits: as the layer specifies, when its sizes agree; else as the sizes allow.
 
-    A layer may leave bits or the size of a group to MLX; the other one then tells it.
+    A layer may leave bits or the size of a group to MLX; the other one then determines it.
     """
-    said = vars(module)
-    bits, group, mode = said.get("bits"), said.get("group_size"), said.get("mode", "affine")
+    settings = vars(module)
+    bits, group, mode = settings.get("bits"), settings.get("group_size"), settings.get("mode", "affine")
     if type(bits) is not int:
         bits = group_bits // group if type(group) is int and group > 0 else None
     if type(group) is not int:
@@ -120,8 +120,8 @@ def _scheme(group_bits: int, unbiased: bool, module: nn.Module) -> tuple[str, in
 
 def _ternary(key: str, weight: mx.array, arrays: Mapping[Any, mx.array], module: nn.Module) -> _Packed | None:
     """Four weights of -1, 0 or 1 a byte, along the outputs, as BitNet's layers have them."""
-    scale, said = arrays.get(f"{key}_scale"), vars(module)
-    outputs, inputs = said.get("out_features"), said.get("in_features")
+    scale, settings = arrays.get(f"{key}_scale"), vars(module)
+    outputs, inputs = settings.get("out_features"), settings.get("in_features")
     if scale is None or weight.dtype != mx.uint8 or type(outputs) is not int or type(inputs) is not int:
         return None
     if tuple(weight.shape) != (-(-outputs // 4), inputs):

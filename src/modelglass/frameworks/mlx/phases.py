@@ -32,7 +32,7 @@ class Phases:
     ) -> list[PlacedNode]:
         """The nodes that are the model's own work: no loss, no optimizer.
 
-        Those of the calls in `recomputing` belong to them, as `owner` says.
+        Those of the calls in `recomputing` belong to them, as given by `owner`.
         """
         before = [PlacedNode(graph.nodes[at], call) for at, call in sorted(self.forward.items())]
         after = []

@@ -1,7 +1,7 @@
 """MLX's primitives, one row each: the function that makes it, its inputs, its arguments in order.
 
 A table and nothing else. Inputs have alternatives of other lengths after a bar, and a starred name is as
-many as are left. The function is empty when the class says it. Where the first argument is a number that
+many as are left. The function is empty if the class determines it. Where the first argument is a number that
 stands for one of several, `choices` lists them in MLX's order, each as the label that a drawing gives it and
 the function that makes it.
 """

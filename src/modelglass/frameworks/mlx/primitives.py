@@ -1,7 +1,7 @@
 """MLX's primitives in a user's terms: the function that makes each, and its inputs and arguments by name.
 
-An export tells a primitive by its class, its arguments by position, and a choice among several (which
-reduction, which base of the logarithm) by its number; a drawing tells it by a label. What is in no table here
+An export identifies a primitive by its class, its arguments by position, and a choice among several (which
+reduction, which base of the logarithm) by its number; a drawing by a label. What is in no table here
 keeps its positions: a primitive of a later MLX is still shown, under the name of its class.
 """
 
@@ -21,7 +21,7 @@ from modelglass.frameworks.mlx.describe import name_setting
 from modelglass.frameworks.mlx.primitive_rows import ROWS, Row
 from modelglass.report import Json
 
-Arguments = Sequence[Any] | None  # None: MLX does not tell them
+Arguments = Sequence[Any] | None  # None: MLX does not report them
 
 MODES = ("affine", "mxfp4", "mxfp8", "nvfp4")  # of quantization, as MLX numbers them
 
@@ -115,7 +115,7 @@ def _row(primitive: str) -> Row:
 
 
 def _choice(primitive: str, arguments: Arguments) -> str | None:
-    """Which of several the primitive is, by its first argument or, where MLX tells none, by its label."""
+    """Which of several the primitive is, by its first argument or, where MLX reports none, by its label."""
     labels = list(_row(primitive).labels)
     if arguments and labels:
         number = int(arguments[0])
@@ -142,7 +142,7 @@ def _holders() -> Iterator[tuple[Any, str]]:
 
 
 def _name_choice(name: str, label: str, function: str) -> Json:
-    """A choice as an attribute: by the function, where nothing says it better."""
+    """A choice as an attribute: by the function, where no better name is known."""
     match name:
         case "Log":
             return {"log2": 2, "log10": 10}.get(function, "e")
@@ -173,7 +173,7 @@ def _gather(arguments: Sequence[Any]) -> str:
     return "take" if len(axes) == 1 and sizes[axes[0]] == 1 else "array.__getitem__"
 
 
-# Functions that follow from several arguments, or from one that is no choice by number.
+# Functions that follow from several arguments, or from one that is not a choice by number.
 _BY_ARGUMENTS: Mapping[str, Callable[[Sequence[Any]], str]] = {
     "Convolution": _convolution,
     "FFT": _transform,

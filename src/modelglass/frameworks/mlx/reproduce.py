@@ -60,5 +60,5 @@ def _sanitize(name: str) -> str:
 
 def _write_expected(value: Value) -> str:
     if value.shape is None:
-        raise CannotReproduceError("MLX does not tell the shape of its result")
+        raise CannotReproduceError("MLX does not report the shape of its result")
     return f"({shape_list(value)}, {mlx_dtype(value.dtype)})"

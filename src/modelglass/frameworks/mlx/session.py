@@ -1,4 +1,4 @@
-"""One observed run of an MLX model: traced on stand-ins for all its arrays, so that nothing is evaluated."""
+"""One observed run of an MLX model: traced on substitutes for its arrays, so that nothing is evaluated."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def run_shortened(native: nn.Module, request: Request, place: Any) -> Lifetimes 
 
 
 def run_resized(native: nn.Module, request: Request, sizes: Mapping[tuple[int, int], int]) -> Observation:
-    """What a forward pass shows with other sizes of the inputs; a failure of it is an answer, too.
+    """What a forward pass shows with other sizes of the inputs; a failure is also a result.
 
     `sizes` are by input, in the order of `Run.inputs`, and dimension. Memory and cost are not looked at.
     """
@@ -106,7 +106,7 @@ def non_persistent_names(native: nn.Module) -> frozenset[str]:
 
 
 def _inputs(native: nn.Module, request: Request) -> Inputs:
-    """The inputs, or such as the specs say, with the batch size and sequence length that are asked for."""
+    """The inputs, given or made from specs, with the batch size and sequence length that are asked for."""
     given = request.inputs
     inputs = given if isinstance(given, Inputs) else make_inputs(native, given or ())
     wanted = request.what_if.batch_size, request.what_if.seq_len
@@ -169,7 +169,7 @@ def _is_changed_by_instruments(tracing: Tracing) -> bool:
 
 
 def _config_of(native: nn.Module) -> Mapping[str, Any] | None:
-    """What a model says of itself: most language models keep the settings they were built from."""
+    """The configuration of a model: most language models keep the settings they were built from."""
     for key in ("args", "config"):
         kept = vars(native).get(key, native.get(key))
         if is_dataclass(kept) and not isinstance(kept, type):
@@ -180,7 +180,7 @@ def _config_of(native: nn.Module) -> Mapping[str, Any] | None:
 
 
 def _cache_dtype(model: Model) -> str | None:
-    """The type that most weights compute in, which keys and values have, too; None where no weight does."""
+    """The type that most weights compute in, which keys and values also have; None where no weight does."""
     numels: Counter[str] = Counter()
     for tensor in model.tensors:
         if tensor.dtype in ("float16", "bfloat16", "float32"):

@@ -1,8 +1,8 @@
-"""How a module of MLX was made: settings that it keeps, and those that only its arrays still tell.
+"""How a module of MLX was made: settings that it keeps, and those that only its arrays still show.
 
 MLX's layers keep few of their arguments: a Linear has none, its sizes are those of its weight. Layers
 describe themselves for printing (`_extra_repr`), in the words of their constructors, and some have
-properties of the constructor's names. Both are asked with stand-ins in the place of arrays, which have
+properties of the constructor's names. Both are asked with substitutes in the place of arrays, which have
 shapes and types but no values, so that nothing is ever evaluated for a description.
 """
 
@@ -75,7 +75,7 @@ def _has_parts(value: Any, depth: int) -> bool:
     return any(_has_parts(item, depth + 1) for item in (value.values() if isinstance(value, dict) else value))
 
 
-class _StandIn:
+class _ShapeOnly:
     """An array without values: code that only looks at shapes and types can work with it."""
 
     def __init__(self, array: mx.array) -> None:
@@ -91,23 +91,25 @@ class _StandIn:
 
 
 def _copy_without_arrays(module: nn.Module) -> nn.Module:
-    """The module as it is, in a copy that has stand-ins for its arrays."""
+    """The module as it is, in a copy that has substitutes for its arrays."""
     bare = type(module).__new__(type(module))
     vars(bare).update(vars(module))
     for key, value in dict.items(module):
-        dict.__setitem__(bare, key, _StandIn(value) if isinstance(value, mx.array) else value)
+        dict.__setitem__(bare, key, _ShapeOnly(value) if isinstance(value, mx.array) else value)
     return bare
 
 
 def _read_property(bare: nn.Module, key: str) -> dict[str, Json]:
     value: Any = ...
-    with suppress(Exception):  # a property of anybody's making may raise anything, most of all on a stand-in
+    with suppress(
+        Exception
+    ):  # a property of anybody's making may raise anything, most of all on a substitute
         value = getattr(bare, key)
     return {key: describe.json_safe(value, _name_value)} if describe.is_plain(value, _PLAIN) else {}
 
 
 def _read_printed(bare: nn.Module, wanted: tuple[str, ...]) -> Iterator[tuple[str, Json]]:
-    """What the module says of itself when printed; what has no name there is named by the constructor."""
+    """The settings that a module prints; what has no name there is named by the constructor."""
     text = ""
     with suppress(Exception):  # as above
         text = str(bare._extra_repr())

@@ -1,4 +1,4 @@
-"""What is exchanged when an MLX model is borrowed."""
+"""Substitution of the arrays of an MLX model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def make_substitution(substitute: Callable[[mx.array], mx.array]) -> Substitutio
 
 
 def find_arrays(*roots: Any) -> Iterator[mx.array]:
-    """Every array that a loan of these would exchange, once."""
+    """Every array that a substitution of these would exchange, once."""
     found: dict[int, mx.array] = {}
 
     def keep(array: mx.array) -> mx.array:

@@ -1,4 +1,4 @@
-"""A run of an MLX model on stand-ins for all its arrays: what it was given, called and gave back."""
+"""A run of an MLX model on substitutes for all its arrays: what it was given, called and gave back."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from modelglass.report import Shape, Value
 from modelglass.undo import UndoLog, raise_interruption, run_and_undo
 
 _TRANSPARENT = (mx.array, bool, int, float, complex, str, bytes, type(None))
+# MLX raises a plain ValueError for it.
 _NO_VALUES = re.compile(r"\[eval\] Attempting to eval an array|\[async_eval\] Not allowed inside")
 
 
@@ -61,7 +62,7 @@ class Tracing:
         self.is_opaque = False  # outputs are in objects that nobody can look into
         self.step: TrainingStep | None = None
         self.is_watched = True  # calls of the modules inside the model are seen
-        self._stand_ins: Sequence[mx.array] = ()
+        self._substitutes: Sequence[mx.array] = ()
         self._modules = {node.path: node.native for node in nodes if node.is_module}
         self._functions = list(structure.find_functions(nodes))
         self.factories = find_factories(request)
@@ -75,17 +76,17 @@ class Tracing:
         floating = [mx.issubdtype(array.dtype, mx.floating) for array in self.arrays]
         return [a.astype(dtype) if cast else a for a, cast in zip(self.arrays, floating, strict=True)]
 
-    def trace(self, stand_ins: Sequence[mx.array]) -> Sequence[mx.array]:
-        """Run the model on stand-ins for its arrays; what crossed the border of a call is the result."""
-        self._stand_ins = stand_ins
-        own, fresh = stand_ins[: len(self.arrays)], stand_ins[len(self.arrays) :]
-        # Lent are copies, which share their values: a model may write into the object that it is given.
-        lent = {id(array): copy(each) for array, each in zip(self.arrays, own, strict=True)}
-        origins = {id(lent[id(array)]): each for array, each in zip(self.arrays, own, strict=True)}
-        self._names_by_id = {id(lent[key]): name for key, name in self.tensors.items() if key in lent}
+    def trace(self, substitutes: Sequence[mx.array]) -> Sequence[mx.array]:
+        """Run the model on substitutes for its arrays; what crossed the border of a call is the result."""
+        self._substitutes = substitutes
+        own, fresh = substitutes[: len(self.arrays)], substitutes[len(self.arrays) :]
+        # The substitutes are copies, which share values: a model may write into its inputs.
+        copies = {id(array): copy(each) for array, each in zip(self.arrays, own, strict=True)}
+        origins = {id(copies[id(array)]): each for array, each in zip(self.arrays, own, strict=True)}
+        self._names_by_id = {id(copies[key]): name for key, name in self.tensors.items() if key in copies}
 
         def run(log: UndoLog) -> None:
-            native, args, kwargs = self._substitute(log, lambda array: lent.get(id(array), array))
+            native, args, kwargs = self._substitute(log, lambda array: copies.get(id(array), array))
             splits = CallSplits(fresh) if fresh else None
             self.watcher = Watcher(Describer(self._names_by_id), self.request.progress, splits)
             entering = [value for _, value in find_leaves((args, kwargs))]
@@ -119,7 +120,7 @@ class Tracing:
             native, args, kwargs = self._substitute(log, copy)
             try:
                 return describe_forms(Describer().flatten(native(*args, **kwargs)))
-            except (Exception, SystemExit):  # the watched run tells what there is to tell
+            except (Exception, SystemExit):  # the instrumented run reports the error
                 return None
 
         return run_and_undo(run)
@@ -133,8 +134,8 @@ class Tracing:
         return join_graphs(graph, {numbers[id(fresh)]: numbers[id(made)] for made, fresh in splits})
 
     def numbers(self, graph: Graph) -> dict[int, int]:
-        """The numbers of stand-ins, and of all that the traced function returned, by their ids."""
-        found = dict(zip(map(id, self._stand_ins), graph.inputs, strict=True))
+        """The numbers of substitutes, and of all that the traced function returned, by their ids."""
+        found = dict(zip(map(id, self._substitutes), graph.inputs, strict=True))
         found.update(zip(map(id, self._traced_outputs()), graph.outputs, strict=True))
         return found
 
@@ -145,7 +146,7 @@ class Tracing:
 
     @property
     def needs_values(self) -> bool:
-        """Whether the run ended because the model asked for a value, which stand-ins do not have."""
+        """Whether the run ended because the model asked for a value, which substitutes do not have."""
         error = self.error
         while error is not None:  # a model may raise an error of its own for it
             if isinstance(error, ValueError) and _NO_VALUES.match(str(error)):
@@ -155,8 +156,8 @@ class Tracing:
 
     def _substitute(self, log: UndoLog, substitute: Callable[[mx.array], mx.array]) -> tuple[Any, ...]:
         roots = self.native, self.inputs.args, dict(self.inputs.kwargs)
-        lent, self.witness = substitute_tensors(log, make_substitution(substitute), *roots)
-        return lent
+        copies, self.witness = substitute_tensors(log, make_substitution(substitute), *roots)
+        return copies
 
     def _traced_outputs(self) -> list[mx.array]:
         """The arrays that the traced function returns, always in the same order."""

@@ -57,12 +57,12 @@ def take_step(
     forward: Callable[[], Any],
     loss: Callable[[Any], Any] | None,
     factories: Mapping[str, Factory],
-    on_stand_ins: Callable[[Sequence[tuple[mx.array, mx.array]]], None] = lambda pairs: None,
+    on_substitutes: Callable[[Sequence[tuple[mx.array, mx.array]]], None] = lambda pairs: None,
 ) -> TrainingStep:
-    """A step of a model whose arrays are a trace's stand-ins; `forward` calls it, once.
+    """A step of a model whose arrays are a trace's substitutes; `forward` calls it, once.
 
-    Gradients are taken by stand-ins of the stand-ins, which the model holds while `forward` runs:
-    `on_stand_ins` is shown each array with its own before. An error of the model's, or of the user's loss,
+    Gradients are taken by substitutes of the substitutes, which the model holds while `forward` runs:
+    `on_substitutes` is shown each array with its own before. An error of the model's, or of the user's loss,
     passes through. The model is left with the arrays it had.
     """
     step = TrainingStep()
@@ -70,7 +70,7 @@ def take_step(
     before = _name_parameters(native)
 
     def run(given: Named) -> mx.array:
-        on_stand_ins([(parameters[name], given[name]) for name in parameters])
+        on_substitutes([(parameters[name], given[name]) for name in parameters])
         _put_arrays(native, parameters, given)
         step.output = forward()
         step.statistics = _find_replaced(_name_parameters(native), {**before, **given})
@@ -78,7 +78,7 @@ def take_step(
 
     try:
         if parameters:
-            # A dict that is given is filled with the stand-ins, so it is one of our own.
+            # A dict that is given is filled with the substitutes, so it is one of our own.
             step.loss, step.gradients = mx.value_and_grad(run)(dict(parameters))
         else:
             run({})
@@ -153,7 +153,7 @@ def _put_arrays(native: nn.Module, parameters: Named, given: Named) -> None:
 
 
 def _loss(output: Any, loss: Callable[[Any], Any] | None) -> mx.array:
-    """What is minimised: what the user says, the model's own loss, or the sum of every output."""
+    """What is minimised: the user's loss, the model's own loss, or the sum of every output."""
     if loss is not None:
         try:
             own = loss(output)

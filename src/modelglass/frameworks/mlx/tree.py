@@ -129,7 +129,7 @@ def holds_functions(container: Any) -> bool:
 
 
 def is_function(value: Any) -> bool:
-    """Whether this is something to call that is no module."""
+    """Whether this is something to call that is not a module."""
     return callable(value) and not isinstance(value, (type, nn.Module))
 
 

@@ -11,7 +11,6 @@ CPU are asked: a device that is not here may accept other types.
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 
 from modelglass.frameworks.torch.describe import unobserved
-from modelglass.frameworks.torch.privates import OpOverload, can_decompose
+from modelglass.frameworks.torch.privates import ELEMENT_TYPE, OpOverload, can_decompose
 
 REMEMBERED = 20_000  # answers, beyond which they are forgotten
 SMALL = 4096  # elements of a call that is asked about in its own sizes
@@ -34,10 +33,6 @@ TRIALS = 150  # of other element types, before a failure is taken for one of the
 
 Resize: TypeAlias = Callable[[int], int]
 
-# A refusal names a type; an error about shapes or values does not.
-_NAMES_A_TYPE = re.compile(
-    r"type|implemented|float|half|double|\bint|integ|long|bool|byte|char|short|complex|signed", re.IGNORECASE
-)
 _ERRORS = (RuntimeError, TypeError, ValueError, IndexError)  # NotImplementedError is a RuntimeError
 _ORDINARY = frozenset(
     {torch.float32, torch.float64, torch.int64, torch.bool}
@@ -105,7 +100,7 @@ def _is_composite(func: Any) -> bool:
     return isinstance(func, OpOverload) and func.namespace == "aten" and can_decompose(func)
 
 
-_REFUSED = "The CPU's kernel was asked, and does not accept these element types."
+_REFUSED = "The CPU kernel does not accept these element types."
 
 
 def is_refusal(error: BaseException | None) -> bool:
@@ -174,7 +169,7 @@ def _run_real_kernel(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
             error = call.error(call.types, resize, fill)
             if error is None:
                 return None
-            if refusal is None and _NAMES_A_TYPE.search(str(error)):
+            if refusal is None and ELEMENT_TYPE.is_of(error):
                 others = islice(_other_types(call.types), TRIALS)
                 if any(call.error(types, resize, fill) is None for types in others):
                     refusal = Refusal(type(error), str(error))

@@ -25,7 +25,7 @@ OBSERVED = "observed cache"
 
 
 def find_cache(outputs: Any) -> KvCache | None:
-    """What one sequence takes in the cache among `outputs`; None where there is none, or none we can read.
+    """What one sequence takes in the cache among `outputs`; None if there is no cache, or not a readable one.
 
     A cache made in advance for so many tokens counts as one that has them. Keys and values of an encoder's
     output do not grow with the text and are in `fixed_nbytes`, at the length they have here.
@@ -57,7 +57,7 @@ def config_of(native: nn.Module) -> Mapping[str, Any] | None:
 
 
 def cache_dtype(native: nn.Module) -> str | None:
-    """The type that most weights compute in, which keys and values have, too; None where no weight does."""
+    """The type that most weights compute in, which keys and values also have; None where no weight does."""
     numels: Counter[str] = Counter()
     for parameter in native.parameters():
         if not is_lazy(parameter) and parameter.dtype in _COMPUTED_IN:

@@ -116,7 +116,7 @@ class Probe:
         return question
 
     def measure(self) -> dict[Question, Answer]:
-        """Run every kernel once, and say of each what it took."""
+        """Run every kernel once, and measure what each took."""
         found: dict[Question, Answer] = {
             question: _answers[question] for question in self._questions if question in _answers
         }
@@ -170,7 +170,7 @@ class Probe:
 
 @contextmanager
 def _quiet_profiler() -> Iterator[None]:
-    """The profiler's library writes to stderr unless this variable, read at its first use, says not to."""
+    """The profiler's library writes to stderr unless this variable, read at its first use, forbids it."""
     name = "KINETO_LOG_LEVEL"
     if name in os.environ:
         yield
@@ -275,7 +275,7 @@ _BY_MASK = frozenset(
         "masked_scatter_backward",
     }
 )
-_BY_NUMBERS = frozenset({"_pack_padded_sequence"})  # without a tag that says so
+_BY_NUMBERS = frozenset({"_pack_padded_sequence"})  # without a tag for it
 
 
 def _values_of(mask: torch.Tensor) -> bytes | None:
@@ -305,7 +305,7 @@ def _run(question: Question, nbytes: int, mark: str, fills: Sequence[int] = (0, 
             sizes = (piece.untyped_storage().nbytes() for each in tensors for piece in pieces_of(each))
             return _Results(tuple(sizes), _shapes(tensors))
         except _REFUSALS as error:
-            problem = f"it does not run on made-up values ({str(error).splitlines()[0][:100]})"
+            problem = f"it does not run on sample values ({str(error).splitlines()[0][:100]})"
     return problem
 
 
@@ -381,5 +381,5 @@ def _peaks(events: Sequence[Any]) -> dict[str, int]:
 def _free_nbytes() -> int:
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):  # a system that does not say
+    except (ValueError, OSError, AttributeError):  # a system that does not report it
         return 1 << 62

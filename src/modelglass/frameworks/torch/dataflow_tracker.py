@@ -3,7 +3,7 @@
 The number is an attribute of the tensor, and of the memory that came with it: a tensor that no operator made,
 such as a Parameter around one, is known by its memory. Numbers of one run mean nothing in another, and those
 on tensors that may outlive the run are taken off again. What is written in place gets a new number; whoever
-reads that part of the memory through another view afterwards reads it, too.
+reads that part of the memory through another view afterwards also reads it.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class DataflowTracker:
         return number
 
     def _keep_alive(self, *holders: Any) -> None:
-        """Keep in mind what is no fake one, so that it may live on when the run is over."""
+        """Keep in mind tensors that are not fake, so that it may live on when the run is over."""
         self._lasting.extend(weakref.ref(holder) for holder in holders if holder is not None)
 
 
@@ -277,7 +277,7 @@ def _written_tensors(
 @cache
 def _effects(func: Any) -> _Effects:
     schema = getattr(func, "_schema", None)
-    if schema is None:  # a function tells by its name
+    if schema is None:  # a function is known by its name
         name = getattr(func, "__name__", "")
         writes = name in _ASSIGNING or (name.endswith("_") and not name.endswith("__"))
         return _Effects(((0, "input") if writes else (sys.maxsize, "out"),), in_memory=True, may_alias=True)

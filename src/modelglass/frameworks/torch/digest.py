@@ -41,7 +41,7 @@ def is_work(func: Any) -> bool:
 
 
 def _setting(value: Any) -> Any:
-    """What an argument says, of a tensor its shape and type: hashable, and it prints the same each time."""
+    """The value of an argument, of a tensor its shape and type: hashable, with a stable text."""
     if isinstance(value, torch.Tensor):
         # A nested tensor names its uneven size by a number that differs from run to run.
         return None if value.is_nested or is_lazy(value) else value.shape, value.dtype

@@ -1,7 +1,7 @@
 """Where an observed run is not what a real one is, so that a figure of it is an estimate.
 
 torch asks in some formulas whether a tensor is an ordinary one, or what its values are, and takes a slower
-way where nobody can tell. No mode can make it believe otherwise. These kernels are known, and named.
+way where that cannot be determined. No mode can change that. These kernels are known, and named.
 """
 
 from __future__ import annotations

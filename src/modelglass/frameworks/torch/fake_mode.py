@@ -69,9 +69,9 @@ class FakeMode(FakeTensorMode):
         kwargs = kwargs or {}
         kernel = _kernel(func)
         if kernel.manner.asks:
-            told = self._read_number(func, args)
-            if told is not NOTHING:
-                return told
+            number = self._read_number(func, args)
+            if number is not NOTHING:
+                return number
         written = kernel.manner.written_among(args, kwargs) if kernel.manner.written else ()
         if written:
             refuse_overlaps(func, written, args, kwargs)
@@ -83,11 +83,11 @@ class FakeMode(FakeTensorMode):
 
     def _read_number(self, func: Any, args: tuple[Any, ...]) -> Any:
         """The number that a kernel reads off tensors, where it is known or guessed; else `NOTHING`."""
-        told = self.known.compute(func, args, {})
-        if told is NOTHING and func is torch.ops.aten._local_scalar_dense.default:
+        number = self.known.compute(func, args, {})
+        if number is NOTHING and func is torch.ops.aten._local_scalar_dense.default:
             guessed = guess(args[0])
             return NOTHING if guessed is None else guessed
-        return told
+        return number
 
     def _result(
         self, kernel: _Kernel, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -134,7 +134,7 @@ class FakeMode(FakeTensorMode):
         made: set[int | None] = set()
         found = []
         for each in result:
-            if not _is_plain(each):  # nothing, or what is no tensor
+            if not _is_plain(each):  # nothing, or not a tensor
                 found.append(each)
                 continue
             memory = memory_of(each)
@@ -287,7 +287,7 @@ class _Kernel:
     shape: Callable[..., Any] | None  # a shape function of ours
     makes_several: bool  # tensors, all of them in new memory
     is_repeatable: bool
-    needs_device: bool  # no tensor tells on which one the result is
+    needs_device: bool  # tensors do not determine the device of the result
 
 
 @cache

@@ -43,7 +43,7 @@ _GOES_ON = frozenset({"BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogi
 _WAYS_ON = frozenset({_aten.sub.Tensor, _aten.mul.Tensor})
 
 
-# Kernels that give vectors besides values, and the place of the argument that says so.
+# Kernels that give vectors besides values, and the place of the argument that selects them.
 VECTORS = {_aten._linalg_svd.default: 2, _aten._linalg_eigh.default: 2}
 # Operators that give no vectors.
 _VALUES_ALONE = frozenset(
@@ -98,7 +98,7 @@ def is_sum_of_gradients(func: Any, args: tuple[Any, ...], place: Place) -> bool:
 def restore_arguments(func: Any, args: tuple[Any, ...], place: Place, at: int) -> tuple[Any, ...]:
     """The arguments as a real run has them: vectors are worked out for gradients, and for who watches.
 
-    Whether they are is told by the argument `at`.
+    The argument `at` selects them.
     """
     if place.operator not in _VALUES_ALONE:
         return args
@@ -110,7 +110,7 @@ def restore_arguments(func: Any, args: tuple[Any, ...], place: Place, at: int) -
 
 
 def kept_results(result: Any, place: Place) -> Iterable[torch.Tensor]:
-    """The results that a real run has, too."""
+    """The results that a real run also has."""
     return list(tensors_among(result))[:1] if _keeps_no_indices(place) else tensors_among(result)
 
 

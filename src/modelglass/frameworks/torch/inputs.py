@@ -20,7 +20,7 @@ _SEED = 0
 def make_inputs(
     native: nn.Module, specs: tuple[TensorSpec, ...], device: str | None, *, fake: bool
 ) -> Inputs:
-    """Tensors as the specs say: integers within every embedding's range, the rest from a normal draw.
+    """Tensors as specified: integers within every embedding's range, the rest from a normal draw.
 
     For a fake run they have no values and take no memory, except for small ones of whole numbers.
     """

@@ -73,7 +73,7 @@ def _is_followed(tensor: torch.Tensor) -> bool:
 
 
 def set_value(tensor: torch.Tensor, values: torch.Tensor) -> None:
-    """Say what the values of a fake tensor are.
+    """Set the values of a fake tensor.
 
     They are kept with its memory, in memory of the same layout: whatever comes to look at the one finds the
     other, whichever way it took, and finds there what was written through any other tensor.
@@ -119,7 +119,7 @@ class KnownValues:
     def follow(
         self, func: Any, manner: Manner, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
     ) -> None:
-        """Tell the values of what a kernel has made when all that it was given is known."""
+        """Set the values of a kernel's results when all its inputs are known."""
         if manner.is_view and type(args[0]) is FakeTensor:
             return  # it is in memory that is known or not
         if result is None and manner.is_determined and self._knows_all(args, kwargs):
@@ -194,7 +194,7 @@ class KnownValues:
             self._keep(storage, None)
 
     def _set_values(self, result: Any, real: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Tell the values of results in memory of their own; the others' are where they were."""
+        """Set the values of results in memory of their own; the others' are where they were."""
         given = {memory_of(each) for each in tensors_among((*args, *kwargs.values()))}
         for fake, values in zip(tensors_among(result), tensors_among(real), strict=True):
             if isinstance(fake, FakeTensor) and memory_of(fake) not in given:
@@ -249,7 +249,7 @@ class KnownValues:
 
 
 def expose_known_values(log: UndoLog) -> None:
-    """Tell values that are known to those who would not ask: transformers, and `torch.tensor`."""
+    """Expose known values to code that does not ask for them: transformers, and `torch.tensor`."""
     home = sys.modules.get("transformers.utils.import_utils")
     if hasattr(home, "is_fake_tensor"):  # which takes every fake tensor for a sign of tracing
         replace_here(log, home, "is_fake_tensor", lambda ask: lambda x: ask(x) and not is_known(x))
@@ -307,7 +307,7 @@ def _is_laid_out_like(fake: torch.Tensor, real: torch.Tensor) -> bool:
 
 
 def _fill(tensor: torch.Tensor, number: Any) -> None:
-    """Say that a fake tensor in memory of its own holds one number."""
+    """Fill a fake tensor in memory of its own with one number."""
     tensor.untyped_storage().__dict__[_KEY] = _OneNumber(number, tensor.dtype)
 
 

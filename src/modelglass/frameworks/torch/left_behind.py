@@ -19,7 +19,7 @@ _NAMED = 8  # places that a note names
 
 
 def find_left_behind(mode: weakref.ref[Any] | None) -> Iterator[Note]:
-    """Have those who hold fake tensors of a mode let go of them, and say who they are."""
+    """Have those who hold fake tensors of a mode let go of them, and name them."""
     if not _is_alive(mode):
         return
     ours = [each for each in gc.get_objects() if type(each) is FakeTensor]

@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from modelglass.frameworks.torch.digest import is_work
 from modelglass.frameworks.torch.privates import (
+    NO_RULE_FOR_MODE,
     PRE_DISPATCH,
     OpOverload,
     PreDispatchBase,
@@ -60,7 +61,7 @@ def watching_kernels(on_kernel: OnOp) -> AbstractContextManager[Any]:
 
 def refuses_operator_level(error: BaseException | None) -> bool:
     """Whether a run ended because a higher-order operator will not run under a mode it does not know."""
-    return isinstance(error, AssertionError) and str(error).endswith("not registered")
+    return NO_RULE_FOR_MODE.is_of(error)
 
 
 class _Level(TorchDispatchMode):
@@ -105,7 +106,7 @@ class _FunctionLevel(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if getattr(func, "__name__", "__get__") in _READING:
-            return func(*args, **(kwargs or {}))  # reading an attribute is no operator
+            return func(*args, **(kwargs or {}))  # reading an attribute is not an operator
         if waiting:
             run_waiting()
         return self._on_op(func, args, kwargs or {})

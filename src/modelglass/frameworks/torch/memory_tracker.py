@@ -222,7 +222,7 @@ class MemoryTracker:
         return during(self, _phase=phase)
 
     def saving(self) -> AbstractContextManager[Any]:
-        """Have autograd tell what it saves for the backward pass, where that is wanted."""
+        """Have autograd report what it saves for the backward pass, where that is wanted."""
         if not self._saving:
             return nullcontext()
         return torch.autograd.graph.saved_tensors_hooks(self._save, SavedTensor.unpack)
@@ -232,7 +232,7 @@ class MemoryTracker:
         self._round.forward_steps = self._now()
 
     def declare(self, category: Category, named: Named) -> None:
-        """Say what memory is for that kernels made."""
+        """Set the category of memory that kernels made."""
         for name, tensor in named:
             for piece in pieces_of(tensor):
                 record = self._live.get(piece.untyped_storage()._cdata)
@@ -256,7 +256,7 @@ class MemoryTracker:
             self._part = self._round.run
 
     def unphased(self) -> AbstractContextManager[None]:
-        """What runs inside belongs where the recorder says, also in an optimizer's step."""
+        """What runs inside belongs to the recorder's place, also in an optimizer's step."""
         return during(self, _phase=None)
 
     def keeps(self) -> bool:
@@ -265,7 +265,7 @@ class MemoryTracker:
         return any(record.part is run and record.born is not None for record in self._live.values())
 
     def evaluates(self) -> None:
-        """The optimizer that steps evaluates the model itself, as often as values tell it to."""
+        """The optimizer that steps evaluates the model itself, as often as values decide."""
         self._part.evaluates = True
 
     def tail_parts(self, name: str) -> tuple[tuple[Storage, ...], int]:
@@ -611,7 +611,7 @@ def _wraps_scalars(func: Any) -> bool:
 
 @cache
 def _has_its_own_shape(func: Any) -> bool:
-    """Whether values decide on the result's shape, so that made-up ones say nothing about it."""
+    """Whether values decide on the result's shape, so that sample values do not determine it."""
     return isinstance(func, OpOverload) and torch.Tag.dynamic_output_shape in func.tags
 
 

@@ -26,7 +26,7 @@ def make_factory(given: Any) -> tuple[str, Factory]:
         return name, _find_by_name(name)
     if isinstance(given, torch.optim.Optimizer) or not callable(given):
         raise UsageError(
-            f"{type(given).__name__} is no way to make an optimizer",
+            f"optimizer must be a name or a function, got {type(given).__name__}",
             hint='give a name such as "adamw", or a function: lambda params: SGD(params, momentum=0.9)',
         )
     return str(getattr(given, "__name__", type(given).__name__)), given
@@ -60,6 +60,14 @@ def state_of(optimizer: Any, named: Mapping[str, nn.Parameter]) -> Iterator[tupl
     for param, state in getattr(optimizer, "state", {}).items():
         for tensor in tensors_in(state):
             yield names.get(id(param), ""), tensor
+
+
+def given_to(optimizer: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every tensor among an optimizer's settings, such as a learning rate, which may be the caller's."""
+    for group in getattr(optimizer, "param_groups", ()):
+        for key, value in group.items():
+            if key != "params":
+                yield from ((key, tensor) for tensor in tensors_in(value))
 
 
 class EightBitAdam(torch.optim.Optimizer):

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from modelglass.frameworks.torch.describe import memory_of, tensors_among, unobserved
+from modelglass.frameworks.torch.privates import OVERLAP
 
-_REFUSED = "unsupported operation"  # how torch begins when it is because of memory
 _LARGEST = 2**33  # bytes of zeros
 _LARGEST_WRITTEN = 2**26  # of memory that a kernel most likely takes as it is
 _refusals: dict[Any, str | None] = {}  # by kernel and layout
@@ -94,7 +94,7 @@ def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
 def _refusal(
     func: Any, memories: Mapping[int | None, int], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> str | None:
-    """What the real kernel says about zeros that lie in memory as the arguments do."""
+    """The error of the real kernel for zeros that lie in memory as the arguments do."""
     random = torch.default_generator.get_state()
     with unobserved():
         zeros = {memory: torch.zeros(nbytes, dtype=torch.uint8) for memory, nbytes in memories.items()}
@@ -113,7 +113,7 @@ def _refusal(
         try:
             func(*map(swap, args), **{key: swap(value) for key, value in kwargs.items()})
         except (RuntimeError, IndexError, TypeError, ValueError) as error:
-            return str(error) if str(error).startswith(_REFUSED) else None
+            return str(error) if OVERLAP.is_of(error) else None
         finally:
             torch.default_generator.set_state(random)
     return None

@@ -1,6 +1,6 @@
 """Weights whose stored elements are not the weights: how many there really are, and what they take.
 
-Each layout is read by its documented shape rules, from the tensors themselves where they tell.
+Each layout is read by its documented shape rules, from the tensors themselves where possible.
 """
 
 from __future__ import annotations

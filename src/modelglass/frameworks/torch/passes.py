@@ -24,7 +24,7 @@ from modelglass.frameworks.torch.describe import tensors_in
 from modelglass.frameworks.torch.guesses import GUESSES, guessing
 from modelglass.frameworks.torch.inputs import device_of, find_dtype
 from modelglass.frameworks.torch.memory_tracker import MemoryTracker
-from modelglass.frameworks.torch.optimizers import Factory, MasterWeights, make_factory, state_of
+from modelglass.frameworks.torch.optimizers import Factory, MasterWeights, given_to, make_factory, state_of
 from modelglass.frameworks.torch.process import replace_here
 from modelglass.frameworks.torch.recorder import CANNOT_FAKE, Recorder
 from modelglass.frameworks.torch.rehearsal import STEPS, last_new_step
@@ -82,7 +82,7 @@ class Pass:
         return [output, loss]
 
     def _loss(self, output: Any) -> torch.Tensor | None:
-        """What is minimised: what the user says, the model's own loss, or the sum of every output."""
+        """What is minimised: the user's loss, the model's own loss, or the sum of every output."""
         if not self._request.train:
             return None
         with self._recorder.ours(), self._tracker.phase("loss"):
@@ -163,6 +163,7 @@ class Pass:
         with guessing(guess), self._tracker.tail(name):
             with self._tracker.before():
                 optimizer = make(list(named.values()))
+                self._tracker.add_base("optimizer_state", given_to(optimizer))
             stepping = _Stepping(optimizer, named, guess)
             self._step(stepping, call, held)  # held until the tail ends
         return stepping
@@ -212,6 +213,7 @@ class Pass:
             del held
             self._model.zero_grad()
             settles = settles or self._tracker.is_stable()
+        self._tracker.settles = last != STEPS
 
     def _keeps(self) -> bool:
         """Whether the model holds something that its pass made."""
@@ -246,7 +248,7 @@ class _Stepping:
 
 
 def checkpoint_modules(model: nn.Module, patterns: tuple[str, ...]) -> None:
-    """Have modules run again in backward instead of saving; whoever borrowed the model undoes it."""
+    """Have modules run again in backward instead of saving; the substitution of tensors undoes it."""
     chosen: dict[str, nn.Module] = {}
     for path, module in structure.walk(model):  # parents before children
         inside = any(path.startswith(f"{outer}.") for outer in chosen)  # runs again with what it is in

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from modelglass.errors import UnsupportedVersionError
 from modelglass.report import Note
 
-OLDEST = (2, 6)  # what docs/versions.md says of them
+OLDEST = (2, 6)  # see docs/versions.md
 NEWEST = (2, 15)
 VERSION = tuple(map(int, re.findall(r"\d+", torch.__version__)[:2]))
 _RANGE = ".".join(map(str, OLDEST)), ".".join(map(str, NEWEST))
@@ -49,6 +49,26 @@ ATTRIBUTES = {
     "_should_skip_dynamo": "TorchDispatchMode: defined, so that torch does not shield it from its compiler",
 }
 
+
+class Message(NamedTuple):
+    """An error of torch's that only its text distinguishes from others of its class."""
+
+    of: type[Exception]
+    pattern: re.Pattern[str]
+
+    def is_of(self, error: BaseException | None) -> bool:
+        return isinstance(error, self.of) and self.pattern.search(str(error)) is not None
+
+
+# All texts of torch's errors that decide something: torch has neither classes nor codes for them. Where
+# a torch words one in another way, the run fails, or a fake run accepts what a real one refuses.
+NEEDS_GRADIENTS = Message(Exception, re.compile("does not require grad"))  # a model that differentiates
+NO_SAVING_HOOKS = Message(Exception, re.compile("saved tensor hooks"))  # torch.func refuses them
+NO_RULE_FOR_MODE = Message(AssertionError, re.compile("not registered$"))  # a higher-order operator's
+OVERLAP = Message(Exception, re.compile("^unsupported operation"))  # memory that a kernel refuses
+_TYPES = r"(?i)type|implemented|float|half|double|\bint|integ|long|bool|byte|char|short|complex|signed"
+ELEMENT_TYPE = Message(Exception, re.compile(_TYPES))  # errors about shapes name none
+
 missing: dict[str, str] = {}  # by the name that this torch lacks: what that costs
 everything: set[str] = set()  # that was found
 
@@ -63,7 +83,7 @@ def _find_all(
 ) -> Sequence[Any]:
     """What torch has under names that are of use only together, or else what takes their places.
 
-    Those of a torch older than `since` lack them as docs/versions.md says, which is not worth a note.
+    Those of a torch older than `since` lack them as docs/versions.md lists, which is not worth a note.
     """
     found = []
     for name in names:
@@ -366,6 +386,12 @@ def set_mode_flags(before: dict[str, bool]) -> None:
 
 
 _pre_dispatch: Callable[[], Any] = _find("torch._ops.mode_stack_state_for_pre_dispatch", object, _LEFT)
+
+
+def find_pre_dispatch_modes() -> tuple[Any, str]:
+    """The module, if there is one, and the name of its function that gives the modes of all threads."""
+    home = None if _pre_dispatch is object else sys.modules["torch._ops"]
+    return home, "mode_stack_state_for_pre_dispatch"
 
 
 def pre_dispatch_modes() -> tuple[Any, dict[str, Any]]:

@@ -17,6 +17,7 @@ from modelglass.frameworks.python_state import (
     keep_warnings,
     seed_python,
 )
+from modelglass.frameworks.torch.privates import find_pre_dispatch_modes
 from modelglass.frameworks.torch.thread_state import keep_thread_state
 from modelglass.undo import UndoLog, undoing
 
@@ -55,6 +56,7 @@ def untouched_process() -> Iterator[None]:
 
 
 def _keep_settings(log: UndoLog) -> None:
+    log.record(torch.clear_autocast_cache)  # where the user's own autocast would find casts of our run
     for read, write in _SETTINGS:
         log.record(_restore_setting, read, write, read())
     _keep_generators(log)
@@ -97,6 +99,19 @@ def replace_here(log: UndoLog, holder: Any, name: str, make: Callable[[Any], Any
         return (ours if threading.get_ident() == here else original)(*args, **kwargs)
 
     log.replace(holder, name, chosen)
+
+
+def use_own_modes(log: UndoLog) -> None:
+    """Have modes on the PreDispatch key be this thread's alone until the end.
+
+    torch has one place for those of all threads, and takes them out for a while to print a tensor.
+    """
+    home, name = find_pre_dispatch_modes()
+    if home is None:
+        return
+    of_all, here = getattr(home, name)(), threading.get_ident()
+    ours = type(of_all)()
+    log.replace(home, name, lambda: ours if threading.get_ident() == here else of_all)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ _OF_STORAGES = ("tolist", "__getitem__", "__iter__")
 
 
 class NeedsValuesError(RuntimeError):
-    """What is asked of a tensor only a real one can tell."""
+    """Only a real tensor can answer the question."""
 
 
 class ValueReads:

@@ -36,7 +36,7 @@ from modelglass.frameworks.torch.reads import NeedsValuesError
 from modelglass.interrupts import run_waiting, waiting
 from modelglass.report import Call, Dataflow, Failure, Kernel, MemoryPhase, Op, Phase, Value
 
-# What fake tensors raise when only values could tell; a model that catches it would go on wrongly.
+# What fake tensors raise when values decide; a model that catches it would go on wrongly.
 CANNOT_FAKE = (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -103,7 +103,7 @@ class Recorder:
         self._paused = False
         self._node_number: int | None = None  # of the autograd node at work
         self._our_nodes = range(0)  # numbers of the autograd nodes that are not the model's
-        # Autograd numbers its nodes in order of creation; these marks say which call was on top since when.
+        # Autograd numbers its nodes in order of creation; these marks record the innermost call since then.
         self._node_marks: list[int] = []
         self._mark_frames: list[_Frame | None] = []
         self.unchecked: dict[
@@ -140,7 +140,7 @@ class Recorder:
         """Have the module's calls recorded, those by `module(...)` with its hooks, and bare `.forward(...)`.
 
         Only the instance is changed, below the level at which torch looks for hooks: a registered hook
-        would switch off fused paths. Whoever borrowed the module restores it.
+        would switch off fused paths. The substitution of tensors restores it.
         """
         self._types[path] = type(module).__name__
         attributes = vars(module)

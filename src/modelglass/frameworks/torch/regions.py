@@ -56,7 +56,7 @@ class Region(NamedTuple):
         return within and self.is_solid
 
     def meets(self, other: Region) -> bool:
-        """Whether they share a byte; layouts too tangled to tell count as sharing one."""
+        """Whether they share a byte; layouts too tangled to decide count as sharing one."""
         apart = other.start - self.start
         if not self.length or not other.length or not -other.length < apart < self.length:
             return False

@@ -27,9 +27,10 @@ _NAME = "rehearsal"
 
 
 def last_new_step(make: Factory, named: Mapping[str, nn.Parameter]) -> int | None:
-    """The number of the last step that holds other memory than all before it; None: nothing tells.
+    """The number of the last step that holds other memory than all before it; None if unknown.
 
-    The first step counts as if the optimizer's state had been there from its beginning.
+    The first step counts as if the optimizer's state had been there from its beginning. The last step that
+    is looked at is an answer too: nobody knows what comes after it.
     """
     with unobserved():
         return _last_new_step(make, _few(named.values()))
@@ -86,13 +87,11 @@ def _works_on(optimizer: Any, params: Sequence[nn.Parameter]) -> bool:
 
 
 def _profile(storages: Iterable[Storage], count: int, *, first: bool) -> tuple[int, ...]:
-    """What was held, more than before the step, at each moment where that changed."""
+    """What was held before the step and at each moment where that changed."""
     changes = [0] * (count + 2)
     for each in storages:
-        if first and each.died is None:
-            continue
-        if each.born is not None:
-            changes[each.born] += each.nbytes
+        was_there = each.born is None or (first and each.died is None)
+        changes[0 if was_there else each.born or 0] += each.nbytes
         if each.died is not None:
             changes[each.died + 1] -= each.nbytes
     held, profile = 0, []

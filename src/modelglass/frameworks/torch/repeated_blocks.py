@@ -57,7 +57,7 @@ class Blocks:
             yield
 
     def are_alike_to(self, patterns: Iterable[str]) -> bool:
-        """Whether patterns of module paths say the same of every block."""
+        """Whether patterns of module paths match all blocks or none of them."""
         blocks = self.native._modules.values()
         parts = {part for block in blocks if block is not None for part, _ in structure.walk(block)}
         paths = [join_path(self.path, str(at)) for at in range(self.count)]
@@ -71,7 +71,7 @@ class Blocks:
 def run_with_few(
     lists: Sequence[Blocks], run: Callable[[], Lifetimes | None], place: Place
 ) -> Lifetimes | None:
-    """A run with all blocks of some lists, from runs with few; None when a run fails or does not tell."""
+    """A run with all blocks of some lists, from runs with few; None if a run fails or has no memory data."""
     if not lists:
         return run()
     blocks, *others = lists

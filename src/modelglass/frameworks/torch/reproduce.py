@@ -80,7 +80,7 @@ def reproducer(op: Op, *, file: str, details: str = "") -> str:
 
 
 def _operator(op: Op) -> str:
-    """How Python reaches the operator: an overload may be called "from", which is no name for it."""
+    """How Python reaches the operator: an overload may be called "from", which is not a valid name."""
     packet, _, overload = op.overload.rpartition(".")
     if keyword.iskeyword(overload):
         return f"getattr(torch.ops.{packet}, {overload!r})"
@@ -185,5 +185,5 @@ def _write_packed(op: Op, argument: _Argument, values: Sequence[Value]) -> str:
 
 def _write_expected(value: Value) -> str:
     if value.shape is None:
-        raise CannotReproduceError("its result has no one shape")
+        raise CannotReproduceError("its result does not have a single shape")
     return f"({list(value.shape)}, {torch_constant(value.dtype)})"

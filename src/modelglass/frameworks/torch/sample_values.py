@@ -140,7 +140,7 @@ def _advanced_index(op: Op, value: Value) -> str | None:
 
 
 def _count_selected(op: Op, mask: Value, dim: int) -> int:
-    """How many elements a mask selected, which the result or the values written tell."""
+    """How many elements a mask selected, known from the result or the values written."""
     result = op.outputs[0].shape if op.outputs else None
     others = [v for v in op.inputs if v.name.startswith("indices.") and v is not mask and v.shape is not None]
     if op.overload.startswith("aten.index.") and result is not None and not others and len(result) > dim:
@@ -252,7 +252,7 @@ def _batch_sizes(op: Op, value: Value) -> str | None:
         return None
     if state is not None and state.shape:
         first = state.shape[1]
-    elif padded:  # unpacking: the result says how many sequences there are
+    elif padded:  # unpacking: the result has the number of sequences
         first = padded[0 if op.attributes.get("batch_first") else 1]
     else:
         return None

@@ -40,6 +40,8 @@ from modelglass.frameworks.torch.memory_tracker import MemoryTracker, find_held_
 from modelglass.frameworks.torch.optimizers import make_factory
 from modelglass.frameworks.torch.passes import Pass, checkpoint_modules, track_random_states, track_resizing
 from modelglass.frameworks.torch.privates import (
+    NEEDS_GRADIENTS,
+    NO_SAVING_HOOKS,
     FakeTensor,
     FakeTensorMode,
     has_fake_tensors,
@@ -51,6 +53,7 @@ from modelglass.frameworks.torch.process import (
     one_at_a_time,
     seeded as seeded,
     untouched_process as untouched_process,
+    use_own_modes,
 )
 from modelglass.frameworks.torch.recorder import CANNOT_FAKE, Recorder
 from modelglass.frameworks.torch.repeated_blocks import Place, find_repeated
@@ -113,7 +116,7 @@ def _observe(native: Any, request: Request) -> Observation:
 def run_shortened(native: Any, request: Request, place: Place) -> Lifetimes | None:
     """What `observe` would find of memory, from short runs with few of the model's equal blocks.
 
-    `place` works it out for all of them. None: there are no such blocks, or the short runs do not tell.
+    `place` works it out for all of them. None: there are no equal blocks, or short runs do not determine it.
     """
     native = _module(native)
     if request.mode != "fake" or request.calibrate:
@@ -126,7 +129,7 @@ def run_shortened(native: Any, request: Request, place: Place) -> Lifetimes | No
 
 @_with_real_default_device()
 def run_resized(native: Any, request: Request, sizes: Mapping[tuple[int, int], int]) -> Observation:
-    """What a fake forward pass shows with other sizes of the inputs; a failure of it is an answer, too.
+    """What a fake forward pass shows with other sizes of the inputs; a failure is also a result.
 
     `sizes` are by input, in the order of `Run.inputs`, and dimension. Memory and cost are not looked at.
     """
@@ -136,6 +139,18 @@ def run_resized(native: Any, request: Request, sizes: Mapping[tuple[int, int], i
     outcome = _run_with(native, inputs, asked, _RunMode(fake=True, gradients=request.train))
     model = Model(name=type(native).__name__, source="torch", calls=outcome.calls, ops=outcome.ops)
     return Observation(model=model, run=outcome.run, dataflow=outcome.dataflow)
+
+
+@_with_real_default_device()
+def run_fake(native: Any, request: Request, *, in_copy: bool) -> tuple[int, Run, bool]:
+    """How many operators a fake forward pass runs, what it showed, and whether it stopped for want of values.
+
+    In a copy of the process nobody looks for what the run left behind.
+    """
+    native = _module(native)
+    inputs = _sized_inputs(native, request, fake=True)
+    outcome = _run_with(native, inputs, request, _RunMode(fake=True, gradients=False, in_copy=in_copy))
+    return len(outcome.ops), outcome.run, isinstance(outcome.error, CANNOT_FAKE)
 
 
 def values(native: Any) -> Mapping[str, Values | str]:
@@ -187,11 +202,12 @@ class _RunMode:
     fake: bool
     gradients: bool
     functions: bool = False
-    saving: bool = True  # autograd tells what it saves, which function transforms do not allow
+    saving: bool = True  # autograd reports what it saves, which function transforms do not allow
+    in_copy: bool = False  # of the process, which ends before anybody could meet what is left behind
 
 
 def _attempt(native: nn.Module, request: Request) -> tuple[_Outcome, tuple[Note, ...]]:
-    """A fake run, then a real one where the fake one cannot tell."""
+    """A fake run, then a real one where values decide."""
     notes: list[Note] = []
     fake = request.mode == "fake"
     valueless = _valueless(native, request)
@@ -222,7 +238,7 @@ def _attempt(native: nn.Module, request: Request) -> tuple[_Outcome, tuple[Note,
 
 
 def _find_step_problem(outcome: _Outcome, request: Request) -> str | None:
-    """Why the optimizer that is asked for took no step; None: it did, or there is none."""
+    """Why the optimizer that is asked for took no step; None: it did, or no optimizer was given."""
     if request.optimizer is None:
         return None
     return outcome.optimizer_problems.get(make_factory(request.optimizer)[0])
@@ -258,16 +274,16 @@ def _run_with(native: nn.Module, inputs: Inputs, request: Request, how: _RunMode
     if refuses_operator_level(outcome.error):
         how = replace(how, functions=True)
         outcome = _run_once(native, inputs, request, how)
-    if "does not require grad" in str(outcome.error) and not how.gradients:
+    if NEEDS_GRADIENTS.is_of(outcome.error) and not how.gradients:
         # The model differentiates on its own, as force fields do.
         outcome = _run_once(native, inputs, request, replace(how, gradients=True))
-    if "saved tensor hooks" in str(outcome.error):
+    if NO_SAVING_HOOKS.is_of(outcome.error):
         outcome = _run_once(native, inputs, request, replace(how, saving=False))
     return outcome
 
 
 def _sized_inputs(native: nn.Module, request: Request, *, fake: bool) -> Inputs:
-    """The inputs, or such as the specs say, with the batch size and sequence length that are asked for."""
+    """The inputs, given or made from specs, with the batch size and sequence length that are asked for."""
     inputs = request.inputs
     if not isinstance(inputs, Inputs):
         inputs = make_inputs(native, inputs or (), request.device, fake=fake)
@@ -304,6 +320,7 @@ def _run_in(session: _Session, native: nn.Module, inputs: Inputs, log: UndoLog) 
     """Run the model in the surroundings that a run needs, all of which the log has undone."""
     request, how = session.request, session.how
     log.enter(unobserved())  # modes of the user's own would count our run as theirs
+    use_own_modes(log)
     keep_process(log)
     _hide_logs(log)
     log.record(
@@ -429,6 +446,8 @@ class _Session:
         """What the run left behind, now that all is given back."""
         self._pass = None
         drop_tracebacks(self.error)  # our own frames were still at work when it was caught
+        if self._how.in_copy:
+            return ()
         unchecked = [_find_unchecked(self._recorder.unchecked)] if self._recorder.unchecked else ()
         return (*unchecked, *self._unseen.notes(), *note_moved(self.witness), *find_left_behind(self.mode))
 

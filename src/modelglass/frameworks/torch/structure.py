@@ -121,7 +121,7 @@ class _Tree:
                 type=_class_name(native),
                 qualified_type=type_name(type(native)),
                 config=config_of(native),
-                training=getattr(native, "training", None),  # frozen TorchScript does not say
+                training=getattr(native, "training", None),  # frozen TorchScript does not have it
                 tensors=self.own_tensors[path],
                 children=tuple(self.children[path]),
                 aliases=tuple(self.aliases.get(path, ())),
@@ -155,7 +155,7 @@ class _Tree:
             Tensor(
                 name=name,
                 kind=kind,
-                # A nested tensor has no one shape; what it stores has.
+                # A nested tensor does not have a single shape; what it stores has.
                 shape=None if lazy else shape_of(tensor.values() if tensor.is_nested else tensor),
                 dtype=dtype_name(tensor.dtype),
                 storage=name,
@@ -243,7 +243,7 @@ def _unregistered_modules(module: nn.Module) -> Iterator[str]:
 def config_of(module: nn.Module) -> Mapping[str, Json]:
     """Constructor-style settings of any module: its plain attributes, and what its constructor names.
 
-    An argument that became a parameter (a `bias`) is told by whether it is there.
+    An argument that became a parameter (a `bias`) is recorded as whether it is present.
     """
     if isinstance(module, torch.jit.ScriptModule):
         known = vars(module).get("_concrete_type")  # frozen ones have none

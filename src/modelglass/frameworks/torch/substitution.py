@@ -1,4 +1,4 @@
-"""What is exchanged when a torch model is borrowed."""
+"""Substitution of the tensors of a torch model."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def _values(tensor: torch.Tensor) -> Values | str:
 
 def _find_stored(tensor: torch.Tensor) -> tuple[torch.Tensor, bool] | str:
     """The plain tensor that holds the elements, and whether they are something else than the weights."""
-    if tensor.is_nested:  # before wrappers: jagged ones are wrappers, too
+    if tensor.is_nested:  # before wrappers: jagged ones are also wrappers
         inside = _find_stored(tensor.detach().values())
         return inside if isinstance(inside, str) else (inside[0], True)
     if is_traceable_wrapper_subclass(tensor):

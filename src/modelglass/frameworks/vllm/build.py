@@ -40,11 +40,11 @@ def build_rank(
 
     `path` is a folder with config.json, or such a file whatever its name.
     """
-    tell = progress or _ignore_progress
+    report_progress = progress or _ignore_progress
     version = versions.require_vllm("a configuration as vLLM builds it")
     config = _config_file(Path(path))
     architecture = _architecture(config)
-    tell("starting vLLM")
+    report_progress("starting vLLM")
     with TemporaryDirectory(prefix=SCRATCH) as scratch:
         folder = str(_folder_of(config, Path(scratch)))
         order = {
@@ -53,7 +53,7 @@ def build_rank(
             "version": version,
             "serving": asdict(serving),
         }
-        answer = _run_process(order, Path(scratch), tell, timeout, str(config))
+        answer = _run_process(order, Path(scratch), report_progress, timeout, str(config))
     found = _observation(answer, version)
     return replace(found, engine=_rename_model(found.engine, folder, str(path)))
 
@@ -68,7 +68,7 @@ def _rename_model(engine: Engine | None, folder: str, given: str) -> Engine | No
             replace(
                 each,
                 description=each.description.replace(folder, given),
-                settings={key: given if said == folder else said for key, said in each.settings.items()},
+                settings={key: given if value == folder else value for key, value in each.settings.items()},
             )
             for each in engine.components
         ),
@@ -96,12 +96,12 @@ def _architecture(config: Path) -> str:
         content = json.loads(config.read_bytes())
     except (OSError, ValueError, RecursionError) as cause:
         raise TargetError(
-            f"{config}: this is no JSON: {cause}", hint="pass the config.json of a model"
+            f"{config}: this is not JSON: {cause}", hint="pass the config.json of a model"
         ) from cause
     names = content.get("architectures") if isinstance(content, dict) else None
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise TargetError(
-            f"{config}: it names no architecture, and vLLM builds none without",
+            f"{config}: it does not name an architecture, which vLLM needs",
             hint='add the class of the model, such as "architectures": ["LlamaForCausalLM"]',
         )
     return str(names[0])
@@ -118,14 +118,14 @@ def _folder_of(config: Path, scratch: Path) -> Path:
 
 
 def _run_process(
-    order: dict[str, Any], scratch: Path, tell: Progress, timeout: float, file: str
+    order: dict[str, Any], scratch: Path, report_progress: Progress, timeout: float, file: str
 ) -> dict[str, Any]:
     """What the process answers; an error where it refuses, dies or takes too long."""
     answer, progress, log = scratch / "answer.json", scratch / "progress.txt", scratch / "log.txt"
     line = json.dumps({**order, "answer": str(answer), "progress": str(progress)})
     with log.open("wb") as output, _process(output, scratch) as process:
         _send(process, line)
-        ended = _wait(process, progress, tell, time.monotonic() + timeout)
+        ended = _wait(process, progress, report_progress, time.monotonic() + timeout)
     if not ended and not answer.exists():
         raise TargetError(
             f"{file}: vLLM did not build it within {timeout:g} s, and was stopped",
@@ -133,7 +133,7 @@ def _run_process(
         )
     if not answer.exists():
         raise TargetError(
-            f"{file}: the process that was to build it in vLLM gave no answer: {_describe_end(process, log)}",
+            f"{file}: the process that builds it in vLLM did not answer: {_describe_end(process, log)}",
             hint='see whether vLLM can be imported: python -c "import vllm"',
         )
     found: dict[str, Any] = json.loads(answer.read_text())
@@ -181,25 +181,25 @@ def _environment(scratch: Path) -> dict[str, str]:
 
 
 def _send(process: subprocess.Popen[str], line: str) -> None:
-    """Say what to build. The pipe stays open: the process ends when it is closed."""
+    """Send the order. The pipe stays open: the process ends when it is closed."""
     if process.stdin is not None:
-        with suppress(BrokenPipeError):  # it ended already, and its output says why
+        with suppress(BrokenPipeError):  # it ended already, and its output has the reason
             process.stdin.write(line + "\n")
             process.stdin.flush()
 
 
-def _wait(process: subprocess.Popen[str], progress: Path, tell: Progress, deadline: float) -> bool:
-    """Pass on what the process says it is doing, until it ends. False: time is up."""
-    said = ""
+def _wait(process: subprocess.Popen[str], progress: Path, report_progress: Progress, deadline: float) -> bool:
+    """Pass on the progress of the process, until it ends. False: time is up."""
+    shown = ""
     while time.monotonic() < deadline:
         try:
             process.wait(timeout=_PAUSE)
             return True
         except subprocess.TimeoutExpired:
             now = progress.read_text() if progress.exists() else ""
-            if now != said:
-                said = now
-                tell(said)
+            if now != shown:
+                shown = now
+                report_progress(shown)
     return False
 
 

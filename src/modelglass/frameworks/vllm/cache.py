@@ -1,4 +1,4 @@
-"""What an engine keeps of each token, from what vLLM's own layers say that they keep."""
+"""The cache of an engine for each token, from the specifications of vLLM's own layers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OF_ONE_SIZE = ("MambaSpec", "CrossAttentionSpec", "CircularBufferSpec")
 
 
 def find_specs(vllm_config: Any) -> dict[str, Any]:
-    """What each layer says it keeps, by the layer's name; layers that read another's are left out."""
+    """The cache specification of each layer, by the layer's name; layers that read another's are left out."""
     found = {}
     for name, layer in vllm_config.compilation_config.static_forward_context.items():
         asks = getattr(layer, "get_kv_cache_spec", None)
@@ -63,7 +63,7 @@ def _as_backend_keeps(layer: Any, spec: Any) -> Any:
     try:
         from vllm.v1.kv_cache_interface import AttentionSpec
         from vllm.v1.worker.utils import customize_attention_spec
-    except ImportError:  # another version's layers say it all themselves
+    except ImportError:  # another version's layers describe it fully
         return spec
     return (
         customize_attention_spec(layer.get_attn_backend(), spec) if isinstance(spec, AttentionSpec) else spec
@@ -141,7 +141,7 @@ def _with_blocks(cache: PagedCache, vllm_config: Any, made: Any) -> PagedCache:
     from vllm.v1.core.kv_cache_utils import get_kv_cache_capacity
 
     tokens, sequences = get_kv_cache_capacity(vllm_config, made)
-    # Tensors of layers lie in one piece of memory, whose size each of them tells.
+    # Tensors of layers lie in one piece of memory, whose size each of them has.
     nbytes = max((int(tensor.size) for tensor in made.kv_cache_tensors), default=0)
     return replace(
         cache, blocks=int(made.num_blocks), tokens=int(tokens), nbytes=nbytes, sequences=float(sequences)
@@ -177,8 +177,8 @@ def _no_room(cache: PagedCache, weight_nbytes: int) -> Note:
     return Note(
         code="does-not-fit",
         severity="warning",
-        text=f"the weights of this rank take {weight_nbytes:,} bytes, and {share}: {-free:,} bytes are "
-        "missing before the first token is kept",
+        text=f"the weights of this rank take {weight_nbytes:,} bytes, and {share}: {-free:,} more bytes "
+        "are needed for the cache",
     )
 
 
@@ -210,6 +210,6 @@ def _estimate(cache: PagedCache, vllm_config: Any) -> Note:
     )
     return Note(
         code="cache-estimate",
-        text="the tokens that fit are what weights alone leave of the device: activations, captured graphs "
-        f"and libraries take some of it, too{blocks}",
+        text="the tokens that fit are an upper bound: activations, captured graphs and libraries also take "
+        f"device memory{blocks}",
     )

@@ -19,7 +19,7 @@ from typing import Any
 from modelglass.report import Component, Json
 
 LONGEST = 64  # items of a list that is still a setting
-NO_LIMIT = 10**15  # tokenizers without a greatest length say a number above this one
+NO_LIMIT = 10**15  # tokenizers without a greatest length have a number above this
 
 # Whose text is nobody's business. Numbers are: there are many settings of how many tokens.
 _SECRET = re.compile(r"(^|_)(token|password|passwd|secret|key|credentials?|auth)(_|$)")
@@ -202,7 +202,7 @@ def has_workers_here(engine: Any) -> bool:
 
 
 def tokenizer_of(engine: Any) -> Any:
-    """The tokenizer that the engine has made; None: it was told to do without."""
+    """The tokenizer that the engine has made; None if it runs without."""
     renderer = getattr(engine, "renderer", None)
     return getattr(engine, "tokenizer", None) if renderer is None else getattr(renderer, "tokenizer", None)
 
@@ -272,7 +272,7 @@ def _quantization(vllm_config: Any) -> Component | None:
 
 def _model_description(config: Any) -> str:
     length, name = getattr(config, "max_model_len", None), plain_value(getattr(config, "model", None))
-    by = f", by {name}" if isinstance(name, str) else ""  # an address with a password is not told
+    by = f", by {name}" if isinstance(name, str) else ""  # an address with a password is not shown
     return f"Sequences of up to {_amount(length)} tokens{by}"
 
 
@@ -296,7 +296,7 @@ def _parallel_description(config: Any) -> str:
 def _load_description(config: Any) -> str:
     form = plain_value(getattr(config, "load_format", None))
     if form == "dummy":
-        return "Weights are made up, not loaded"
+        return "Weights are random, not loaded"
     return "Weights are loaded from files" if form == "auto" else f"Weights are loaded by {form}"
 
 

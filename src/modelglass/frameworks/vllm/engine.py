@@ -52,12 +52,12 @@ def observe_engine(native: Any, engine: Any, request: Request) -> Observation:
     """
     check_open(engine)
     _check(request)
-    tell = request.progress or _ignore_progress
-    tell("asking the engine's workers what they hold")
-    found = _read_ranks(engine, tell)
+    report_progress = request.progress or _ignore_progress
+    report_progress("asking the engine's workers what they hold")
+    found = _read_ranks(engine, report_progress)
     run, more = Run(mode="none"), tuple[Note, ...]()
     if request.runs:
-        tell("generating text")
+        report_progress("generating text")
         run, more = generate(native, engine, request)
     return Observation(
         model=found.ranks[0].model,
@@ -81,8 +81,8 @@ def _check(request: Request) -> None:
         raise UsageError("an engine runs where it was started", hint="leave the device out")
     if request.calibrate or request.what_if != WhatIf():
         raise UsageError(
-            "what an engine would take under other conditions is not known from the engine",
-            hint="pass the model's folder with framework='vllm', and say how it is to be served",
+            "the memory of an engine under other conditions cannot be derived from the engine",
+            hint="pass the model's folder with framework='vllm', and specify how it is served",
         )
 
 
@@ -98,11 +98,11 @@ class _EngineRanks:
     are_real: bool = True  # False: nothing is known of what ranks hold
 
 
-def _read_ranks(engine: Any, tell: Progress) -> _EngineRanks:
+def _read_ranks(engine: Any, report_progress: Progress) -> _EngineRanks:
     try:
         reports = inspect_workers(engine)
     except NotReachedError as problem:
-        return _build_ranks(engine, problem, tell)
+        return _build_ranks(engine, problem, report_progress)
     ranks = tuple(_rank_model(report, number) for number, report in enumerate(reports))
     notes = tuple(_merge_notes(note for report in reports for note in report.notes))
     cache = next((each.engine.cache for each in reports if each.engine is not None), None)
@@ -110,7 +110,7 @@ def _read_ranks(engine: Any, tell: Progress) -> _EngineRanks:
 
 
 def _ranks_to_sum(found: _EngineRanks) -> tuple[RankModel, ...]:
-    """The ranks that figures are made of: not all of them where nobody could tell what they are together."""
+    """The ranks that figures are made of: not all of them where their relation is not known."""
     if not found.are_real:
         return ()
     is_unclear = found.whole is None and any(note.code == UNCLEAR for note in found.notes)
@@ -134,17 +134,17 @@ def _rank_model(report: Report, number: int) -> RankModel:
     return RankModel(engine.rank, report.model, engine.shards)
 
 
-def _build_ranks(engine: Any, problem: NotReachedError, tell: Progress) -> _EngineRanks:
+def _build_ranks(engine: Any, problem: NotReachedError, report_progress: Progress) -> _EngineRanks:
     """The same classes, built without weights in a process apart, where the real ones are out of reach."""
     from modelglass.frameworks.vllm.build import build_rank
 
-    tell("building the model's classes without weights")
+    report_progress("building the model's classes without weights")
     config: Any = getattr(engine, "vllm_config", None)
     try:
         if _missing_settings(config):
-            raise TargetError("the engine does not tell its settings", hint=_REACH)
+            raise TargetError("the engine does not report its settings", hint=_REACH)
         with _folder(config.model_config) as folder:
-            found = build_rank(folder, _serving(config), progress=tell)
+            found = build_rank(folder, _serving(config), progress=report_progress)
     except InspectError as cause:
         return _unknown_model(
             config, f"{problem.problem}, and its classes cannot be built here: {cause.problem}"
@@ -165,14 +165,14 @@ def _folder(model: Any) -> Iterator[Path]:
         return
     config = getattr(model, "hf_config", None)
     if config is None:
-        raise TargetError("the engine does not tell its model's configuration", hint=_REACH)
+        raise TargetError("the engine does not report its model's configuration", hint=_REACH)
     with TemporaryDirectory(prefix="modelglass-vllm-") as scratch:
         Path(scratch, "config.json").write_text(config.to_json_string(use_diff=False))
         yield Path(scratch)
 
 
 def _serving(config: Any) -> Serving:
-    """How the engine says it was set up."""
+    """The setup of the engine."""
     model, parallel, cache = config.model_config, config.parallel_config, config.cache_config
     kept_in = getattr(cache, "cache_dtype", None)
     return Serving(
@@ -187,7 +187,7 @@ def _serving(config: Any) -> Serving:
 
 
 def _unknown_model(config: Any, problem: str) -> _EngineRanks:
-    """What the configuration alone says: a model of unknown size."""
+    """From the configuration alone: a model of unknown size."""
     name = architecture(config) or "model"
     text = f"{problem}; its modules and how much they hold are unknown; {_REACH}"
     note = Note(code="engine-not-reached", severity="error", text=text)
@@ -216,7 +216,7 @@ def _engine(engine: Any, found: _EngineRanks) -> Engine:
 
 
 def _missing_settings(config: Any) -> tuple[str, ...]:
-    """The settings that every engine should have, and this one does not tell."""
+    """The settings that every engine should have, and this engine lacks."""
     wanted = ("model_config", "parallel_config", "cache_config")
     return tuple(name for name in wanted if getattr(config, name, None) is None)
 
@@ -224,12 +224,14 @@ def _missing_settings(config: Any) -> tuple[str, ...]:
 def _note_missing(engine: Any) -> Iterator[Note]:
     lacking = _missing_settings(getattr(engine, "vllm_config", None))
     if lacking:
-        text = f"this vLLM does not tell the engine's {', '.join(lacking)}; figures that need it are missing"
+        text = (
+            f"this vLLM does not report the engine's {', '.join(lacking)}; figures that need it are missing"
+        )
         yield Note(code="settings-unknown", severity="warning", text=text)
 
 
 def _cache(config: Any, found: PagedCache | None) -> PagedCache | None:
-    """The cache with what the engine itself says of how many blocks it has."""
+    """The cache with the number of blocks that the engine itself reports."""
     if found is None or found.blocks is not None:
         return found
     blocks, tokens = getattr(config, "num_gpu_blocks", None), getattr(config, "kv_cache_size_tokens", None)

@@ -81,7 +81,7 @@ def _hidden(layer: nn.Module) -> tuple[int, int]:
 
 
 def _inner(layer: nn.Module) -> tuple[int, int, int]:
-    """The width within an expert: of the whole, as this layer has it, and what of that is no padding."""
+    """The width within an expert: of the whole, as this layer has it, and how much of that is not padding."""
     config: Any = layer.moe_config
     parallel: Any = getattr(config, "moe_parallel_config", None)
     ranks, rank = find_integer(parallel, "tp_size") or 1, find_integer(parallel, "tp_rank") or 0

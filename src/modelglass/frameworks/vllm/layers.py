@@ -1,7 +1,7 @@
-"""Linear layers and embeddings of vLLM: the shapes that their attributes tell.
+"""Linear layers and embeddings of vLLM: their shapes, from their attributes.
 
-They are told by what they have rather than by class, so that layers that models make for themselves, and
-those of other versions, are read the same way.
+They are recognized by their attributes rather than by class, so that layers of models themselves and
+of other versions are read the same way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parameters that ranks divide and no layer tells of: what the function that loads them knows.
+"""Parameters that ranks divide and layers do not describe: read from the function that loads them.
 
 A loader takes the whole tensor out of a checkpoint and keeps what is this rank's.
 """
@@ -40,7 +40,7 @@ def find_spec(parameter: torch.Tensor) -> Spec | None:
 
 
 def find_division(owner: nn.Module, parameter: torch.Tensor, ranks: int) -> tuple[StoredTensor | None, bool]:
-    """What this rank holds of a parameter that no layer tells of, and whether that is certain.
+    """What this rank holds of a parameter that layers do not describe, and whether that is certain.
 
     `ranks` is the degree of tensor parallelism.
     """
@@ -55,10 +55,10 @@ def find_division(owner: nn.Module, parameter: torch.Tensor, ranks: int) -> tupl
     for cells in _cells(loader):
         if type(cells.get("shard_axis")) is int:
             return _divide_along(shape, cells["shard_axis"] % len(shape), ranks), True
-    told = find_integer(parameter, "output_dim")
-    if told is not None and 0 <= told < len(shape):
+    dim = find_integer(parameter, "output_dim")
+    if dim is not None and 0 <= dim < len(shape):
         whole_already = getattr(parameter, "is_sharded_weight", False) is True
-        return (None if whole_already else _divide_along(shape, told, ranks)), True
+        return (None if whole_already else _divide_along(shape, dim, ranks)), True
     found = _try_dimensions(loader, parameter, ranks) or _find_strided(loader, shape, ranks)
     return found, found is not None
 
@@ -94,7 +94,7 @@ def _is_per_head(owner: nn.Module, parameter: torch.Tensor) -> bool:
 def _loader(parameter: torch.Tensor) -> Callable[..., Any] | None:
     try:
         loader = getattr(parameter, "weight_loader", None)
-    except AttributeError:  # one that was taken away says so in its own words
+    except AttributeError:  # one that was taken away raises in its own words
         return None
     return loader if callable(loader) else None
 
@@ -137,7 +137,7 @@ def _knows_ranks(loader: Any) -> bool:
 def _try_dimensions(loader: Callable[..., Any], parameter: torch.Tensor, ranks: int) -> StoredTensor | None:
     """The dimension that must be greater for the loader to take a tensor without values, if any must."""
     if isinstance(loader, MethodType) or not _takes_two(loader):
-        return None  # what a layer remembers of its loading is none of our business
+        return None  # what a layer remembers of its loading is not read
     shape = tuple(parameter.shape)
     for times in range(ranks, 1, -1):
         if ranks % times:
@@ -160,15 +160,15 @@ def _takes_two(loader: Any) -> bool:
 
 def _loads(loader: Callable[..., Any], parameter: torch.Tensor, dim: int, times: int) -> bool:
     whole = [size * times if index == dim else size for index, size in enumerate(parameter.shape)]
-    stand_in = nn.Parameter(
+    substitute = nn.Parameter(
         torch.empty(parameter.shape, dtype=parameter.dtype, device="meta"), requires_grad=False
     )
     try:
         with torch.no_grad():
-            loader(stand_in, torch.empty(whole, dtype=parameter.dtype, device="meta"))
+            loader(substitute, torch.empty(whole, dtype=parameter.dtype, device="meta"))
     except (RuntimeError, AssertionError, ValueError, IndexError, TypeError, AttributeError):
         return False
-    return stand_in.shape == parameter.shape
+    return substitute.shape == parameter.shape
 
 
 def _find_strided(loader: Any, shape: Shape, ranks: int) -> StoredTensor | None:

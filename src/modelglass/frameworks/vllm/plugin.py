@@ -36,7 +36,7 @@ def is_registered() -> bool:
 
 
 def inspect_worker(worker: Any) -> str:
-    """What the worker holds, as a JSON document, or a JSON object that says why there is none.
+    """What the worker holds, as a JSON document, or a JSON object with the reason for its absence.
 
     The answer is text, whatever happens: an engine whose worker returns anything else may hang.
     """

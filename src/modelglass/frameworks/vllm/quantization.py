@@ -46,7 +46,7 @@ def method_of(layer: nn.Module) -> str:
 def find_weight(
     layer: nn.Module, own: Mapping[str, Tensor], plain: StoredTensor, prefix: str = ""
 ) -> tuple[str, StoredTensor] | None:
-    """The tensor that is the weight, and what it stands for; None: it is plain after all, or cannot be told.
+    """The tensor that is the weight, and what it stands for; None: it is plain after all, or unknown.
 
     `own` are the layer's tensors by local name, without biases; those of one projection begin with `prefix`.
     """
@@ -63,7 +63,7 @@ def find_weight(
 
 
 def find_hidden_scheme(layer: nn.Module) -> tuple[str, str] | None:
-    """The scheme and type of a weight that no tensor of its layer shows, as the classes in charge tell."""
+    """The scheme and type of a weight that no tensor of its layer shows, from the classes in charge."""
     for owner in (getattr(layer, "scheme", None), getattr(layer, "quant_method", None)):
         name = type(owner).__name__.lower()
         for part, scheme in (("int8", "int8"), ("fp8", "float8_e4m3fn")):
@@ -73,7 +73,7 @@ def find_hidden_scheme(layer: nn.Module) -> tuple[str, str] | None:
 
 
 def is_side(name: str) -> bool:
-    """Whether a tensor of that name goes with a weight, or with the cache, and is none itself."""
+    """Whether a tensor of that name goes with a weight, or with the cache, and is not a weight itself."""
     return any(part in name for part in _SIDES)
 
 

@@ -13,13 +13,13 @@ from modelglass.frameworks.vllm import plugin
 from modelglass.frameworks.vllm.components import is_in_process
 from modelglass.report import Report, codec
 
-SECONDS = 60.0  # that workers get to say what they hold
+SECONDS = 60.0  # that workers have to report what they hold
 
 Found = TypeVar("Found")
 
 
 class NotReachedError(InspectError):
-    """The workers of an engine cannot say what they hold; `problem` says why."""
+    """The workers of an engine cannot report what they hold; `problem` is the reason."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem, hint="start the engine with the modelglass plugin, as VLLM_PLUGINS allows")
@@ -31,7 +31,7 @@ def inspect_workers(engine: Any) -> tuple[Report, ...]:
     if method is None:
         raise NotReachedError("the engine's workers were started without modelglass' plugin")
     try:
-        answers = call_in_time(lambda: engine.collective_rpc(method), SECONDS, "say what they hold")
+        answers = call_in_time(lambda: engine.collective_rpc(method), SECONDS, "report what they hold")
     except InspectError:
         raise
     except Exception as cause:
@@ -57,17 +57,17 @@ def _report(answer: Any) -> Report:
     except ReportFormatError as cause:
         raise NotReachedError(_problem(answer) or cause.problem) from cause
     if not isinstance(found, Report):
-        raise NotReachedError("a worker answered with something else than a report")
+        raise NotReachedError("a worker did not answer with a report")
     return found
 
 
 def _problem(answer: str) -> str | None:
-    """What a worker says went wrong, if that is what it says."""
+    """The problem that a worker reports, if any."""
     try:
-        said = json.loads(answer)
+        document = json.loads(answer)
     except ValueError:
         return None
-    problem = said.get(plugin.PROBLEM) if isinstance(said, dict) else None
+    problem = document.get(plugin.PROBLEM) if isinstance(document, dict) else None
     return None if problem is None else f"a worker cannot read what it holds: {problem}"
 
 
@@ -82,7 +82,7 @@ def is_closed(engine: Any) -> bool:
 def check_open(engine: Any) -> None:
     if is_closed(engine):
         raise TargetError(
-            "this engine was shut down, or has died, and holds nothing any more",
+            "this engine was shut down, or has died, and has no modules any more",
             hint="start it again, or pass the model's folder with framework='vllm'",
         )
 
@@ -90,7 +90,7 @@ def check_open(engine: Any) -> None:
 def _raise_if_dead(engine: Any, cause: Exception) -> None:
     if is_closed(engine) or type(cause).__name__ == "EngineDeadError":
         raise TargetError(
-            f"the engine died: {first_line(cause)}", hint="its own log says why; start it again"
+            f"the engine died: {first_line(cause)}", hint="see its log for the reason, and start it again"
         ) from cause
 
 

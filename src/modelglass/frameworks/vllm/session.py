@@ -57,7 +57,7 @@ def run_resized(native: Any, request: Request, sizes: Mapping[tuple[int, int], i
 
 def sizes(native: Any, request: Request) -> tuple[int | None, int | None]:
     """The batch size and the sequence length that a module's inputs show, None for what they do not."""
-    _require_module(native, "it makes up batches of its own")
+    _require_module(native, "it builds its own batches")
     return of_torch.sizes(native, request)
 
 
@@ -82,7 +82,7 @@ def training_mode(native: Any) -> AbstractContextManager[None]:
 
 
 def non_persistent_names(native: Any) -> frozenset[str]:
-    """The names of a module's tensors that a checkpoint of it does not have; an engine does not tell."""
+    """The names of a module's tensors that its checkpoint does not have; an engine does not report them."""
     return of_torch.non_persistent_names(native) if isinstance(native, nn.Module) else frozenset()
 
 
@@ -90,7 +90,7 @@ def _require_module(native: Any, reason: str) -> None:
     if not isinstance(native, nn.Module):
         raise UsageError(
             f"this is a vLLM engine, and {reason}",
-            hint="pass the model itself, such as transformers builds it, or its configuration",
+            hint="pass the model itself, as transformers builds it, or its configuration",
         )
 
 
@@ -108,7 +108,7 @@ def _engine_of(native: Any) -> Any:
         )
     engine = native if _is_a(native, "LLMEngine") else getattr(native, "llm_engine", None)
     if engine is None:
-        raise TargetError("this LLM has no engine any more", hint="start it again")
+        raise TargetError("the engine of this LLM was released", hint="start it again")
     return engine
 
 
@@ -125,7 +125,7 @@ def _engine_around(native: nn.Module, reading: Reading) -> tuple[Engine | None, 
 
 
 def _divisions(native: nn.Module) -> Iterator[tuple[int, int]]:
-    """How many ranks each layer says divide it, and which of them this is."""
+    """The number of ranks that divide each layer, and which of them this is."""
     for module in native.modules():
         size, rank = getattr(module, "tp_size", None), getattr(module, "tp_rank", None)
         if type(size) is int and type(rank) is int:

@@ -1,4 +1,4 @@
-"""What a layer says of one of its tensors, and how that fits the tensor as it is held."""
+"""A layer's description of a tensor, and how it fits the tensor as it is held."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def describe_shard(
     pieces_dim: int = 0,
     padding: int = 0,
 ) -> StoredTensor:
-    """A tensor of this rank, and what it is of the whole; nothing needs saying of one that is the whole."""
+    """A tensor of this rank, and what it is of the whole; None of a shard if it is the whole."""
     fused = tuple(pieces) if len(pieces) > 1 else ()
     if dim is None and not fused and not padding:
         return StoredTensor(tuple(shape))

@@ -31,7 +31,7 @@ class Reading:
 def read(native: nn.Module) -> Reading:
     """What this rank holds of a model that vLLM built or serves.
 
-    It is called where the model is, and while vLLM's groups say what they said when the model was built.
+    It is called where the model is, and while vLLM's groups are as they were when the model was built.
     """
     model, notes = structure.read(native)
     found = TensorReader(native, {tensor.name: tensor for tensor in model.tensors})
@@ -42,15 +42,15 @@ def read(native: nn.Module) -> Reading:
     modules = tuple(_module(module, found) for module in model.modules)
     tensors = [found.tensors[name] for module in modules for name in module.tensors]
     tensors.sort(key=lambda tensor: _is_view(tensor, found))  # who comes first counts
-    told = tuple(replace(tensor, trainable=None) for tensor in tensors)  # nothing trains in an engine
-    read_model = replace(model, source="vllm", modules=modules, tensors=told)
+    untrained = tuple(replace(tensor, trainable=None) for tensor in tensors)  # nothing trains in an engine
+    read_model = replace(model, source="vllm", modules=modules, tensors=untrained)
     return Reading(read_model, found.shards, (*_drop_false(notes, found), *found.notes()))
 
 
 def _module(module: Module, found: TensorReader) -> Module:
     added = tuple(found.added.get(module.path, ()))
-    said = {key: value for key, value in module.config.items() if not _is_place(value, module.path)}
-    settings = dict(_settings(said, found.modules[module.path]))
+    config = {key: value for key, value in module.config.items() if not _is_place(value, module.path)}
+    settings = dict(_settings(config, found.modules[module.path]))
     return replace(module, config=settings, tensors=(*module.tensors, *added))
 
 

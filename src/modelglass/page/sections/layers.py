@@ -1,18 +1,39 @@
-"""The modules of a model as a table: a tree, equal blocks in one row."""
+"""The modules of a model as a table: a tree with equal blocks in one row, or the largest first."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from modelglass.page import Cell, Column, RowTone, Table, Tone, first_rows, known_columns
-from modelglass.page.columns import COLUMNS, NUMBERS, default_columns, header
+from modelglass.page import Cell, Column, RowTone, Table, Tone, parse_columns, sort_key, value_of
 from modelglass.page.sections.layer_cells import Cells, Row, rows_of
 from modelglass.page.units import shape_text
+from modelglass.report.layers import saw_calls
 
 if TYPE_CHECKING:
-    from modelglass.report import Report, Shape
+    from modelglass.report import Report
 
+COLUMNS = (
+    "name",
+    "type",
+    "path",
+    "input",
+    "output",
+    "tensors",
+    "part",
+    "dtype",
+    "params",
+    "trainable",
+    "share",
+    "buffers",
+    "size",
+    "macs",
+    "calls",
+    "config",
+)
+SORTS = ("params", "trainable", "buffers", "size", "macs", "calls", "type", "path")
+_NUMBERS = frozenset({"params", "trainable", "share", "buffers", "size", "macs", "calls"})
+_HEADS = {"share": "%", "macs": "MACs", "part": "of the whole"}
 # Narrowest useful width of the columns that may be cut; the others are numbers and stay whole.
 _LEAST = {
     "name": 18,
@@ -47,75 +68,135 @@ _DATA = (
     "saved_nbytes",
     "calls",
 )
-_FIGURES = {"size": "nbytes"}  # columns of the table that data has by another name
-SORTS = ("params", "trainable", "buffers", "size", "macs", "calls", "type", "path")
+DATA_COLUMNS = (*COLUMNS, *(name for name in _DATA if name not in COLUMNS))
+_RECORDED = {"size": "nbytes"}  # columns that a record has under another name
 
 
 def tree(
-    report: Report, *, width: int, depth: int | None, fold: bool, columns: Sequence[str] | None
+    report: Report, *, width: int, depth: int | None, fold: bool, columns: Sequence[str] | str | None
 ) -> Table:
     """The table as a tree, with columns that fit into a line of that width unless others are asked for."""
     rows = rows_of(report, depth=depth, fold=fold)
-    table = _table(report, rows, known_columns(columns or default_columns(report, width), COLUMNS))
+    table = _table(report, rows, parse_columns(columns or default_columns(report, width), COLUMNS))
     return table._replace(guides=[row.guides for row in rows])
 
 
 def by_figure(
-    report: Report, sort: str | None, top: int | None, *, width: int, columns: Sequence[str] | None
+    report: Report,
+    sort: str | None,
+    top: int | None,
+    *,
+    width: int,
+    depth: int | None,
+    columns: Sequence[str] | str | None,
 ) -> Table:
     """Every module by its path, the largest of a figure first."""
-    known_columns([sort] if sort else [], SORTS)
-    rows = [row for row in rows_of(report, fold=False) if row.alias_of is None]
-    records = {layer["path"]: dict(layer) for layer in report.layers}
-    names = known_columns(columns or default_columns(report, width), COLUMNS)
+    names = parse_columns(columns or default_columns(report, width), COLUMNS)
     names = ["path", *(name for name in names if name not in ("name", "path"))]
     if sort is not None and sort not in names:
         names.append(sort)
-    table = _table(report, rows, names)
-    place = names.index(sort) if sort else 0
-    values = [records[row.module.path].get(_FIGURES.get(names[place], names[place])) for row in rows]
-    cells = [
-        [*row[:place], Cell(str(row[place]), value), *row[place + 1 :]]
-        for row, value in zip(table.rows, values, strict=True)
-    ]
-    return first_rows(table._replace(rows=cells, brief=None), sort, top)
+    modules = {module.path: module for module in report.model.modules}
+    records = _records(report, sort, depth)
+    table = _table(report, [Row((modules[each["path"]],), "", ()) for each in records[:top]], names)
+    return table._replace(more=f"{top:,} of {len(records):,} modules" if top and top < len(records) else "")
 
 
-def data(report: Report, sort: str | None, top: int | None) -> Table:
+def data(
+    report: Report,
+    sort: str | None,
+    top: int | None,
+    *,
+    depth: int | None,
+    columns: Sequence[str] | str | None,
+) -> Table:
     """A row for each module, with exact figures."""
-    sort = None if sort is None else _FIGURES.get(sort, sort)
-    rows = [[_datum(dict(layer)[name]) for name in _DATA] for layer in report.layers]
-    return first_rows(Table([Column(name, name) for name in _DATA], rows), sort, top)
+    names = parse_columns(columns or _DATA, DATA_COLUMNS)
+    cells = Cells(report)
+    modules = {module.path: module for module in report.model.modules}
+
+    def cell(record: dict[str, Any], name: str) -> Cell:
+        recorded = _RECORDED.get(name, name)
+        if recorded in record:
+            value = record[recorded]
+        else:
+            value = value_of(cells.cell(Row((modules[record["path"]],), record["name"], ()), name))
+        return Cell("", ", ".join(map(shape_text, value)) if isinstance(value, tuple) else value)
+
+    records = _records(report, sort, depth)[:top]
+    rows = [[cell(record, name) for name in names] for record in records]
+    return Table([Column(name, name) for name in names], rows)
 
 
-def _datum(value: object) -> Cell:
-    text = _shapes(value) if isinstance(value, tuple) else value
-    return Cell("" if text is None else str(text), text)
+def default_columns(report: Report, width: int) -> list[str]:
+    """As many columns as a line of that width holds well."""
+    if report.checkpoint is not None:
+        return _file_columns(report, width)
+    ran = saw_calls(report)
+    columns = ["name"]
+    if width >= 60:
+        columns.append("type")
+    if report.engine is not None and report.engine.shards and width >= 90:
+        columns.append("part")
+    if ran:
+        columns += ["input", "output"] if width >= 110 else ["output"]
+    columns.append("params")
+    if width >= (120 if "part" in columns else 60):
+        columns.append("share")
+    if ran:
+        columns.append("macs")
+    roomy = 180 if "part" in columns else 130 if ran else 100
+    if width >= roomy:
+        columns.append("config")
+    return columns
 
 
-def _shapes(shapes: tuple[Shape | None, ...]) -> str:
-    return ", ".join(map(shape_text, shapes))
+def _file_columns(report: Report, width: int) -> list[str]:
+    """Of a file, what its tensors are like; few files have the types of modules."""
+    columns = ["name"]
+    if width >= 60 and any(module.type for module in report.model.modules):
+        columns.append("type")
+    if width >= 60:
+        columns.append("tensors")
+    if width >= 100:
+        columns.append("dtype")
+    columns.append("params")
+    if width >= 60:
+        columns.append("share")
+    if width >= 80:
+        columns.append("size")
+    return columns
+
+
+def _records(report: Report, sort: str | None, depth: int | None) -> list[dict[str, Any]]:
+    """The modules down to a depth as records, the largest of a figure first."""
+    parse_columns([sort] if sort else [], SORTS)
+    records = [dict(layer) for layer in report.layers if depth is None or _depth(layer["path"]) <= depth]
+    if sort is not None:
+        records.sort(key=lambda record: sort_key(record[_RECORDED.get(sort, sort)]))
+    return records
+
+
+def _depth(path: str) -> int:
+    return path.count(".") + 1 if path else 0
 
 
 def _table(report: Report, rows: Sequence[Row], names: Sequence[str]) -> Table:
     cells = Cells(report)
     columns = [
-        Column(name, header(name), number=name in NUMBERS, least=_LEAST.get(name), tone=_TONES.get(name))
+        Column(
+            name,
+            _HEADS.get(name, name),
+            number=name in _NUMBERS,
+            least=_LEAST.get(name),
+            tone=_TONES.get(name),
+        )
         for name in names
     ]
-    return Table(
-        columns,
-        _texts(cells, rows, names),
-        tones=[_tone(cells, row) for row in rows],
-        brief=lambda: _texts(Cells(report, exact=False), rows, names),
-    )
-
-
-def _texts(cells: Cells, rows: Sequence[Row], names: Sequence[str]) -> Sequence[Sequence[str]]:
-    return [[cells.text(row, name) for name in names] for row in rows]
+    texts = [[cells.cell(row, name) for name in names] for row in rows]
+    return Table(columns, texts, tones=[_tone(cells, row) for row in rows])
 
 
 def _tone(cells: Cells, row: Row) -> RowTone:
-    if cells.failed(row):
+    if cells.has_failed(row):
         return "alarm"
     return {"name": "strong"} if row.times > 1 else None

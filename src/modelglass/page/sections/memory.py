@@ -262,7 +262,7 @@ def _largest(report: Report, tensors: Sequence[LiveTensor], most: int) -> Table:
     rows = [_largest_row(group, usual) for group in groups]
     shown = sum(map(len, groups))
     title = "the largest tensor at the peak" if shown == 1 else f"the {shown:,} largest tensors at the peak"
-    title += f", {usual} unless said otherwise" if usual else ""
+    title += f", {usual} unless noted" if usual else ""
     return Table(_LARGEST, rows, title, spare=_SPARE)
 
 

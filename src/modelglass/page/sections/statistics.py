@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from modelglass.errors import UsageError
-from modelglass.page import DATA_ONLY, Cell, Column, RowTone, Table, Tone, known_columns
+from modelglass.page import DATA_ONLY, Cell, Column, RowTone, Table, Tone, parse_columns, sort_key
 from modelglass.page.units import shape_text, share
 from modelglass.report import FINDINGS, Histogram, Report, Tensor, TensorStats
 from modelglass.report.stats import described_shape
@@ -61,18 +61,8 @@ def chosen(
         if sort == "name":
             rows.sort(key=lambda row: row.tensor.name)
         else:
-            rows.sort(key=_rank(sort, ascending))
+            rows.sort(key=lambda row: sort_key(_figure(row.stats, sort), ascending=ascending))
     return rows if top is None else rows[:top]
-
-
-def _rank(sort: str, ascending: bool) -> Callable[[Row], tuple[bool, float]]:
-    """Largest first, or smallest; those without the figure come last either way."""
-
-    def rank(row: Row) -> tuple[bool, float]:
-        figure = _figure(row.stats, sort)
-        return figure is None, (figure or 0) * (1 if ascending else -1)
-
-    return rank
 
 
 def _figure(stats: TensorStats | None, name: str) -> float | None:
@@ -86,7 +76,7 @@ def _figure(stats: TensorStats | None, name: str) -> float | None:
 
 def table(rows: Sequence[Row], columns: Sequence[str] | str | None = None) -> Table:
     """The rows with the columns that are asked for, else with those that fit."""
-    names = STATS_COLUMNS if columns is None else known_columns(columns, STATS_COLUMNS)
+    names = STATS_COLUMNS if columns is None else parse_columns(columns, STATS_COLUMNS)
     widths = _default_widths(rows) if columns is None else dict.fromkeys(names, 0)
     shown = [
         Column(

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from modelglass.page.sections.checkpoint import file_rows, more_rows
-from modelglass.page.sections.engine import listed_share
 from modelglass.page.sources import run_text
 from modelglass.page.units import known, short, size, source_text, value_text
-from modelglass.page.what_if import sure_text
 from modelglass.report.dtypes import bits_of
 
 if TYPE_CHECKING:
@@ -24,7 +22,7 @@ def totals(report: Report) -> list[tuple[str, str]]:
     if report.checkpoint is not None:
         rows.extend(file_rows(report, report.checkpoint))
     if report.counts is not None:
-        rows.extend(_counts(report.counts, listed_share(report)))
+        rows.extend(_counts(report.counts, _share(report)))
     if report.checkpoint is not None:
         rows.extend(more_rows(report, report.checkpoint))
         return rows
@@ -83,7 +81,17 @@ def _cost(cost: Cost, run: Run) -> Iterator[tuple[str, str]]:
         yield "coverage", f"{100 * cost.coverage:.0f} % of contractions have a formula"
 
 
+def _share(report: Report) -> Share | None:
+    if report.engine is None:
+        return None
+    from modelglass.page.sections.engine import listed_share
+
+    return listed_share(report)
+
+
 def _memory(memory: Memory) -> Iterator[tuple[str, str]]:
+    from modelglass.page.what_if import sure_text
+
     yield "peak memory", f"{size(memory.peak_nbytes)}, {sure_text(memory)}"
     if memory.in_first_step is False:
         yield "  first step", size(memory.first_peak_nbytes or 0)

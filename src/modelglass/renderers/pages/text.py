@@ -142,17 +142,21 @@ class _Grid:
     def __init__(self, table: Table, width: int) -> None:
         self._table = table
         self._places = [i for i, column in enumerate(table.columns) if column.from_width <= width]
-        self._texts = self._printed(table.rows)
-        if table.brief is not None and self._grid().width(at_least=("config",)) > width:
-            self._texts = self._printed(table.brief())
+        self._texts = self._printed()
+        is_brief = any(isinstance(cell, Cell) and cell.brief for row in table.rows for cell in row)
+        if is_brief and self._grid().width(at_least=("config",)) > width:
+            self._texts = self._printed(brief=True)
         self._tones: list[RowTone] = list(table.tones) or [None] * len(table.rows)
         self._leave_out(width)
         self._shorten_paths(width)
         self._wrap(width)
 
-    def _printed(self, rows: Sequence[Sequence[Cell | str]]) -> dict[int, list[str]]:
+    def _printed(self, *, brief: bool = False) -> dict[int, list[str]]:
         """The texts of each column, the names of a tree behind its lines."""
-        texts = {place: [printable(text_of(row[place])) for row in rows] for place in self._places}
+        texts = {
+            place: [printable(text_of(row[place], brief=brief)) for row in self._table.rows]
+            for place in self._places
+        }
         for place in self._places if self._table.guides else ():
             if self._table.columns[place].name == "name":
                 named = zip(self._table.guides, texts[place], strict=True)

@@ -151,7 +151,7 @@ def _members(one: Part, free: Sequence[Part]) -> Sequence[Part] | None:
 
 
 def _is_named_in(token: str, whole: str) -> bool:
-    """Whether a name is told in that of the whole: q_proj in qkv_proj, gate_proj in gate_up_proj."""
+    """Whether a name is part of the name of the whole: q_proj in qkv_proj, gate_proj in gate_up_proj."""
     word = token.removesuffix("_proj").removesuffix("_lin")
     return word in whole or (whole.startswith("qkv") and word[:1] in "qkv")
 

@@ -1,4 +1,4 @@
-"""Which members of two lists are each other's counterparts, when some may be missing."""
+"""Alignment of two sequences with gaps (Needleman–Wunsch)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def leave_unpaired(
 
 
 def _best(rows: range, columns: range, likeness: Callable[[int, int], float]) -> list[tuple[int, int]]:
-    """The pairs of the best way through a table of all members of one side by all of the other."""
+    """Needleman–Wunsch: the best path through a table of all members of one side by all of the other."""
     best = [[0.0] * (len(columns) + 1)]
     pairs: list[list[bool]] = []
     for i in rows:

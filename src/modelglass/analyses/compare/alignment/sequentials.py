@@ -132,7 +132,7 @@ class _Sequentials:
                 yield member
 
     def _shared_members(self, part: Part) -> Mapping[str, str]:
-        """Members that are met elsewhere, too, by name."""
+        """Members that are met elsewhere as well, by name."""
         return self._again.get(part.path, {})
 
 

@@ -1,4 +1,4 @@
-"""What frameworks write in their own ways: kinds of layers, layouts of weights, names of tensors.
+"""What frameworks write differently: kinds of layers, layouts of weights, names of tensors.
 
 Everything is brought into one form: that of torch, since most ports start there.
 """
@@ -18,7 +18,7 @@ LIVE = frozenset({"torch", "mlx"})  # sources that know which tensors train and 
 MEMBERS = {("mlx", "Sequential"): "layers"}
 
 _OWN = {"torch": ("torch.nn.", "torch.ao.nn."), "mlx": ("mlx.nn.", "mlx.core.")}
-_HELPERS = "torch.nn.utils."  # parametrizations: what makes a weight is no layer
+_HELPERS = "torch.nn.utils."  # parametrizations: what makes a weight is not a layer
 SEQUENTIAL = frozenset({"torch.nn.modules.container.Sequential", "mlx.nn.layers.containers.Sequential"})
 IDLE = frozenset({"dropout", "identity"})  # kinds of layers that do nothing in inference
 _KINDS = {

@@ -1,4 +1,4 @@
-"""Settings of layers that a port must have, too, under one name each and in one form."""
+"""Settings of layers that a port must have as well, under one name each and in one form."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from modelglass.analyses.compare.common_form import conventions
 from modelglass.analyses.compare.common_form.conventions import RECURRENT, canonical_name
+from modelglass.report import huggingface_keys as hf
 
 if TYPE_CHECKING:
     from modelglass.analyses.compare.common_form.parts import Part
@@ -36,7 +37,7 @@ _SETTINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "hardtanh": {"min_val": ("min_val",), "max_val": ("max_val",)},
     **dict.fromkeys(("Softmax", "LogSoftmax", "Softmin", "GLU"), _DIM),
 }
-# What layers of MLX do that cannot be told anything else.
+# What layers of MLX always do.
 _ALWAYS: Mapping[str, Mapping[str, Any]] = {
     "conv": {"padding_mode": "zeros", "groups": 1, "output_padding": 0},
     "pool": {"ceil_mode": False, "count_include_pad": True, "dilation": 1},
@@ -58,9 +59,9 @@ _OF_TYPE = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float64": 2.0**-52}
 _FLOAT32 = 2.0**-23
 
 _HEADS = {
-    "num_heads": ("num_heads", "n_heads", "num_attention_heads", "n_head", "nhead", "heads"),
-    "num_kv_heads": ("num_key_value_heads", "n_kv_heads", "num_kv_heads", "n_kv_head", "n_head_kv"),
-    "head_dim": ("head_dim", "head_size", "dim_head", "attention_head_size"),
+    "num_heads": hf.HEADS_OF_MODULES,
+    "num_kv_heads": hf.KV_HEADS_OF_MODULES,
+    "head_dim": hf.HEAD_DIM_OF_MODULES,
 }
 # What an engine's layers call them, whatever a rank has of them.
 _ALL_HEADS = {"num_heads": ("total_num_heads",), "num_kv_heads": ("total_num_kv_heads",)}
@@ -199,9 +200,9 @@ def _width(part: Part, wanted: str, at: int) -> int | None:
 
 
 def of_one_class(a: Part, b: Part) -> Iterator[Setting]:
-    """What two modules of one class were told that is not the same, and that nothing else compares."""
+    """Arguments of two modules of one class that differ and that nothing else compares."""
     if any(slot.tensor.packing is not None for slot in (*a.slots.values(), *b.slots.values())):
-        return  # how they are packed is told with their weights
+        return  # how they are packed is reported with their weights
     told: Collection[str] = {
         key for keys in _SETTINGS.get(family_of(a.kind), {}).values() for key in keys
     } | _OF_HEADS

@@ -27,7 +27,7 @@ T = TypeVar("T")
 # What is read back while a model is built: which experts a rank holds.
 _READ_BACK = (("vllm.model_executor.layers.fused_moe.expert_map_manager", "determine_expert_map"),)
 _SMALL = 1 << 16  # elements
-# Methods that quantize while weights are loaded, by how a checkpoint says that it was done already.
+# Methods that quantize while weights are loaded, by the method that a quantized checkpoint names.
 _AS_STORED: dict[str, dict[str, Any]] = {
     "fp8": {"quant_method": "fp8", "activation_scheme": "dynamic"},
     "fp8_per_tensor": {"quant_method": "fp8", "activation_scheme": "dynamic"},
@@ -50,7 +50,7 @@ class Builder:
     def __init__(self, folder: str, serving: Serving) -> None:
         self._folder = folder
         self._serving = serving
-        self._answered = False  # some kernel says that it can be used here, and cannot
+        self._answered = False  # a kernel reports that it can be used here, and cannot
         self._smallest = 0  # elements of a tensor on meta; smaller ones have values
         self._more = _find_load_quantization(folder, serving.quantization)  # settings of the engine
         # What to do about a model that cannot be built, each once, and what its trouble looks like.
@@ -76,7 +76,9 @@ class Builder:
                     return self._build(rank, size, look)
                 except Exception as other:
                     problem = other
-                    telling = other if looks else telling  # what answers of kernels lead to tells nothing
+                    telling = (
+                        other if looks else telling
+                    )  # errors caused by accepted kernels are not the reason
             raise telling from None
 
     def add_notes(self, report: Report) -> Report:
@@ -95,7 +97,7 @@ class Builder:
         return replace(report, notes=(*report.notes, *notes))
 
     def _remedy(self, problem: Exception) -> tuple[str, Callable[[], None]] | None:
-        """The next remedy for such trouble; None: there is no other."""
+        """The next remedy for such trouble; None if there is no other."""
         text = f"{type(problem).__name__}: {problem}".lower()
         for index, (looks, _) in enumerate(self._remedies):
             if re.search(looks, text):

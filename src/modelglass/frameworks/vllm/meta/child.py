@@ -92,7 +92,8 @@ def _text(report: Report) -> str:
 
 
 def _cause(problem: Exception, architecture: str) -> Exception:
-    """What is behind the problem: of a class that vLLM cannot import it only says that it cannot."""
+    """What is behind the problem: of a class that vLLM cannot import it only reports that it cannot."""
+    # vLLM raises a plain ValueError for it.
     if "failed to be inspected" not in str(problem):
         return problem
     try:

@@ -22,14 +22,14 @@ _CAPABILITY = (10, 0)  # of a device that can do what there is
 
 
 def accept_own_kernels() -> None:
-    """From now on, each kernel of this platform says that it can be used, whatever it needs."""
+    """From now on, each kernel of this platform reports that it can be used, whatever it needs."""
     _accept_kernels(_is_own)
     _accept_attention()
     _accept_experts()
 
 
 def accept_all_kernels() -> None:
-    """From now on, each kernel says that it can be used here, whichever platform it is for."""
+    """From now on, each kernel reports that it can be used here, whichever platform it is for."""
     _accept_platform()
     for name, check in _CHECKS:
         module = _import_or_none(name)
@@ -128,7 +128,7 @@ def _accept_experts() -> None:
 
 
 def _without_sparsity(value: Any) -> Any:
-    """What attention is wanted, over all tokens, when this says it."""
+    """The selection of an attention kernel, over all tokens."""
     return value._replace(use_sparse=False) if hasattr(value, "use_sparse") else value
 
 

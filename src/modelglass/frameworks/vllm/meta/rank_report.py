@@ -25,7 +25,7 @@ from modelglass.report import (
     Tensor,
 )
 
-# Settings of this build, which say nothing of an engine.
+# Settings of this build, which do not describe an engine.
 _OURS = frozenset(
     {
         *("allow_deprecated_quantization", "skip_tokenizer_init", "enforce_eager", "compilation"),
@@ -98,25 +98,25 @@ def _cache(vllm_config: Any, serving: Serving, weights: int) -> tuple[PagedCache
             cache, vllm_config, specs, device_nbytes=serving.device_nbytes, weight_nbytes=weights
         )
     except Exception as problem:
-        text = f"vLLM does not say what it would keep of each token: {type(problem).__name__}: {problem}"
+        text = f"vLLM does not report what it would cache for each token: {type(problem).__name__}: {problem}"
         return None, (Note(code="cache-unknown", severity="warning", text=text[:400]),)
 
 
 def correct_shards(rank: Report, whole: Report) -> Report:
-    """The rank, its tensors' whole shapes being those of the whole model; a note says which were not."""
+    """The rank with the whole shapes of its tensors from the whole model; a note lists differences."""
     if rank.engine is None or whole.engine is None:
         return rank
     shards, places, details = dict(rank.engine.shards), [], []
     there = {tensor.name: _whole_shape(tensor, whole.engine.shards) for tensor in whole.model.tensors}
     for tensor in rank.model.tensors:
-        said, is_so = _whole_shape(tensor, shards), there.get(tensor.name)
-        if said is None or is_so is None or said == is_so:
+        described, is_so = _whole_shape(tensor, shards), there.get(tensor.name)
+        if described is None or is_so is None or described == is_so:
             continue
         shards[tensor.name] = _shard(tensor, shards.get(tensor.name), is_so)
-        if tensor.kind == "buffer":  # scales and the like, of which layers say nothing
+        if tensor.kind == "buffer":  # scales and the like, which layers do not describe
             continue
         places.append(tensor.name)
-        details.append(f"{_dims(said)} by its layer, {_dims(is_so)} in one rank alone")
+        details.append(f"{_dims(described)} by its layer, {_dims(is_so)} in one rank alone")
     notes = tuple(_drop_resolved(rank.notes, there))
     if places:
         notes = (*notes, _note_correction(tuple(places), tuple(details)))
@@ -124,7 +124,7 @@ def correct_shards(rank: Report, whole: Report) -> Report:
 
 
 def _drop_resolved(notes: Iterable[Note], known: Collection[str]) -> Iterator[Note]:
-    """The notes without those on tensors of which nothing told what the whole is, and now something does."""
+    """The notes without those on tensors whose whole shape was unknown and is known now."""
     for note in notes:
         where = tuple(place for place in note.where if note.code != UNCLEAR or place not in known)
         if where or not note.where:
@@ -134,7 +134,8 @@ def _drop_resolved(notes: Iterable[Note], known: Collection[str]) -> Iterator[No
 def _note_correction(places: tuple[str, ...], details: tuple[str, ...]) -> Note:
     return Note(
         code="shard-corrected",
-        text="what layers say of the whole model is not what one rank alone holds; the latter counts",
+        text="the shapes that layers report for the whole model differ from those of a single rank; the "
+        "latter are used",
         where=places,
         details=details,
     )

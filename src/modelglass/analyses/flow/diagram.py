@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from modelglass.analyses.flow.drawn_calls import DrawnCalls, DrawnItem, every
 from modelglass.analyses.flow.level import Item, origin
-from modelglass.analyses.flow.picture import Drawn, Picture, every
 from modelglass.analyses.flow.words import label, word
 from modelglass.report import Counts, Dims, FlowEdge, FlowNode, Model, Symbols
 
@@ -14,7 +14,7 @@ _Ends = tuple[str, str, bool]  # source, target, whether it is carried
 
 
 @dataclass(slots=True)
-class Sheet:
+class Diagram:
     """Nodes by id in the order of drawing, and edges with the shape of what goes along them."""
 
     nodes: dict[str, FlowNode] = field(default_factory=dict)
@@ -23,7 +23,7 @@ class Sheet:
     dims: dict[str, dict[Dims, None]] = field(default_factory=dict)  # of what nodes give to others
     tensors: dict[str, dict[str, None]] = field(default_factory=dict)
     at: dict[int, str] = field(default_factory=dict)  # the node that an operator is drawn in
-    drawn: dict[str, Drawn] = field(default_factory=dict)
+    drawn: dict[str, DrawnItem] = field(default_factory=dict)
 
     def add(self, node: FlowNode) -> str:
         """Put a node after all others."""
@@ -45,11 +45,16 @@ class Sheet:
         self.dims.setdefault(source, {})[dims] = None
 
 
-class Draughtsman:
+class DiagramBuilder:
     """Puts what a picture shows on a sheet."""
 
     def __init__(
-        self, picture: Picture, model: Model, symbols: Symbols | None, counts: Counts | None, sheet: Sheet
+        self,
+        picture: DrawnCalls,
+        model: Model,
+        symbols: Symbols | None,
+        counts: Counts | None,
+        sheet: Diagram,
     ) -> None:
         self.picture, self.model, self.counts, self.sheet = picture, model, counts, sheet
         self.trace = picture.trace
@@ -95,7 +100,7 @@ class Draughtsman:
     def readers(self, number: int) -> set[str]:
         """The nodes that read a number, or would in the repetition that is drawn."""
         found = self.trace.readers.get(number, ())
-        return {name for reader in found for name in self._nodes_of(self.picture.shown(reader))}
+        return {name for reader in found for name in self._nodes_of(self.picture.drawn_for(reader))}
 
     def _carry(self, again: Item, turn: list[Item]) -> None:
         made = {number for each in turn for number in each.exports}
@@ -108,7 +113,7 @@ class Draughtsman:
         """The nodes in which an item reads a number, of the repetition that is drawn."""
         readers = set(self.trace.readers.get(number, ())).intersection(item.ops)
         for reader in sorted(readers):
-            yield from self._nodes_of(self.picture.shown(reader))
+            yield from self._nodes_of(self.picture.drawn_for(reader))
 
     def _nodes_of(self, op: int) -> Iterator[str]:
         if op in self.sheet.at:
@@ -116,9 +121,9 @@ class Draughtsman:
         elif self.trace.writes[op][0] in self.picture.passed:
             for number in self.trace.writes[op]:
                 for reader in self.trace.readers.get(number, ()):
-                    yield from self._nodes_of(self.picture.shown(reader))
+                    yield from self._nodes_of(self.picture.drawn_for(reader))
 
-    def _draw(self, drawn: list[Drawn], path: str, group: str | None) -> None:
+    def _draw(self, drawn: list[DrawnItem], path: str, group: str | None) -> None:
         for each in drawn:
             if each.parts:
                 self._draw_turn(each, path, group)
@@ -127,7 +132,7 @@ class Draughtsman:
             else:
                 self._draw_call(each, each.call, path, group)
 
-    def _draw_turn(self, drawn: Drawn, path: str, group: str | None) -> None:
+    def _draw_turn(self, drawn: DrawnItem, path: str, group: str | None) -> None:
         paths = self._paths(drawn)
         first = [_below(each, path) for part in drawn.parts for each in self._paths(part)[:1]]
         node = FlowNode(
@@ -143,7 +148,7 @@ class Draughtsman:
         )
         self._draw(drawn.parts, path, self.sheet.add(node))
 
-    def _draw_call(self, drawn: Drawn, call: int, path: str, group: str | None) -> None:
+    def _draw_call(self, drawn: DrawnItem, call: int, path: str, group: str | None) -> None:
         is_open = call in self.picture.open
         paths = self._paths(drawn)
         node = FlowNode(
@@ -164,7 +169,7 @@ class Draughtsman:
         else:
             self._place(name, drawn)
 
-    def _draw_operators(self, drawn: Drawn, path: str, group: str | None) -> None:
+    def _draw_operators(self, drawn: DrawnItem, path: str, group: str | None) -> None:
         ops = drawn.items[0].ops
         words = [word(self.trace.ops[at]) for at in ops]
         node = FlowNode(
@@ -182,11 +187,11 @@ class Draughtsman:
         read = (tensor for at in ops for tensor in self.trace.tensors(at))
         self.sheet.tensors.setdefault(name, {}).update(dict.fromkeys(read))
 
-    def _place(self, name: str, drawn: Drawn) -> None:
+    def _place(self, name: str, drawn: DrawnItem) -> None:
         self.sheet.drawn[name] = drawn
         self.sheet.at.update(dict.fromkeys(drawn.items[0].ops, name))
 
-    def _paths(self, drawn: Drawn) -> tuple[str, ...]:
+    def _paths(self, drawn: DrawnItem) -> tuple[str, ...]:
         calls = (item.call for item in drawn.items)
         return tuple(dict.fromkeys(self.trace.module[call] for call in calls if call is not None))
 
@@ -197,7 +202,7 @@ class Draughtsman:
         return sum(each.total.params for each in counted if each is not None) or None
 
 
-def edges_of(sheet: Sheet, picture: Picture) -> tuple[FlowEdge, ...]:
+def edges_of(sheet: Diagram, picture: DrawnCalls) -> tuple[FlowEdge, ...]:
     """The edges, in the order of their sources."""
     order = {name: place for place, name in enumerate(sheet.nodes)}
     found = sorted(sheet.edges.items(), key=lambda each: (order[each[0][0]], order[each[0][1]], each[0][2]))
@@ -213,9 +218,9 @@ def edges_of(sheet: Sheet, picture: Picture) -> tuple[FlowEdge, ...]:
     )
 
 
-def _from_each(makers: set[int], picture: Picture) -> bool:
+def _from_each(makers: set[int], picture: DrawnCalls) -> bool:
     """Whether one operator, as it is drawn, stands for several of those that made what goes along an edge."""
-    return len({picture.shown(maker) for maker in makers}) < len(makers)
+    return len({picture.drawn_for(maker) for maker in makers}) < len(makers)
 
 
 def _below(path: str, group: str) -> str:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import build
+from modelglass.analyses.fit.planner import Planner
+from modelglass.analyses.fit.search import LARGEST, Figure, find_largest
 from modelglass.errors import ForwardError, InspectError, UsageError
-from modelglass.planning import LARGEST, Figure, Planner, largest
 from modelglass.report import Lifetimes, Model, OptimizerStep, Step, Storage, WhatIf
 
 Needs = Callable[[int], int | None]
@@ -74,7 +75,7 @@ def test_the_search_finds_what_trying_every_size_finds(shape: Callable[[random.R
             seen.append(size)
             return Figure(needs(size))
 
-        found = largest(figure_at, start, device_nbytes, limit=limit)
+        found = find_largest(figure_at, start, device_nbytes, limit=limit)
         assert found.size == every(needs, device_nbytes, limit)
         assert len(set(seen)) == len(seen), "a size was asked for twice"
         if found.size is not None:
@@ -94,7 +95,7 @@ def test_what_does_not_grow_ends_at_the_limit_at_once() -> None:
         seen.append(size)
         return Figure(10)
 
-    found = largest(figure_at, 4, 100)
+    found = find_largest(figure_at, 4, 100)
     assert (found.size, found.nbytes, found.next) == (LARGEST, 10, None)
     assert seen == [4, 8, LARGEST]
 
@@ -106,7 +107,7 @@ def test_a_table_of_a_power_of_two_is_found_in_a_few_runs() -> None:
         seen.append(size)
         return Figure(size if size <= 1024 else None)
 
-    assert largest(figure_at, 16, 10**6).size == 1024
+    assert find_largest(figure_at, 16, 10**6).size == 1024
     assert len(seen) <= 9
 
 

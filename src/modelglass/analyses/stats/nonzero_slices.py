@@ -17,7 +17,7 @@ LONGEST_SIDE = 1 << 22  # of longer sides no record is kept: it would take more 
 
 
 @dataclass(frozen=True)
-class Alive:
+class NonzeroSlices:
     """Marks for slices of the first axis (rows) and of the second (columns) that have a nonzero value."""
 
     rows: Array
@@ -25,7 +25,7 @@ class Alive:
     tail: int  # elements of one row and one column
 
     @classmethod
-    def of(cls, shape: Shape) -> Alive | None:
+    def of(cls, shape: Shape) -> NonzeroSlices | None:
         """Nothing seen yet; None where there are no rows and columns, or too many."""
         if len(shape) < 2 or prod(shape) == 0 or max(shape[:2]) > LONGEST_SIDE:
             return None
@@ -85,8 +85,8 @@ class Alive:
     def dead_columns(self) -> Array:
         return np.flatnonzero(~self.columns)
 
-    def merged(self, other: Alive) -> Alive:
-        return Alive(self.rows | other.rows, self.columns | other.columns, self.tail)
+    def merge(self, other: NonzeroSlices) -> NonzeroSlices:
+        return NonzeroSlices(self.rows | other.rows, self.columns | other.columns, self.tail)
 
 
 def _dead(lines: Array, nonzero: Callable[[Array], Array]) -> Array:

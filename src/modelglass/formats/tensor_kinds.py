@@ -57,7 +57,7 @@ _CONSTANT = frozenset(
 _PARAMETER = ("weight", "bias")
 
 
-def told_apart(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[str]]:
+def classify_tensors(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[str]]:
     """The tensors, those that are hardly trained marked as buffers; and the names of these."""
     guessed: list[str] = []
     result: list[Tensor] = []
@@ -70,7 +70,7 @@ def told_apart(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[str]]:
     return result, guessed
 
 
-def doubtful(tensors: Sequence[Tensor]) -> list[str]:
+def find_doubtful(tensors: Sequence[Tensor]) -> list[str]:
     """The names of those that count as parameters, and may well be buffers."""
     found: list[str] = []
     plain: set[tuple[str, int]] = set()  # names and ranks that leave no doubt: a model has few, often

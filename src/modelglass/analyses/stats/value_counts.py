@@ -18,7 +18,7 @@ _DENSE = 1 << 19  # the longest table that is filled rather than sorted
 
 
 @dataclass(frozen=True)
-class Census:
+class ValueCounts:
     """Distinct words in rising order, shortened by `shift` bits, and how often each was met."""
 
     layout: Layout
@@ -27,12 +27,12 @@ class Census:
     shift: int = 0
 
     @classmethod
-    def of_words(cls, layout: Layout, words: Array) -> Census:
+    def of_words(cls, layout: Layout, words: Array) -> ValueCounts:
         keys, counts = np.unique(words, return_counts=True)
         return cls(layout, keys.astype(np.uint64), counts.astype(np.int64))
 
     @classmethod
-    def of_table(cls, layout: Layout, table: Array) -> Census:
+    def of_table(cls, layout: Layout, table: Array) -> ValueCounts:
         keys = np.flatnonzero(table)
         return cls(layout, keys.astype(np.uint64), table[keys].astype(np.int64), layout.shift)
 
@@ -44,24 +44,24 @@ class Census:
     def total(self) -> int:
         return int(self.counts.sum())
 
-    def merged(self, other: Census) -> Census:
+    def merge(self, other: ValueCounts) -> ValueCounts:
         """Of both sets together; past `KEPT_VALUES` wide values are counted shortened."""
         small = self.total + other.total <= KEPT_VALUES
         if self.layout.countable or (self.exact and other.exact and small):
-            return self._added(other)
-        return self.shortened()._added(other.shortened())
+            return self._add(other)
+        return self.shorten()._add(other.shorten())
 
-    def shortened(self) -> Census:
+    def shorten(self) -> ValueCounts:
         """The same at the resolution of the census."""
         if self.shift == self.layout.shift:
             return self
-        keys, counts = _summed(self.keys >> np.uint64(self.layout.shift), self.counts)
-        return Census(self.layout, keys, counts, self.layout.shift)
+        keys, counts = _sum_equal(self.keys >> np.uint64(self.layout.shift), self.counts)
+        return ValueCounts(self.layout, keys, counts, self.layout.shift)
 
-    def _added(self, other: Census) -> Census:
+    def _add(self, other: ValueCounts) -> ValueCounts:
         keys = np.concatenate([self.keys, other.keys])
         counts = np.concatenate([self.counts, other.counts])
-        return Census(self.layout, *_summed(keys, counts), self.shift)
+        return ValueCounts(self.layout, *_sum_equal(keys, counts), self.shift)
 
     def finite(self) -> tuple[Doubles, Doubles, Array]:
         """Groups of finite values in rising order: the ends each lies between, and how many it has."""
@@ -85,7 +85,7 @@ class Census:
         return near, np.where(tiny, near, far)
 
 
-def _summed(keys: Array, counts: Array) -> tuple[Array, Array]:
+def _sum_equal(keys: Array, counts: Array) -> tuple[Array, Array]:
     """Equal keys put together. Sums of counts are doubles on the way, exact up to 2**53."""
     if not keys.size or int(keys.max()) < _DENSE:
         table = np.bincount(keys.astype(np.int64), weights=counts)
@@ -98,7 +98,7 @@ def _summed(keys: Array, counts: Array) -> tuple[Array, Array]:
 class Distribution:
     """The finite values of a census, between a smallest and a largest one that are known exactly."""
 
-    def __init__(self, census: Census, smallest: float, largest: float) -> None:
+    def __init__(self, census: ValueCounts, smallest: float, largest: float) -> None:
         low, high, self._counts = census.finite()
         self._low = np.clip(low, smallest, largest)
         self._high = np.clip(high, smallest, largest)
@@ -111,12 +111,12 @@ class Distribution:
         """The value below which each share lies, interpolated between neighbours as numpy does."""
         places = np.asarray(shares) * (self._number - 1)
         share = places - np.floor(places)
-        first, second = self._ranked(np.floor(places)), self._ranked(np.ceil(places))
+        first, second = self._values_at(np.floor(places)), self._values_at(np.ceil(places))
         # Their difference may be more than a double can hold.
         found = np.where(first == second, first, first * (1 - share) + second * share)
         return dict(zip(shares, (found + 0.0).tolist(), strict=True))  # no minus zero
 
-    def _ranked(self, ranks: Array) -> Doubles:
+    def _values_at(self, ranks: Array) -> Doubles:
         """The values at these places of the sorted order, spread evenly within their group."""
         group = np.searchsorted(self._before, ranks, side="right") - 1
         share = (ranks - self._before[group] + 0.5) / self._counts[group]

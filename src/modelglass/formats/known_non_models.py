@@ -24,8 +24,8 @@ ORDINARY = frozenset({"empty", "lfs-pointer", "html", "document", "text", "log"}
 SEARCHED = frozenset({"archive"})
 
 
-def stranger(head: bytes) -> tuple[str, str, str] | None:
-    """A code, what the file is, and what to do next; None for what may be a model."""
+def identify_non_model(head: bytes) -> tuple[str, str, str] | None:
+    """The code, description and hint of a well-known file that is not a model; None for any other."""
     if not head:
         return "empty", "the file is empty", "get the file again, from its source"
     if head.startswith(_LFS):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from modelglass.analyses.blocks import placed
+from modelglass.analyses.extrapolation import extrapolate
 from modelglass.analyses.memory import memory
 from modelglass.report import Category, Lifetimes, MemoryPhase, OptimizerStep, Step, Storage
 
@@ -132,7 +132,7 @@ def test_further_blocks_are_where_a_run_has_them(path: str, few: int, count: int
     def run(blocks: int) -> Lifetimes:
         return training_step(blocks, path) if path else _bare(training_step(blocks, "layers"))
 
-    found = placed(run(few), run(few + 1), path, few, count)
+    found = extrapolate(run(few), run(few + 1), path, few, count)
     assert found == run(count)
     assert memory(found, optimizer="stateful") == memory(run(count), optimizer="stateful")
 
@@ -174,7 +174,7 @@ def test_the_first_and_the_last_block_may_differ() -> None:
             steps=tuple(script.steps), storages=tuple(script.storages), forward_steps=len(script.steps)
         )
 
-    assert placed(run(3), run(4), "layers", 3, 9) == run(9)
+    assert extrapolate(run(3), run(4), "layers", 3, 9) == run(9)
 
 
 def changed(run: Lifetimes, change: Callable[[int, Storage], Storage]) -> Lifetimes:
@@ -253,8 +253,8 @@ def _kept_by_the_short_run(count: int) -> Lifetimes:
     ],
 )
 def test_a_run_that_is_not_regular_has_no_answer(run: Callable[[int], Lifetimes], path: str) -> None:
-    assert placed(run(3), run(4), path, 3, 12) is None
+    assert extrapolate(run(3), run(4), path, 3, 12) is None
 
 
 def test_fewer_blocks_than_were_run_are_no_question() -> None:
-    assert placed(training_step(3), training_step(4), "net.layers", 3, 3) is None
+    assert extrapolate(training_step(3), training_step(4), "net.layers", 3, 3) is None

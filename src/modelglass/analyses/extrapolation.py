@@ -29,8 +29,8 @@ _Even: TypeAlias = tuple[int, int, int]  # with one copy; more with each further
 _EvenName: TypeAlias = tuple[str, _Even | None, str]
 
 
-def placed(short: Lifetimes, long: Lifetimes, path: str, few: int, count: int) -> Lifetimes | None:
-    """The run with `count` blocks in the list at `path`; None when the two runs do not tell.
+def extrapolate(short: Lifetimes, long: Lifetimes, path: str, few: int, count: int) -> Lifetimes | None:
+    """The run with `count` blocks in the list at `path`; None when the two runs do not determine it.
 
     The short run has a `few` of them, an odd number from 3 on, the long one has one more. In both, blocks are
     named by their place in the list, and the last one is that of the whole model.
@@ -38,7 +38,7 @@ def placed(short: Lifetimes, long: Lifetimes, path: str, few: int, count: int) -
     if few < 3 or few % 2 == 0 or count <= few or _besides(short) != _besides(long):
         return None
     try:
-        return _placed(short, long, _names_in(path), few, count)
+        return _extrapolate(short, long, _names_in(path), few, count)
     except _IrregularError:
         return None
 
@@ -47,14 +47,14 @@ class _IrregularError(Exception):
     """The longer run is not the shorter one with stretches repeated, or what it refers to jumps."""
 
 
-def _placed(short: Lifetimes, long: Lifetimes, names: _Names, few: int, count: int) -> Lifetimes:
-    run = _Placed(_line(short, names), _line(long, names), few, count)
+def _extrapolate(short: Lifetimes, long: Lifetimes, names: _Names, few: int, count: int) -> Lifetimes:
+    run = _Extrapolation(_line(short, names), _line(long, names), few, count)
     if not run.has_running_blocks:
         raise _IrregularError
     tails = {}
     for name in short.tails:
         lines = _line(short, names, name), _line(long, names, name)
-        tail = _Placed(*lines, few, count, len(run.steps))
+        tail = _Extrapolation(*lines, few, count, len(run.steps))
         short_ends = run.short.ends(short.tails[name].freed, tail.short)
         long_ends = run.long.ends(long.tails[name].freed, tail.long)
         freed = enumerate(run.ends(tail, short_ends, long_ends))
@@ -73,7 +73,7 @@ def _placed(short: Lifetimes, long: Lifetimes, names: _Names, few: int, count: i
 
 
 def _besides(run: Lifetimes) -> Lifetimes:
-    """What a run says besides its steps and storages."""
+    """Everything of a run except its steps and storages."""
     return replace(run, steps=(), storages=(), forward_steps=0, tails=dict.fromkeys(run.tails, _NO_STEPS))
 
 
@@ -132,12 +132,12 @@ class _Line:
 def _line(run: Lifetimes, names: _Names, optimizer: str | None = None) -> _Line:
     """The run's events, or those of the optimizer's part."""
     if optimizer is None:
-        return _written(_Line(0), run.steps, run.storages, names)
+        return _fill_line(_Line(0), run.steps, run.storages, names)
     tail = run.tails[optimizer]
-    return _written(_Line(len(run.steps)), tail.steps, tail.storages, names)
+    return _fill_line(_Line(len(run.steps)), tail.steps, tail.storages, names)
 
 
-def _written(line: _Line, steps: Sequence[Step], storages: Sequence[Storage], names: _Names) -> _Line:
+def _fill_line(line: _Line, steps: Sequence[Step], storages: Sequence[Storage], names: _Names) -> _Line:
     before = line.first - 1
     made = iter(storages)
     storage = next(made, None)
@@ -157,13 +157,13 @@ def _add_step(line: _Line, step: Step, names: _Names) -> None:
     assert module is not None
     line.steps.append(len(line.events))
     line.events.append(step)
-    line.kinds.append((step.op, step.phase, step.scratch_nbytes, _unnumbered(module)))
+    line.kinds.append((step.op, step.phase, step.scratch_nbytes, _without_number(module)))
     line.names.append((module,))
     line.blocks.append(module[1])
 
 
 def _add_storage(line: _Line, storage: Storage, names: _Names) -> None:
-    # An input is named by its argument, which is a number, too.
+    # An input is named by its argument, which is a number as well.
     name = names(storage.name) if storage.category != "inputs" else (storage.name or "", None, "")
     saved_by = names(storage.saved_by)
     line.storages.append(len(line.events))
@@ -174,19 +174,19 @@ def _add_storage(line: _Line, storage: Storage, names: _Names) -> None:
             storage.category,
             storage.shape,
             storage.dtype,
-            _unnumbered(name),
-            _unnumbered(saved_by),
+            _without_number(name),
+            _without_number(saved_by),
         )
     )
     line.names.append((name, saved_by))
     line.blocks.append(name[1] if storage.born is None and name is not None else None)
 
 
-def _unnumbered(name: _Name | None) -> Hashable:
+def _without_number(name: _Name | None) -> Hashable:
     return name if name is None or name[1] is None else (name[0], name[2])
 
 
-class _Placed:
+class _Extrapolation:
     """A line with as many blocks as are asked for."""
 
     def __init__(self, short: _Line, long: _Line, few: int, count: int, first: int = 0) -> None:
@@ -195,8 +195,8 @@ class _Placed:
         self._stretches = _stretches(short, long, few // 2)
         self._moved, self._length = _moves(self._stretches, len(short.events))
         self._names = [tuple(self._even_names(place)) for place in range(len(short.events))]
-        self._order = list(self._ordered())  # by place: the short line's place, and which copy of it
-        self._numbers = list(self._numbered())  # by place: the number of the step that it is
+        self._order = list(self._order_places())  # by place: the short line's place, and which copy of it
+        self._numbers = list(self._number_steps())  # by place: the number of the step that it is
         self.steps = tuple(
             self._step(step, place, copy)
             for place, copy in self._order
@@ -225,7 +225,7 @@ class _Placed:
         return tuple(made)
 
     def ends(
-        self, into: _Placed, short_ends: Mapping[int, int], long_ends: Mapping[int, int]
+        self, into: _Extrapolation, short_ends: Mapping[int, int], long_ends: Mapping[int, int]
     ) -> list[int | None]:
         """By storage, the number of the step of a line at which it ends; None for never."""
         rules = {place: self._end_rule(place, into, short_ends, long_ends) for place in self.short.storages}
@@ -244,7 +244,7 @@ class _Placed:
         return number
 
     def _end_rule(
-        self, place: int, into: _Placed, short_ends: Mapping[int, int], long_ends: Mapping[int, int]
+        self, place: int, into: _Extrapolation, short_ends: Mapping[int, int], long_ends: Mapping[int, int]
     ) -> tuple[_Even, frozenset[Hashable]] | None:
         """How the end of a storage moves, and the steps it was seen at."""
         one, two = self._in_long(place)
@@ -254,9 +254,9 @@ class _Placed:
         if end is None or first is None or second is None:
             raise _IrregularError
         kinds = frozenset((into.short.kinds[end], into.long.kinds[first], into.long.kinds[second]))
-        return into.checked(_even(end, first, second)), kinds
+        return into.check_movement(_even(end, first, second)), kinds
 
-    def checked(self, even: _Even) -> _Even:
+    def check_movement(self, even: _Even) -> _Even:
         """A movement of places, when it is one of a fixed place, or one in step with the copies."""
         place, across, along = even
         allowed = {(self._moved[place], 0)}
@@ -291,7 +291,7 @@ class _Placed:
         value, across, along = even
         return value + across * (self._copies - 1) + along * copy
 
-    def _ordered(self) -> Iterator[tuple[int, int]]:
+    def _order_places(self) -> Iterator[tuple[int, int]]:
         done = 0
         for start, length in self._stretches:
             yield from ((place, 0) for place in range(done, start))
@@ -300,7 +300,7 @@ class _Placed:
             done = start + length
         yield from ((place, 0) for place in range(done, len(self.short.events)))
 
-    def _numbered(self) -> Iterator[int | None]:
+    def _number_steps(self) -> Iterator[int | None]:
         number = self._first - 1
         for place, _ in self._order:
             event = self.short.events[place]
@@ -362,7 +362,7 @@ def _moves(stretches: Sequence[_Stretch], size: int) -> tuple[list[int], list[in
 
 def _stretches(short: _Line, long: _Line, block: int) -> list[_Stretch]:
     """The stretches of the short line that the long line has twice, those of that block where it shows."""
-    inserted = _Overlay(short.kinds, long.kinds).inserted()
+    inserted = _Overlay(short.kinds, long.kinds).find_inserted()
     found: list[_Stretch] = []
     done = 1  # the beginning is not repeated
     for end, length in inserted:
@@ -393,7 +393,7 @@ class _Overlay:
         self._short, self._long = short, long
         self._tried = 0
 
-    def inserted(self) -> list[_Stretch]:
+    def find_inserted(self) -> list[_Stretch]:
         """The ends of the stretches that are there twice, as late as they can be, and their lengths."""
         found = self._rest(0, 0)
         if found is None:

@@ -90,14 +90,14 @@ def render(report: Report | Flow | Scan | Fit | Comparison, format: str = "text"
     if isinstance(report, Report) and report.memory is not None:
         renderers["memory"] = RENDERERS["memory"]["text"]
     if isinstance(report, Report):
-        renderers |= {name: partial(_drawn, RENDERERS["flow"][name]) for name in DRAWINGS}
+        renderers |= {name: partial(_draw, RENDERERS["flow"][name]) for name in DRAWINGS}
     renderer = renderers.get(format)
     if renderer is None:
         raise UsageError(f"there is no format {format!r}", hint="formats are " + ", ".join(renderers))
     return renderer(report, **options)
 
 
-def _drawn(renderer: Callable[..., str], report: Report, *, depth: int | None = None, **options: Any) -> str:
+def _draw(renderer: Callable[..., str], report: Report, *, depth: int | None = None, **options: Any) -> str:
     return renderer(flow(report, depth=depth), **options)
 
 

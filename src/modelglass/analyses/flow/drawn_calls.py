@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 
-from modelglass.analyses.flow.folding import Repeat, repeats
+from modelglass.analyses.flow.call_signatures import CallSignatures
+from modelglass.analyses.flow.folding import Repetition, find_repetitions
 from modelglass.analyses.flow.level import Item, Level, level
 from modelglass.analyses.flow.relevance import Relevance
-from modelglass.analyses.flow.sameness import Sameness
 from modelglass.analyses.flow.trace import Trace
 
 
 @dataclass(slots=True)
-class Drawn:
+class DrawnItem:
     """An item in a picture, or a repetition of several when it has `parts`. `items` are all it stands for."""
 
     items: list[Item]
     count: int = 1
-    parts: list[Drawn] = field(default_factory=list)
+    parts: list[DrawnItem] = field(default_factory=list)
 
     @property
     def call(self) -> int | None:
@@ -27,35 +27,35 @@ class Drawn:
 
 
 @dataclass(slots=True)
-class Looked:
+class OpenedCall:
     """A call that has been looked into."""
 
     level: Level
-    repeats: tuple[Repeat, ...]
-    drawn: list[Drawn]
+    repeats: tuple[Repetition, ...]
+    drawn: list[DrawnItem]
 
 
-class Picture:
+class DrawnCalls:
     """Calls are opened one by one; the root is open from the start."""
 
-    def __init__(self, trace: Trace, relevance: Relevance, same: Sameness) -> None:
+    def __init__(self, trace: Trace, relevance: Relevance, same: CallSignatures) -> None:
         self.trace, self.relevance, self.same = trace, relevance, same
-        self.open: dict[int, Looked] = {}
+        self.open: dict[int, OpenedCall] = {}
         self.passed: dict[int, tuple[int, Hashable]] = {}
         self._shown: dict[int, int] = {}  # operators of further repetitions: those drawn for them
         self._own: dict[int, list[int]] = {}
         for at, call in enumerate(trace.call):
             self._own.setdefault(call, []).append(at)
-        self._looked: dict[int, Looked] = {}
+        self._looked: dict[int, OpenedCall] = {}
         self.look_inside(trace.root)
 
-    def look(self, call: int) -> Looked:
+    def look(self, call: int) -> OpenedCall:
         """What would be drawn if the call were open."""
         if call not in self._looked:
             found = level(self.trace, self.relevance, self.same, call, self._own.get(call, []))
-            folded = repeats(self.trace, self.relevance, found)
-            drawn = _drawn(found, folded, 0, len(found.items))
-            self._looked[call] = Looked(level=found, repeats=folded, drawn=drawn)
+            folded = find_repetitions(self.trace, self.relevance, found)
+            drawn = _draw_items(found, folded, 0, len(found.items))
+            self._looked[call] = OpenedCall(level=found, repeats=folded, drawn=drawn)
         return self._looked[call]
 
     def look_inside(self, call: int) -> None:
@@ -72,11 +72,11 @@ class Picture:
         """Whether modules are at work inside it: what has none is a leaf."""
         return bool(self.trace.children.get(call))
 
-    def leaves(self, call: int) -> Iterator[tuple[Drawn, int]]:
+    def leaves(self, call: int) -> Iterator[tuple[DrawnItem, int]]:
         """What is drawn in an open call, and in the open ones inside it, and how many each stands for."""
         yield from self._leaves(self.open[call].drawn, 1)
 
-    def _leaves(self, drawn: list[Drawn], times: int) -> Iterator[tuple[Drawn, int]]:
+    def _leaves(self, drawn: list[DrawnItem], times: int) -> Iterator[tuple[DrawnItem, int]]:
         for each in drawn:
             if each.parts:
                 yield from self._leaves(each.parts, times * each.count)
@@ -85,7 +85,7 @@ class Picture:
             else:
                 yield each, times * each.count
 
-    def shown(self, op: int) -> int:
+    def drawn_for(self, op: int) -> int:
         """The operator that is drawn for one of a further repetition."""
         while op in self._shown:
             op = self._shown[op]
@@ -97,29 +97,29 @@ class Picture:
             maker = self.trace.made_by.get(number)
             if maker is not None and maker in self._shown:
                 index = self.trace.writes[maker].index(number)
-                number = self.trace.writes[self.shown(maker)][index]
+                number = self.trace.writes[self.drawn_for(maker)][index]
             if number not in self.passed:
                 return number
             number = self.passed[number][0]
 
 
-def every(found: tuple[Repeat, ...]) -> Iterator[Repeat]:
+def every(found: tuple[Repetition, ...]) -> Iterator[Repetition]:
     """Repetitions with those inside them, the outer ones first."""
     for repeat in found:
         yield repeat
         yield from every(repeat.inner)
 
 
-def _drawn(level: Level, folded: tuple[Repeat, ...], start: int, stop: int) -> list[Drawn]:
+def _draw_items(level: Level, folded: tuple[Repetition, ...], start: int, stop: int) -> list[DrawnItem]:
     drawn = []
     at = start
     for repeat in folded:
-        drawn += [Drawn(items=[item]) for item in level.items[at : repeat.first]]
+        drawn += [DrawnItem(items=[item]) for item in level.items[at : repeat.first]]
         end = repeat.first + repeat.length * repeat.count
         items = level.items[repeat.first : end]
-        parts: list[Drawn] = []
+        parts: list[DrawnItem] = []
         if repeat.length > 1:
-            parts = _drawn(level, repeat.inner, repeat.first, repeat.first + repeat.length)
-        drawn.append(Drawn(items=items, count=repeat.count, parts=parts))
+            parts = _draw_items(level, repeat.inner, repeat.first, repeat.first + repeat.length)
+        drawn.append(DrawnItem(items=items, count=repeat.count, parts=parts))
         at = end
-    return drawn + [Drawn(items=[item]) for item in level.items[at:stop]]
+    return drawn + [DrawnItem(items=[item]) for item in level.items[at:stop]]

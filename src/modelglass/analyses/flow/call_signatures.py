@@ -11,7 +11,7 @@ from modelglass.report import Model
 
 
 @dataclass(frozen=True, slots=True)
-class Sameness:
+class CallSignatures:
     """`kind` is equal for calls that did the same; `reads` are what they read from outside, in order."""
 
     kind: dict[int, int]
@@ -19,11 +19,11 @@ class Sameness:
     op_kind: list[int]
 
 
-def sameness(trace: Trace, model: Model, *, sizes: bool = True) -> Sameness:
+def find_signatures(trace: Trace, model: Model, *, sizes: bool = True) -> CallSignatures:
     """Compare all calls, from the innermost out, each operator once; without sizes, shapes may differ."""
     structures = Structures(model, Numbers()) if sizes else None
     known: dict[Hashable, int] = {}
-    found = Sameness(
+    found = CallSignatures(
         kind={}, reads={}, op_kind=[_op_kind(trace, known, at, sizes) for at in range(len(trace.ops))]
     )
     own: dict[int, list[int]] = {}
@@ -35,13 +35,13 @@ def sameness(trace: Trace, model: Model, *, sizes: bool = True) -> Sameness:
         parts += [(trace.span[each][0], found.kind[each], found.reads[each]) for each in inner]
         first = min(trace.writes[trace.span[call][0]])
         steps = [(kind, reads) for _, kind, reads in sorted(parts)]
-        shape, found.reads[call] = related(steps, range(first, _after(trace, call)))
+        shape, found.reads[call] = wiring(steps, range(first, _after(trace, call)))
         kind = trace.type[call] if structures is None else structures.of(trace.module[call])
         found.kind[call] = _number(known, ("call", kind, shape))
     return found
 
 
-def related(steps: Iterable[tuple[int, Sequence[int]]], inside: range) -> tuple[Hashable, tuple[int, ...]]:
+def wiring(steps: Iterable[tuple[int, Sequence[int]]], inside: range) -> tuple[Hashable, tuple[int, ...]]:
     """How steps are wired, by places instead of numbers, and the numbers they read from outside."""
     outside: dict[int, int] = {}
     shape = []

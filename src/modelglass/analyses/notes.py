@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from modelglass.report import Cost, Counts, Lifetimes, Memory
 
 
-def remarks(counts: Counts, cost: Cost | None) -> Iterator[Note]:
+def figure_notes(counts: Counts, cost: Cost | None) -> Iterator[Note]:
     """A note for every figure that is not the whole truth."""
-    yield from remarks_on_counts(counts)
+    yield from count_notes(counts)
     if cost is None:
         return
     if cost.unknown_ops:
@@ -21,7 +21,7 @@ def remarks(counts: Counts, cost: Cost | None) -> Iterator[Note]:
     if cost.other_ops:
         yield Note(
             code="other-arithmetic",
-            text=f"not counted as multiply-accumulates: {_listed(cost.other_ops)}",
+            text=f"not counted as multiply-accumulates: {_list_ops(cost.other_ops)}",
         )
 
 
@@ -33,13 +33,13 @@ def _unknown(ops: Mapping[str, int]) -> str:
     strange = {name: times for name, times in ops.items() if name not in sizeless}
     reasons = []
     if strange:
-        reasons.append(f"no formula for {_listed(strange)} (mg.register_formula adds one)")
+        reasons.append(f"no formula for {_list_ops(strange)} (mg.register_formula adds one)")
     if sizeless:
-        reasons.append(f"sizes that decide the cost of {_listed(sizeless)} are not known")
+        reasons.append(f"sizes that decide the cost of {_list_ops(sizeless)} are not known")
     return f"{'; '.join(reasons)}; totals are lower bounds"
 
 
-def remarks_on_memory(lifetimes: Lifetimes) -> Iterator[Note]:
+def memory_notes(lifetimes: Lifetimes) -> Iterator[Note]:
     """A note on kernels whose scratch was asked for and could not be measured."""
     if lifetimes.other_gradients:
         yield Note(
@@ -59,7 +59,7 @@ def remarks_on_memory(lifetimes: Lifetimes) -> Iterator[Note]:
         )
 
 
-def remarks_on_changes(memory: Memory | None) -> Iterator[Note]:
+def change_notes(memory: Memory | None) -> Iterator[Note]:
     """A note for each change by arithmetic that changes nothing."""
     for each in () if memory is None else memory.coverage:
         if not each.has_effect:
@@ -71,7 +71,7 @@ def remarks_on_changes(memory: Memory | None) -> Iterator[Note]:
             )
 
 
-def remarks_on_counts(counts: Counts) -> Iterator[Note]:
+def count_notes(counts: Counts) -> Iterator[Note]:
     """A note for every count that is not the whole truth."""
     if counts.uninitialised:
         yield Note(
@@ -89,9 +89,9 @@ def remarks_on_counts(counts: Counts) -> Iterator[Note]:
     if counts.active_params is None:
         yield Note(
             code="active-unknown",
-            text="this model routes tokens to experts, but nothing says to how many",
+            text="this model routes tokens to experts; to how many is not recorded",
         )
 
 
-def _listed(ops: Mapping[str, int]) -> str:
+def _list_ops(ops: Mapping[str, int]) -> str:
     return ", ".join(f"{name} ×{times}" if times > 1 else name for name, times in ops.items())

@@ -1,0 +1,1 @@
+"""Whether a step fits a device, the largest size that does, and what would make it fit."""

@@ -1,0 +1,315 @@
+"""What to change after a trial that failed: a table of rules, each from what was seen to other calls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from modelglass.inputs.described import BOOL, FLOAT, WHOLE, Call, Named, Node, Path, Plain, Several, Tensor
+from modelglass.inputs.start import LENGTH, ORDINARY, sized, wanted
+from modelglass.inputs.trial import Trial
+
+_ROUND = (8, 14, 16, 24, 28, 32, 48, 56, 64, 96, 112, 128, 160, 192, 224, 256, 299, 320, 384, 448, 512)
+_SIDES = (32, 64, 128, 256, 96, 28, 384, 299, 512, 48, 16, 192, 8)
+_LENGTHS = (64, 32, 16, 256, 512, 1024, 100, 50, 16000)
+_MOST = 9  # numbers of a message that are looked at
+_RANK = re.compile(
+    r"unpack|[Dd]imension|\d-?[dD]\b|dims|subscript|rank|permute|index \d+ is out|ndim|tuple index", re.ASCII
+)
+_TYPES: tuple[tuple[str, str], ...] = (  # of the message, and what an input should be instead
+    (r"one of the following scalar types: Long|long, int|expected .*(Long|Int)\b|int64|must be long", WHOLE),
+    (r"(bool|Bool)", BOOL),
+    (r"Float|float|same dtype|floating|'Long'|not implemented for", FLOAT),
+)
+_KEY = re.compile(r"""(\w+)(?:\[|\.get\()["'](\w+)["']""")
+_INDEX = re.compile(r"(\w+)\[(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A call that failed, how it did, and what else could be given."""
+
+    call: Call
+    trial: Trial
+    optional: tuple[tuple[str, Node], ...]
+    hints: dict[str, int]
+
+    def near(self) -> list[tuple[Path, Tensor]]:
+        """The tensors, those first that were met as they are, then those that share most sizes."""
+        met = self.trial.met[0] if self.trial.met else ()
+
+        def far(item: tuple[Path, Tensor]) -> tuple[bool, int]:
+            shape = item[1].shape
+            return shape != met, -len(set(shape) & set(met))
+
+        return sorted(self.call.tensors().items(), key=far)
+
+
+Rule: TypeAlias = Callable[[Evidence], Iterator[Call]]
+
+
+def repairs(evidence: Evidence) -> Iterator[Call]:
+    """Calls to try next, the likeliest first."""
+    for rule in RULES:
+        yield from rule(evidence)
+
+
+def _given_too(seen: Evidence) -> Iterator[Call]:
+    """Optional inputs that the message or the line names, and all of them where None was met."""
+    text = f"{seen.trial.message} {seen.trial.line}"
+    words = set(re.findall(r"\w+", text))
+    missing = [(name, node) for name, node in seen.optional if seen.call.get(name) is None]
+    for name, node in missing:
+        if name in words:
+            yield seen.call.having((name,), node)
+            if len(seen.call.arguments) == 1:
+                yield Call(((name, node),))
+    if "NoneType" in text:
+        yield from (seen.call.having((name,), node) for name, node in missing if name not in words)
+
+
+def _structured(seen: Evidence) -> Iterator[Call]:
+    """Dictionaries where the line looks a name up, tuples where a tensor was one too few."""
+    keys = _KEY.findall(seen.trial.line)
+    if seen.trial.error == "KeyError":
+        keys += [("", seen.trial.message.strip("'\""))]
+    fresh = wanted(seen.trial.want, seen.hints) if seen.trial.want else Tensor(ORDINARY[2])
+    for name, node in seen.call.arguments:
+        if isinstance(node, Named):
+            held = dict(node.items)
+            for _, key in keys:
+                if key not in held:
+                    yield seen.call.having((name, key), fresh)
+        elif keys and "dict" not in seen.trial.error:
+            yield seen.call.having((name,), Named(tuple((key, fresh) for _, key in keys)))
+        if isinstance(node, Several) and re.search(
+            r"index out|values to unpack|out of range", seen.trial.message
+        ):
+            yield seen.call.having((name,), replace(node, items=(*node.items, node.items[-1])))
+            if len(node.items) > 1:
+                yield seen.call.having((name,), replace(node, items=node.items[:-1]))
+        if isinstance(node, Tensor) and re.search(r"tuple|list|not Tensor|sequence", seen.trial.message):
+            yield seen.call.having((name,), Several((node, node), is_list=True))
+            yield seen.call.having((name,), Several((node, node)))
+
+
+def _plain(seen: Evidence) -> Iterator[Call]:
+    """A number where the code counts with it."""
+    if not re.search(
+        r"integer|Integer|number|item|Value|DataDependent|index", seen.trial.error + seen.trial.message
+    ):
+        return
+    for path, tensor in seen.call.tensors().items():
+        if len(tensor.shape) < 2 and len(path) == 1:
+            yield seen.call.having(path, Plain(8))
+            yield seen.call.having(path, Plain(1))
+
+
+def _typed(seen: Evidence) -> Iterator[Call]:
+    """Another element type."""
+    if seen.trial.want is not None and seen.trial.want.whole:
+        for path, tensor in seen.near():
+            if tensor.dtype != WHOLE:
+                shape = tensor.shape if len(tensor.shape) < 3 else ORDINARY[2]
+                yield seen.call.having(path, Tensor(shape, WHOLE))
+    for pattern, dtype in _TYPES:
+        if re.search(pattern, seen.trial.message):
+            for path, tensor in seen.near():
+                if tensor.dtype != dtype:
+                    yield seen.call.having(path, replace(tensor, dtype=dtype))
+
+
+def _as_wanted(seen: Evidence) -> Iterator[Call]:
+    """The rank and sizes of the layer that stopped."""
+    want = seen.trial.want
+    if want is None or want.whole:
+        return
+    met = seen.trial.met[0] if seen.trial.met else ()
+    for path, tensor in seen.near():
+        if tensor.shape == met:
+            rank = len(tensor.shape)
+            if want.ranks and rank not in want.ranks:
+                yield seen.call.having(path, wanted(want, seen.hints))
+            fitted = sized(tensor.shape, want)
+            if fitted != tensor.shape:
+                yield seen.call.having(path, Tensor(fitted, FLOAT))
+            if tensor.dtype != FLOAT:
+                yield seen.call.having(path, wanted(want, seen.hints))
+
+
+def _exchanged(seen: Evidence) -> Iterator[Call]:
+    """A size that met another one is set to it, or follows it in proportion or by the difference."""
+    pairs = _pairs(seen.trial)
+    near = seen.near()
+    for before, after in pairs:
+        changed = {}
+        for path, tensor in near:
+            if before not in tensor.shape[1:]:
+                continue
+            changed[path] = _exchange(tensor, before, after)
+            last = len(tensor.shape) - 1 - tensor.shape[::-1].index(before)
+            if len(tensor.shape) < 4:
+                yield seen.call.having(path, _with(tensor, last, after))
+            yield seen.call.having(path, changed[path])
+        if len(changed) > 1:
+            yield seen.call.having_all(changed)
+    for before, after in pairs:
+        for path, tensor in near:
+            for dim, size in enumerate(tensor.shape):
+                if size == before and (dim or len(tensor.shape) < 3):
+                    yield seen.call.having(path, _with(tensor, dim, after))
+    for before, after in pairs:
+        for path, tensor in near:
+            yield from (seen.call.having(path, each) for each in _in_proportion(tensor, before, after))
+    for before, after in pairs:
+        for path, tensor in near:
+            for dim in (len(tensor.shape) - 1, 1):
+                if 0 < dim < len(tensor.shape) and (size := tensor.shape[dim] + after - before) > 0:
+                    yield seen.call.having(path, _with(tensor, dim, size))
+    for parts in (2, 3, 4) if pairs else ():  # of several that are joined
+        shares = {
+            path: _with(tensor, len(tensor.shape) - 1, max(1, pairs[0][1] // parts))
+            for path, tensor in near
+            if tensor.dtype == FLOAT and len(tensor.shape) in (2, 3)
+        }
+        if shares:
+            yield seen.call.having_all(shares)
+
+
+def _exchange(tensor: Tensor, before: int, after: int) -> Tensor:
+    sizes = (after if size == before else size for size in tensor.shape[1:])
+    return replace(tensor, shape=(*tensor.shape[:1], *sizes))
+
+
+def _pairs(trial: Trial) -> list[tuple[int, int]]:
+    """Sizes that met, and what each should have been: by the layer, then by the message and the shapes."""
+    found: dict[tuple[int, int], None] = {}
+    met = trial.met[0] if trial.met else ()
+    for dim, size in trial.want.sizes if trial.want is not None else ():
+        if -len(met) <= dim < len(met) and met[dim] != size:
+            found[met[dim], size] = None
+    if found:
+        return list(found)
+    fixed = {size for shape in trial.weights for size in shape}
+    numbers = [each for each in trial.numbers[:_MOST] if each > 0]
+    sizes = [size for shape in trial.met for size in shape]
+    named = list(dict.fromkeys([*numbers, *sizes]))[: 2 * _MOST]
+    ordered = sorted(
+        ((before, after) for before in named for after in named if before != after),
+        key=lambda pair: (pair[0] in fixed, pair[1] not in fixed, 1 in pair),
+    )
+    return ordered[:40]
+
+
+def _in_proportion(tensor: Tensor, before: int, after: int) -> Iterator[Tensor]:
+    rank = len(tensor.shape)
+    if rank >= 3 and before > 0:
+        sides = tensor.shape[2:]
+        factor = (after / before) ** (1 / len(sides))
+        scaled = tuple(max(1, round(side * factor)) for side in sides)
+        if scaled != sides:
+            near = tuple(min(_ROUND, key=lambda each: abs(each - side)) for side in scaled)
+            yield replace(tensor, shape=(*tensor.shape[:2], *near))
+            yield replace(tensor, shape=(*tensor.shape[:2], *scaled))
+    for dim in range(rank - 1, 0, -1):
+        size, rest = divmod(tensor.shape[dim] * after, before)
+        if not rest and 0 < size != tensor.shape[dim] and size < 1 << 20:
+            yield _with(tensor, dim, size)
+
+
+def _lettered(seen: Evidence) -> Iterator[Call]:
+    """The ranks that the letters of an einsum stand for, with the sizes of weights that have them."""
+    written = re.search(r"""einsum\(\s*["']([a-zA-Z, ]+)->""", seen.trial.line)
+    operands = written.group(1).replace(" ", "").split(",") if written is not None else []
+    if not operands or len(operands) != len(seen.trial.met):
+        return
+    sizes: dict[str, int] = {}
+    for letters, shape in zip(operands, seen.trial.met, strict=True):
+        if shape in seen.trial.weights and len(shape) == len(letters):
+            sizes.update(zip(letters, shape, strict=True))
+    for letters, shape in zip(operands, seen.trial.met, strict=True):
+        for path, tensor in seen.near():
+            if tensor.shape == shape and shape not in seen.trial.weights:
+                ordinary = (ORDINARY.get(len(letters)) or shape)[: len(letters)]
+                made = tuple(sizes.get(letter, size) for letter, size in zip(letters, ordinary, strict=False))
+                yield seen.call.having(path, replace(tensor, shape=made))
+
+
+def _ranked(seen: Evidence) -> Iterator[Call]:
+    """More or fewer dimensions."""
+    if not _RANK.search(seen.trial.message):
+        return
+    expected = re.search(r"expected (\d)", seen.trial.message)
+    for path, tensor in seen.near():
+        rank = len(tensor.shape)
+        order = [rank + 1, rank - 1, rank + 2, rank - 2]
+        if expected is not None:
+            order.insert(0, int(expected.group(1)))
+        for other in dict.fromkeys(order):
+            if 0 <= other <= 5 and other != rank:
+                yield seen.call.having(path, _of_rank(tensor, other))
+
+
+def _of_rank(tensor: Tensor, rank: int) -> Tensor:
+    shape = tensor.shape
+    if rank == 4 and tensor.dtype == FLOAT and len(shape) < 3:
+        return replace(tensor, shape=ORDINARY[4])
+    if rank < len(shape):
+        return replace(tensor, shape=(*shape[: rank - 1], *shape[-1:]) if rank else ())
+    more = (LENGTH,) * (rank - len(shape))
+    return replace(tensor, shape=(*shape[:1], *more, *shape[1:]) if shape else more)
+
+
+def _swept(seen: Evidence) -> Iterator[Call]:
+    """Other ordinary sizes, of all pictures and lengths together."""
+    tensors = seen.call.tensors()
+    own = tuple(size for size in seen.hints.values() if 1 < size < 5000)
+    for side in dict.fromkeys((*own[:6], *_SIDES)):
+        pictures = {
+            path: replace(each, shape=(*each.shape[:2], *(side,) * (len(each.shape) - 2)))
+            for path, each in tensors.items()
+            if len(each.shape) >= 4
+        }
+        if pictures:
+            yield seen.call.having_all(pictures)
+    for length in dict.fromkeys((*own[:6], *_LENGTHS)):
+        longer = {
+            path: replace(each, shape=tuple(length if size == LENGTH else size for size in each.shape))
+            for path, each in tensors.items()
+            if LENGTH in each.shape
+        }
+        if longer:
+            yield seen.call.having_all(longer)
+
+
+def _anything(seen: Evidence) -> Iterator[Call]:
+    """Other ranks and types, whatever the message says."""
+    for path, tensor in seen.near():
+        for rank in (len(tensor.shape) + 1, len(tensor.shape) - 1):
+            if 1 <= rank <= 5:
+                yield seen.call.having(path, _of_rank(tensor, rank))
+        other = WHOLE if tensor.dtype == FLOAT else FLOAT
+        yield seen.call.having(path, replace(tensor, dtype=other))
+    yield from (
+        seen.call.having((name,), node) for name, node in seen.optional if seen.call.get(name) is None
+    )
+
+
+def _with(tensor: Tensor, dim: int, size: int) -> Tensor:
+    return replace(tensor, shape=(*tensor.shape[:dim], size, *tensor.shape[dim + 1 :]))
+
+
+RULES: tuple[Rule, ...] = (
+    _given_too,
+    _structured,
+    _as_wanted,
+    _typed,
+    _plain,
+    _lettered,
+    _ranked,
+    _exchanged,
+    _swept,
+    _anything,
+)

@@ -1,0 +1,178 @@
+"""The search: the trial that came farthest is repaired first, until one runs or the budget is used up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from itertools import count
+from typing import TypeAlias
+
+from modelglass.inputs.described import Call, Path
+from modelglass.inputs.repairs import Evidence, repairs
+from modelglass.inputs.signature import Parameter
+from modelglass.inputs.start import BATCH, optional_node, starts
+from modelglass.inputs.trial import Trial, Want
+
+Try: TypeAlias = Callable[[Call], Trial]
+TRIALS = 200
+ENOUGH = 40  # trials that end alike
+MORE = 40  # trials after one that ran, but mixed its batch
+_LETTERS = {4: "BCHW", 5: "BCDHW"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """What is known of a model before it runs."""
+
+    parameters: Sequence[Parameter]
+    wants: Sequence[tuple[str, Want]] = ()  # of its layers, in their order
+    hints: dict[str, int] = field(default_factory=dict)  # whole numbers among its attributes
+    parts: int = 0  # of its longest list of modules
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """The end of a search. `trial` is that of `call`; where it did not run, the one that came farthest."""
+
+    call: Call | None
+    trial: Trial | None
+    trials: int
+    free: tuple[tuple[str, tuple[tuple[Path, int], ...]], ...] = ()  # sizes that can change, by letter
+    seconds_over: bool = False
+
+
+class Search:
+    """Looks for a call that runs. The same model gives the same call, unless time runs out."""
+
+    def __init__(self, model: Model, run: Try, *, seconds: float, fixed: Call | None = None) -> None:
+        self._model = model
+        self._run = run
+        self._until = time.monotonic() + seconds
+        self._fixed = dict(fixed.arguments) if fixed is not None else {}
+        self._known: dict[Call, Trial] = {}
+        self.best: tuple[Call, Trial] | None = None
+        self.on_trial: Callable[[Found], None] = lambda found: None
+
+    def found(self) -> Found:
+        """Inputs that run, in ordinary sizes, with what can change of them."""
+        call = self._first_that_runs()
+        if call is None:
+            return self._failed(over=self._is_over())
+        self.on_trial(Found(call=call, trial=self._known[call], trials=len(self._known)))
+        call = self._single(call)
+        return Found(
+            call=call, trial=self._known[call], free=tuple(self._free(call)), trials=len(self._known)
+        )
+
+    def _failed(self, *, over: bool) -> Found:
+        best, trial = self.best or (None, None)
+        return Found(call=best, trial=trial, trials=len(self._known), seconds_over=over)
+
+    def _is_over(self) -> bool:
+        return len(self._known) >= TRIALS or time.monotonic() > self._until
+
+    def _first_that_runs(self) -> Call | None:
+        # By how far the repaired trial came, then by how many likelier repairs there were on the way.
+        queue: list[tuple[int, int, int, Call]] = []
+        numbers = count()
+        mixed: Call | None = None
+        more = 0
+        model = self._model
+        for index, call in enumerate(starts(model.parameters, model.wants, model.hints, model.parts)):
+            heappush(queue, (-(1 << 30), index, next(numbers), self._kept(call)))
+        optional = tuple(
+            (each.name, optional_node(each, model.wants, model.hints, model.parts))
+            for each in model.parameters
+            if not each.required and each.default is None and each.may_be_tensor
+        )
+        while queue and not self._is_over() and not self._is_hopeless():
+            depth, cost, _, call = heappop(queue)
+            if call in self._known:
+                continue
+            trial = self._try(call)
+            if trial.ran and not _is_mixed(call, trial):
+                return call
+            if trial.ran:  # better than nothing
+                mixed = mixed or call
+            if mixed is not None and len(self._known) > more:
+                break
+            more = more if mixed is not None else len(self._known) + MORE
+            cost = 0 if -trial.depth < depth else cost + 1
+            for index, other in enumerate(repairs(Evidence(call, trial, optional, model.hints))):
+                other = self._kept(other)
+                if other not in self._known:
+                    heappush(queue, (-trial.depth, cost + index, next(numbers), other))
+        return mixed
+
+    def _is_hopeless(self) -> bool:
+        """Whether many different inputs ended in the same way before anything ran."""
+        ends = {(each.depth, each.error, each.message, each.line) for each in self._known.values()}
+        return len(self._known) >= ENOUGH and len(ends) == 1
+
+    def _kept(self, call: Call) -> Call:
+        """The call with what the user has fixed."""
+        return replace(call, arguments=tuple({**dict(call.arguments), **self._fixed}.items()))
+
+    def _try(self, call: Call) -> Trial:
+        trial = self._known.get(call)
+        if trial is None:
+            trial = self._known[call] = self._run(call)
+            if self.best is None or trial.depth > self.best[1].depth:
+                self.best = call, trial
+            if not any(each.ran for each in self._known.values()):
+                self.on_trial(self._failed(over=True))
+        return trial
+
+    def _runs(self, call: Call) -> bool:
+        return not self._is_over() and self._try(call).ran
+
+    def _single(self, call: Call) -> Call:
+        """The call with a batch of one, if that runs."""
+        batched = {
+            path: replace(each, shape=(1, *each.shape[1:]))
+            for path, each in call.tensors().items()
+            if each.shape[:1] == (BATCH,) and path[0] not in self._fixed
+        }
+        single = call.having_all(batched)
+        return single if batched and self._runs(single) else call
+
+    def _free(self, call: Call) -> Iterator[tuple[str, tuple[tuple[Path, int], ...]]]:
+        used: dict[str, int] = {}
+        for letter, places in _groups(call):
+            tensors = call.tensors()
+            size = tensors[places[0][0]].shape[places[0][1]]
+            if not any(
+                self._runs(_changed(call, places, other))
+                for other in (2 * size, size + 1 if size < 3 else size // 2)
+            ):
+                continue
+            used[letter] = used.get(letter, 0) + 1
+            yield letter if used[letter] == 1 else f"{letter}{used[letter]}", places
+
+
+def _is_mixed(call: Call, trial: Trial) -> bool:
+    """Whether pictures of a batch run into each other, as where a view takes in what should be apart."""
+    batches = {each.shape[0] for each in call.tensors().values() if len(each.shape) >= 4}
+    return bool(batches) and bool(trial.outputs) and not any(batches & set(each) for each in trial.outputs)
+
+
+def _groups(call: Call) -> list[tuple[str, tuple[tuple[Path, int], ...]]]:
+    """Places of one size, which change together: batches, heights, widths, lengths. No channels."""
+    found: dict[tuple[str, int], list[tuple[Path, int]]] = {}
+    for path, each in call.tensors().items():
+        rank = len(each.shape)
+        for dim, size in enumerate(each.shape):
+            letter = _LETTERS[rank][dim] if rank in _LETTERS else "B" if dim == 0 else "L"
+            if letter != "C" and size > 0:
+                found.setdefault((letter, size), []).append((path, dim))
+    return [(letter, tuple(places)) for (letter, _), places in found.items()]
+
+
+def _changed(call: Call, places: Sequence[tuple[Path, int]], size: int) -> Call:
+    tensors = call.tensors()
+    for path, dim in places:
+        shape = tensors[path].shape
+        tensors[path] = replace(tensors[path], shape=(*shape[:dim], size, *shape[dim + 1 :]))
+    return call.having_all(tensors)
