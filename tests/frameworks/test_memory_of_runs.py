@@ -281,7 +281,7 @@ def test_a_pass_that_fails_has_no_memory() -> None:
         {"weights": "int3"},
         {"autocast": "float99"},
         {"sharding": "magic"},
-        {"checkpoint": "layers.*"},
+        {"recompute": "layers.*"},
     ],
     ids=str,
 )
