@@ -6,7 +6,7 @@ BENCH_VENV ?= .venv-bench
 VLLM_VENV ?= .venv-vllm
 TORCH ?= 2.6.0 2.9.1 2.11.0 2.14.1 2.15.0
 TRANSFORMERS ?= 5.23.0
-VERSION_VENV = .venv-torch-$(TORCH)
+VERSION_VENV = .venv-torch-$(firstword $(TORCH))
 # What depends on the version of torch, as far as every change is tried with it, and all of it.
 VERSION_TESTS_SHORT = tests/formats/test_genuine_torch_files.py benchmarks/tests/test_known_cases.py \
   $(addprefix tests/frameworks/test_,memory_of_runs.py torch_calls.py torch_fake_mode.py torch_failures.py \
@@ -176,12 +176,12 @@ $(BENCH_VENV)/.bench: $(BENCH_VENV)/.torch pyproject.toml constraints.txt
 
 $(VERSION_VENV)/.torch:
 	$(PYTHON) -m venv $(VERSION_VENV)
-	$(VERSION_VENV)/bin/pip install --quiet torch==$(TORCH)
+	$(VERSION_VENV)/bin/pip install --quiet torch==$(firstword $(TORCH))
 	@touch $@
 
 $(VERSION_VENV)/.with-$(TRANSFORMERS): $(VERSION_VENV)/.torch pyproject.toml constraints.txt
 	@grep -vE '^(torch|torchvision|transformers)==' constraints.txt >$(VERSION_VENV)/constraints.txt
-	@echo torch==$(TORCH) >>$(VERSION_VENV)/constraints.txt
+	@echo torch==$(firstword $(TORCH)) >>$(VERSION_VENV)/constraints.txt
 	@echo transformers==$(TRANSFORMERS) >>$(VERSION_VENV)/constraints.txt
 	$(VERSION_VENV)/bin/pip install --quiet -c $(VERSION_VENV)/constraints.txt -e '.[versions]'
 	@rm -f $(VERSION_VENV)/.with-* && touch $@

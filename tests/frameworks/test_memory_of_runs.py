@@ -13,6 +13,7 @@ from peers.builders import ExplicitAttention, InSegments, Repeated
 from torch import nn
 
 import modelglass as mg
+from modelglass.frameworks.torch import privates
 from modelglass.report import Memory
 from models import SMALL, Apply, ids, transformers_model
 
@@ -34,6 +35,8 @@ WITHOUT_SCRATCH = (
     ("checkpointed, reentrant", "train"),
     ("expanded argument", "train"),
 )
+# Where torch has no kernel that multiplies by one of several matrices, transformers reads sizes in a loop.
+RUN_FOR_REAL = ("mixtral",) if privates.VERSION < (2, 9) else ()
 WITH_SCRATCH = (
     ("unet", "train"),
     ("lstm", "train"),
@@ -47,7 +50,7 @@ def test_a_prediction_is_what_torch_measures(name: str, mode: Any) -> None:
     """To the byte, of a first step and of the next."""
     real, said = truth.measured(name, mode), truth.predicted(name, mode, calibrate=False)
     assert (said.peak, said.later_peak) == (real.peak, real.later_peak)
-    assert said.fake
+    assert said.fake == (name not in RUN_FOR_REAL)
 
 
 @pytest.mark.parametrize(("name", "mode"), WITH_SCRATCH)
@@ -168,10 +171,11 @@ def test_state_of_optimizers(optimizer: Any, state: int) -> None:
 def test_an_unknown_optimizer_is_named_with_those_there_are() -> None:
     with pytest.raises(mg.InspectError, match=r"no optimizer 'adman'[\s\S]*adamw"):
         mg.inspect(nn.Linear(2, 2), torch.ones(1, 2), train=True, optimizer="adman")
-    with pytest.raises(mg.InspectError, match="steps only in training"):
+    with pytest.raises(mg.InspectError, match="optimizer needs train=True"):
         mg.inspect(nn.Linear(2, 2), torch.ones(1, 2), optimizer="adamw")
 
 
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
 def test_an_optimizer_that_cannot_step_is_told_and_the_rest_stays() -> None:
     report = mg.inspect(nn.Conv2d(2, 2, 1), torch.ones(1, 2, 3, 3), train=True, optimizer="muon")
     assert [note.code for note in report.notes if note.severity == "warning"] == ["optimizer-failed"]
@@ -277,7 +281,7 @@ def test_a_pass_that_fails_has_no_memory() -> None:
         {"weights": "int3"},
         {"autocast": "float99"},
         {"sharding": "magic"},
-        {"checkpoint": "layers.*"},
+        {"recompute": "layers.*"},
     ],
     ids=str,
 )

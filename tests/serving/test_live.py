@@ -185,7 +185,7 @@ class TestWorkers:
     def test_text_that_takes_too_long_is_left_off_and_the_engine_goes_on(self, workers: Any) -> None:
         error, problem, hint = workers["too long"]
         assert error == "TargetError"
-        assert "has not finished within 0 seconds" in problem
+        assert "did not finish within 0 seconds" in problem
         assert "max_tokens" in hint
         assert workers["left"] == 0
         assert workers["after too long"] == workers["before"]

@@ -241,7 +241,7 @@ def test_weights_that_do_not_fit_leave_no_token_and_say_what_is_missing(build: B
     assert cache.free_nbytes == -missing
     (note,) = (note for note in found.notes if note.code == "does-not-fit")
     assert note.severity == "warning"
-    assert f"{missing:,} bytes are missing" in note.text
+    assert f"{missing:,} more bytes" in note.text
 
 
 def deepseek_linears() -> dict[str, list[tuple[int, int, int]]]:
