@@ -100,7 +100,9 @@ def test_a_format_that_is_asked_for_outdoes_the_ending(capsys: Capture) -> None:
 
 
 def test_a_model_that_never_runs_asks_for_inputs(tmp_path: Path, capsys: Capture) -> None:
-    source = "import torch\nclass Never(torch.nn.Module):\n    def forward(self, x):\n        raise TypeError\n"
+    source = (
+        "import torch\nclass Never(torch.nn.Module):\n    def forward(self, x):\n        raise TypeError\n"
+    )
     (tmp_path / "never.py").write_text(source)
     code, out, err = run("flow", "never.py::Never", capsys=capsys)
     assert (code, out) == (3, "")
