@@ -21,10 +21,18 @@ from modelglass.inputs.signature import parameters
 from modelglass.report import Failure, Value
 
 SMALL = 1 << 22  # elements of a model and its inputs that may run for real, where values decide
+_CONVOLUTIONS = (
+    *(nn.Conv1d, nn.Conv2d, nn.Conv3d),
+    *(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
+)
+_NORMS = (
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
+    *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
+)
 # What layers accept: the ranks of their input, the attribute that is a size of it, and of which dimension.
 _LAYERS: Mapping[type[nn.Module], tuple[tuple[int, ...], str, int]] = {
-    nn.modules.conv._ConvNd: ((), "in_channels", 1),
-    nn.modules.batchnorm._NormBase: ((), "num_features", 1),
+    **dict.fromkeys(_CONVOLUTIONS, ((), "in_channels", 1)),
+    **dict.fromkeys(_NORMS, ((), "num_features", 1)),
     nn.GroupNorm: ((), "num_channels", 1),
     nn.Linear: ((), "in_features", -1),
     nn.LayerNorm: ((), "normalized_shape", -1),
