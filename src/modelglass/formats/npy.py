@@ -5,8 +5,6 @@ Only the header is read. An array of Python objects has a pickle instead of valu
 
 from __future__ import annotations
 
-import ast
-import re
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -33,14 +31,10 @@ _BFLOAT16 = "<V2"  # as MLX and ml_dtypes have it; what numpy itself calls void 
 _END_BY_MLX = ", )}"  # of a header: numpy has its comma after the bracket
 _NAMES = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex", "V": "void"}
 _TEXT_NAMES = {"S": "bytes", "a": "bytes", "U": "str", "M": "datetime64", "m": "timedelta64", "O": "object"}
-_OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
-# A text with the escapes that numpy writes, a number, a word of Python, or a sign.
-_ESCAPE = r"\\(?:[nrt\\'\"]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U(?:000[0-9a-fA-F]|0010)[0-9a-fA-F]{4})"
-_WORD = re.compile(
-    rf"""'(?:[^'\\\n]|{_ESCAPE})*'|"(?:[^"\\\n]|{_ESCAPE})*"|-?(?P<digits>[0-9]+)L?"""
-    r"|True|False|None|[][(){},: \t\r\n\f]"
-)
-_KINDS = (ast.Expression, ast.Dict, ast.List, ast.Tuple, ast.Constant, ast.UnaryOp, ast.USub, ast.Load)
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
+_HEX_ESCAPES = {"x": 2, "u": 4, "U": 8}
+_WORDS = {"True": True, "False": False, "None": None}
+_CLOSERS = {"(": ")", "[": "]", "{": "}"}
 _SPACE = " \t\r\n\f"
 
 
@@ -170,14 +164,11 @@ def add(
 
 
 def literal(text: str) -> Any:
-    """The value of a Python literal of texts, whole numbers, True, False, None, tuples, lists and dicts."""
-    try:
-        tree = ast.parse(_checked_words(text).strip(_SPACE), mode="eval")
-    except (SyntaxError, ValueError) as cause:
-        raise _NotALiteralError("is not the literal of a dict") from cause
-    for node in ast.walk(tree):
-        _check_kind(node)
-    return ast.literal_eval(tree)
+    """The value of a Python literal of texts, whole numbers, True, False, None, tuples, lists and dicts.
+
+    Nothing is evaluated or compiled (`ast.literal_eval` compiles), and brackets do not nest on the stack of Python.
+    """
+    return _Literal(text).value()
 
 
 def _scan_objects(source: Source, reading: Reading, head: Header) -> None:
@@ -301,31 +292,118 @@ class _NotALiteralError(Exception):
         self.at = at
 
 
-def _checked_words(text: str) -> str:
-    """Refuse what Python need not parse: other words, deep brackets, long numbers; leave out Python 2's L."""
-    at = depth = 0
-    words: list[str] = []
-    while at < len(text):
-        found = _WORD.match(text, at)
-        if found is None:
-            raise _NotALiteralError("is not the literal of a dict", at)
-        word, digits = found[0], found["digits"] or ""
-        depth += (word in _OPENING) - (word in _CLOSING)
-        if depth > _DEEPEST:
-            raise _NotALiteralError(f"nests more than {_DEEPEST} brackets", at)
+class _Open:
+    """A bracket that is open, and what stands in it so far; a dict's keys and values alternate."""
+
+    def __init__(self, bracket: str) -> None:
+        self.bracket, self.closer = bracket, _CLOSERS[bracket]
+        self.items: list[Any] = []
+        self.comma = False
+
+
+class _Literal:
+    def __init__(self, text: str) -> None:
+        self.text, self.at = text, 0
+        self.open: list[_Open] = []
+
+    def value(self) -> Any:
+        while True:
+            char = self._next()
+            if char in _CLOSERS:
+                if len(self.open) == _DEEPEST:
+                    raise self._wrong(f"nests more than {_DEEPEST} brackets")
+                self.open.append(_Open(char))
+                self.at += 1
+                continue
+            closes = self.open and char == self.open[-1].closer and self._may_close(self.open[-1])
+            value = self._closed() if closes else self._atom(char)
+            while self.open and self._goes_on(value):
+                value = self._closed()
+            if not self.open:
+                if self._next():
+                    raise self._wrong("has something after its end")
+                return value
+
+    def _goes_on(self, value: Any) -> bool:
+        """Put a value into the innermost bracket; whether that bracket ends with it."""
+        inner = self.open[-1]
+        inner.items.append(value)
+        char = self._next()
+        wants_colon = inner.bracket == "{" and len(inner.items) % 2 == 1
+        if char == inner.closer and not wants_colon:
+            return True
+        if char != (":" if wants_colon else ","):
+            raise self._wrong("is not the literal of a dict")
+        inner.comma = True
+        self.at += 1
+        return False
+
+    @staticmethod
+    def _may_close(inner: _Open) -> bool:
+        return inner.bracket != "{" or len(inner.items) % 2 == 0
+
+    def _closed(self) -> Any:
+        inner = self.open.pop()
+        self.at += 1
+        if inner.bracket == "[":
+            return inner.items
+        if inner.bracket == "(":
+            return tuple(inner.items) if inner.comma or not inner.items else inner.items[0]
+        keys = inner.items[::2]
+        if not all(isinstance(key, str) for key in keys) or len(set(keys)) != len(keys):
+            raise self._wrong("has a dict with the same key twice, or with a key that is not a text")
+        return dict(zip(keys, inner.items[1::2], strict=True))
+
+    def _next(self) -> str:
+        """The next character that is not blank, or "" at the end."""
+        text, at = self.text, self.at
+        while at < len(text) and text[at] in _SPACE:
+            at += 1
+        self.at = at
+        return text[at : at + 1]
+
+    def _atom(self, char: str) -> Any:
+        if char and char in "'\"":
+            return self._quoted(char)
+        start = self.at
+        while self.at < len(self.text) and (self.text[self.at].isalnum() or self.text[self.at] in "_-"):
+            self.at += 1
+        word = self.text[start : self.at]
+        if word in _WORDS:
+            return _WORDS[word]
+        # Python 2 wrote its long numbers with an L.
+        digits = word.removesuffix("L").removeprefix("-")
+        if not digits.isascii() or not digits.isdigit() or (digits[0] == "0" and len(digits) > 1):
+            self.at = start
+            raise self._wrong("is not the literal of a dict")
         if len(digits) > _MOST_DIGITS:
-            raise _NotALiteralError(f"has a number of {len(digits):,} digits", at)
-        at = found.end()
-        words.append(word.removesuffix("L") if digits else word)
-    return "".join(words)
+            raise self._wrong(f"has a number of {len(digits):,} digits")
+        return -int(digits) if word[0] == "-" else int(digits)
 
+    def _quoted(self, quote: str) -> str:
+        pieces: list[str] = []
+        text = self.text
+        self.at += 1
+        while True:
+            char = text[self.at : self.at + 1]
+            if not char or char == "\n":
+                raise self._wrong("has a text without an end")
+            self.at += 1
+            if char == quote:
+                return "".join(pieces)
+            pieces.append(self._escaped() if char == "\\" else char)
 
-def _check_kind(node: ast.AST) -> None:
-    if not isinstance(node, _KINDS):
-        raise _NotALiteralError("is not the literal of a dict")
-    if isinstance(node, ast.Dict):
-        keys = {
-            key.value for key in node.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)
-        }
-        if len(keys) != len(node.keys):
-            raise _NotALiteralError("has a dict with a key twice, or with one that is not a text")
+    def _escaped(self) -> str:
+        kind = self.text[self.at : self.at + 1]
+        self.at += 1
+        if kind in _ESCAPES:
+            return _ESCAPES[kind]
+        digits = self.text[self.at : self.at + _HEX_ESCAPES.get(kind, 0)]
+        valid = digits and len(digits) == _HEX_ESCAPES[kind] and not digits.strip("0123456789abcdefABCDEF")
+        if not valid or int(digits, 16) > 0x10FFFF:
+            raise self._wrong("has a text with an unknown escape")
+        self.at += len(digits)
+        return chr(int(digits, 16))
+
+    def _wrong(self, problem: str) -> _NotALiteralError:
+        return _NotALiteralError(problem, self.at)
