@@ -166,7 +166,7 @@ def add(
 def literal(text: str) -> Any:
     """The value of a Python literal of texts, whole numbers, True, False, None, tuples, lists and dicts.
 
-    Nothing is evaluated or compiled (`ast.literal_eval` compiles), and brackets do not nest on the stack of Python.
+    Nothing is evaluated or compiled, as `ast.literal_eval` would, and brackets do not nest on the stack.
     """
     return _Literal(text).value()
 
