@@ -74,6 +74,22 @@ def test_two_searches_find_the_same(cls: Any) -> None:
     assert first.text == second.text
 
 
+def test_a_search_ends_after_kernels_have_shared_their_work_among_threads() -> None:
+    """Threads stay behind when a process is copied; a kernel that waits for them never ends."""
+
+    class Brightness(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolve = nn.Conv2d(3, 16, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.convolve(x)
+            return y.relu() if y.mean() > 0 else y
+
+    nn.Conv2d(8, 8, 3)(torch.randn(8, 8, 64, 64))
+    assert "x 1x3x224x224" in mg.find_inputs(Brightness(), seconds=30).text
+
+
 def test_two_hundred_trials_in_this_process_leave_no_trace() -> None:
     model = nn.Sequential(nn.BatchNorm1d(8), nn.Dropout(), modules.WrongWidths()).train()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}

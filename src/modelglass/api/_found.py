@@ -65,6 +65,8 @@ def find_inputs(
     known = trials.known_of(native)
 
     def search(in_copy: bool) -> Search:
+        if in_copy:
+            trials.use_one_thread()
         return Search(known, lambda call: trials.try_inputs(native, call, in_copy=in_copy), seconds=seconds)
 
     found = search_within(seconds, search)

@@ -65,6 +65,12 @@ def prepare() -> None:
     run_fake(nn.Linear(1, 1, device="meta"), request, in_copy=False)
 
 
+def use_one_thread() -> None:
+    """In a copy of the process: the threads that kernels share their work with stayed behind, and they would
+    wait for them for ever."""
+    torch.set_num_threads(1)
+
+
 def try_inputs(native: nn.Module, call: Call, *, in_copy: bool = False) -> Trial:
     """One fake run; a real one where values decide and it is no effort. What it raises is its result."""
     request = Request(inputs=inputs_of(native, call, fake=True), detail=Detail.FLOW)
