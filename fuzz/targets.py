@@ -199,7 +199,7 @@ def _watch() -> None:
     global _hooked
     if not _hooked:
         import_module("modelglass.formats.tensors.values")
-        for name in ("configs.yaml_values", "formats.yaml_documents", "formats.jinja_reach"):
+        for name in ("configs.yaml_values", "formats.documents.yaml", "formats.jinja.reach"):
             import_module(f"modelglass.{name}")
         sysconfig.get_paths()  # Python reads its own settings from a module, once
         sys.addaudithook(WATCH.hook)

@@ -203,7 +203,7 @@ def test_listing_a_file_loads_nothing_that_is_about_runs(tmp_path: Path) -> None
     )
     loaded = set(fresh(code, str(path)).split())
     assert "renderers.pages.text" in loaded
-    assert loaded.isdisjoint({"analyses.formulas", "api._compare", "api._unique", "api._fit"})
+    assert loaded.isdisjoint({"analyses.cost.formulas", "api._compare", "api._unique", "api._fit"})
     assert loaded.isdisjoint({f"report.{noun}" for noun in ("comparison", "fit", "flow", "memory")})
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 import build
 import modelglass as mg
-from modelglass.analyses.cost import cost, with_macs
+from modelglass.analyses.cost.cost import cost, with_macs
 from modelglass.analyses.counts import count
 from modelglass.errors import UsageError
 from modelglass.page.units import share, short, size

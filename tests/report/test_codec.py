@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 
 import build
 import modelglass as mg
-from modelglass.analyses.cost import cost, with_macs
+from modelglass.analyses.cost.cost import cost, with_macs
 from modelglass.analyses.counts import count
 from modelglass.compat.schemas import published
 from modelglass.errors import ReportFormatError
