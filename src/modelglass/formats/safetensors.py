@@ -85,7 +85,7 @@ def looks_like(head: bytes, nbytes: int) -> bool:
 
 def read(source: Source, reading: Reading) -> None:
     """Fill `reading` with the tensors and the metadata that the header lists."""
-    reading.format = "safetensors"
+    reading.format, reading.ordered = "safetensors", False
     length = _header_nbytes(source, reading.limits)
     header = _Header(source, reading, length)
     header.read()

@@ -183,6 +183,7 @@ def _merge(source: OpenFile, shard: str, part: Reading, reading: Reading) -> Non
     for key, value in part.metadata.items():
         reading.metadata.setdefault(key, value)
     reading.has_buffers &= part.has_buffers
+    reading.ordered &= part.ordered
     reading.modules |= part.modules
     reading.parts += (each for each in part.parts if each.kind != "model")
     if reading.weights_only != "refuses" and part.weights_only is not None:
