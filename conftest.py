@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from modelglass.formats import isolated
+from modelglass.formats.scan import isolated
 from torchvision_beside_cpu import make_torchvision_importable
 
 os.environ["HF_HUB_OFFLINE"] = "1"

@@ -29,7 +29,8 @@ from fuzz.mutations import Mutation
 from hostile.runner import Peak, Watch
 from modelglass import api, configs
 from modelglass.errors import FileError, InspectError
-from modelglass.formats import Limits, Reading, read, strict_json
+from modelglass.formats import Limits, Reading, read
+from modelglass.formats.documents import strict_json
 from modelglass.formats.source import Source
 from modelglass.report import Scan
 from modelglass.targets.paths import is_config_path
@@ -171,7 +172,7 @@ def _check_text(what: str, text: str) -> None:
 
 def _read_values(path: Path) -> None:
     """The first and the last values of every tensor."""
-    from modelglass.formats.values import values
+    from modelglass.formats.tensors.values import values
 
     reading = Reading(limits=Limits())
     try:
@@ -197,7 +198,7 @@ def _watch() -> None:
     """Begin to watch, once all is imported that every file needs."""
     global _hooked
     if not _hooked:
-        import_module("modelglass.formats.values")
+        import_module("modelglass.formats.tensors.values")
         for name in ("configs.yaml_values", "formats.yaml_documents", "formats.jinja_reach"):
             import_module(f"modelglass.{name}")
         sysconfig.get_paths()  # Python reads its own settings from a module, once

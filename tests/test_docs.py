@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from modelglass.analyses import formulas
+from modelglass.analyses.cost import formulas
 from modelglass.api import _compare, _fit, _flow, _inspect, _memory, _output, _stats, _unique
 from modelglass.cli.main import main
 from modelglass.cli.model_inspector import main as model_inspector
-from modelglass.frameworks import request as requests
+from modelglass.frameworks.shared import request as requests
 from modelglass.report import dtypes, sizes
 
 ROOT = Path(__file__).parents[1]

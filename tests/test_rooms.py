@@ -146,6 +146,16 @@ def _names_of_ours(call: ast.Call) -> Iterator[str]:
 FILES = sorted(SOURCE.rglob("*.py"))
 
 
+def test_every_import_of_ours_names_a_file() -> None:
+    """Also those inside of functions, and those in texts that are complete names."""
+    for path in FILES:
+        for name in imports_of(path):
+            package, _, rest = name.partition(".")
+            if package == "modelglass" and "." in rest:  # else it may be a public name
+                place = SOURCE / rest.replace(".", "/")
+                assert place.is_dir() or place.with_suffix(".py").exists(), f"{path} imports {name}"
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_import_directions(path: Path) -> None:
     room = path.relative_to(SOURCE).parts[0].removesuffix(".py")

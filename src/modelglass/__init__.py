@@ -13,7 +13,7 @@ from modelglass._lazy import attach
 from modelglass._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from modelglass.analyses.formulas import register_formula as register_formula
+    from modelglass.analyses.cost.formulas import register_formula as register_formula
     from modelglass.api import (
         compare as compare,
         compare_structure as compare_structure,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         extract_unique_modules as extract_unique_modules,
     )
     from modelglass.errors import ForwardError as ForwardError, InspectError as InspectError
-    from modelglass.frameworks.request import Inputs as Inputs
+    from modelglass.frameworks.shared.request import Inputs as Inputs
     from modelglass.report import (
         Comparison as Comparison,
         Engine as Engine,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
-        "modelglass.analyses.formulas": "register_formula",
+        "modelglass.analyses.cost.formulas": "register_formula",
         "modelglass.api": (
             "compare compare_structure find_inputs fit flow inspect load memory plot plot_memory render "
             "reproduce save scan show stats unique"
@@ -70,7 +70,7 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.compat.summary": "ModelSummary summary",
         "modelglass.compat.unique_modules": "extract_pytorch_ops extract_unique_modules",
         "modelglass.errors": "ForwardError InspectError",
-        "modelglass.frameworks.request": "Inputs",
+        "modelglass.frameworks.shared.request": "Inputs",
         "modelglass.report": "Comparison Engine Fit Flow Report Scan Serving WhatIf",
     },
     modules=("mlx",),

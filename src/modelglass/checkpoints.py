@@ -13,13 +13,13 @@ from modelglass.analyses.equal_blocks import equal_blocks
 from modelglass.analyses.notes import count_notes
 from modelglass.errors import CorruptFileError, UsageError
 from modelglass.formats import read
-from modelglass.formats.configs import config_of
+from modelglass.formats.documents.configs import config_of
 from modelglass.formats.limits import Limits
-from modelglass.formats.mlx_packing import ASSUMED, contradicted
-from modelglass.formats.packing import packed
+from modelglass.formats.packing.layers import packed
+from modelglass.formats.packing.mlx import ASSUMED, contradicted
 from modelglass.formats.reading import Reading
-from modelglass.formats.tensor_kinds import classify_tensors, find_doubtful
-from modelglass.formats.tree import modules
+from modelglass.formats.tensors.kinds import classify_tensors, find_doubtful
+from modelglass.formats.tensors.tree import modules
 from modelglass.gc_pause import paused_gc
 from modelglass.report import Checkpoint, File, Model, Note, Report
 from modelglass.user_code import only_installed
@@ -62,7 +62,7 @@ def scan_files(
     paths: Sequence[Path], *, limits: Mapping[str, int] | None, progress: Progress, isolate: bool
 ) -> Scan:
     """What is found in files and folders."""
-    from modelglass.formats.scanning import scan
+    from modelglass.formats.scan.scan import scan
 
     with paused_gc(), only_installed(*paths):
         return scan(paths, check_limits(limits), progress, isolate=isolate)

@@ -13,7 +13,7 @@ from torch import nn
 import build
 import modelglass as mg
 from modelglass.analyses.equal_blocks import equal_blocks
-from modelglass.analyses.what_if import units_of
+from modelglass.analyses.memory.what_if import units_of
 from modelglass.report import EqualBlocks, Report, Varying
 from modelglass.report.codec import dumps, loads
 from models import Apply

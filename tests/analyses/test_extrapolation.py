@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from modelglass.analyses.extrapolation import extrapolate
-from modelglass.analyses.memory import memory
+from modelglass.analyses.memory.extrapolation import extrapolate
+from modelglass.analyses.memory.timeline import memory
 from modelglass.report import Category, Lifetimes, MemoryPhase, OptimizerStep, Step, Storage
 
 WIDTH, HIDDEN = 64, 256  # bytes

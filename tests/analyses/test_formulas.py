@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import build
-from modelglass.analyses.formulas import FORMULAS, has_formula, macs_of
-from modelglass.analyses.free_kernels import is_free, is_other
+from modelglass.analyses.cost.formulas import FORMULAS, has_formula, macs_of
+from modelglass.analyses.cost.free_kernels import is_free, is_other
 
 v = build.value
 
@@ -99,7 +99,7 @@ def test_free_kernels_exist() -> None:
     """A typing error in the list would turn a known kernel into an unknown one."""
     import torch
 
-    from modelglass.analyses.free_kernels import _FREE, _stem
+    from modelglass.analyses.cost.free_kernels import _FREE, _stem
 
     real = {
         _stem(name.partition("::")[2].partition(".")[0]) for name in torch._C._dispatch_get_all_op_names()

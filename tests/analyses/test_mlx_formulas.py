@@ -15,9 +15,9 @@ from mlx import nn
 
 import modelglass as mg
 from mlx_ops import declared, macs, ops_of
-from modelglass.analyses.formulas import costs_nothing, has_formula, macs_of
-from modelglass.analyses.free_kernels import is_free, is_other
-from modelglass.analyses.mlx_formulas import MLX_FORMULAS
+from modelglass.analyses.cost.formulas import costs_nothing, has_formula, macs_of
+from modelglass.analyses.cost.free_kernels import is_free, is_other
+from modelglass.analyses.cost.mlx_formulas import MLX_FORMULAS
 from modelglass.report import Kernel, Value
 
 UNKNOWN = {"CustomKernel", "GatedDeltaUpdate", "GatedDeltaUpdateVJP"}

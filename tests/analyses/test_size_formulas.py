@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from modelglass.analyses.size_formulas import Point, formula, movers
+from modelglass.analyses.sizes.formulas import Point, formula, movers
 
 
 def points(usual: tuple[int, ...], value: Callable[..., int]) -> list[Point]:

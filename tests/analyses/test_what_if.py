@@ -15,8 +15,8 @@ from torch import nn
 
 import build
 import modelglass as mg
-from modelglass.analyses.memory import memory
-from modelglass.analyses.what_if import (
+from modelglass.analyses.memory.timeline import memory
+from modelglass.analyses.memory.what_if import (
     Units,
     apply_changes,
     is_estimate,

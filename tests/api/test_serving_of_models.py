@@ -16,7 +16,7 @@ import build_engine
 import modelglass as mg
 from modelglass import frameworks
 from modelglass.errors import TargetError, UsageError
-from modelglass.frameworks.request import Inputs, Request
+from modelglass.frameworks.shared.request import Inputs, Request
 from modelglass.report import Observation, Serving
 
 

@@ -6,8 +6,8 @@ import gguf
 import numpy as np
 import pytest
 
-from modelglass.formats.dequantize import dequantized, is_known
-from modelglass.formats.gguf_types import NAMED, BlockType
+from modelglass.formats.gguf.types import NAMED, BlockType
+from modelglass.formats.packing.dequantize import dequantized, is_known
 
 KNOWN = [kind for kind in NAMED.values() if is_known(kind.name)]
 SPECIFIED_BY_REFERENCE = [kind.name for kind in KNOWN if kind.name not in ("Q1_0", "Q8_K")]

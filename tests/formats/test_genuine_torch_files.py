@@ -14,7 +14,7 @@ from torch import nn
 
 import modelglass as mg
 from genuine import CONTENTS, nested, network, trained
-from modelglass.formats import zip as zips
+from modelglass.formats.archives import zip as zips
 from modelglass.formats.limits import Limits
 from modelglass.formats.pickles.machine import Machine
 from modelglass.formats.pickles.objects import Pairs, Persistent, Thing

@@ -16,8 +16,8 @@ from gguf.constants import GGUFEndian
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from modelglass.errors import CorruptFileError, FileError, LimitError
-from modelglass.formats import gguf as reader
-from modelglass.formats.gguf_types import REMOVED, TYPES
+from modelglass.formats.gguf import reader
+from modelglass.formats.gguf.types import REMOVED, TYPES
 from modelglass.formats.limits import Limits
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import OpenFile, Source

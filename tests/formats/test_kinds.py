@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import build
-from modelglass.formats.tensor_kinds import classify_tensors
+from modelglass.formats.tensors.kinds import classify_tensors
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,9 @@ import modelglass as mg
 from command_line import run
 from modelglass.errors import FileError
 from modelglass.formats import read
-from modelglass.formats.packing import packed
+from modelglass.formats.packing.layers import packed
 from modelglass.formats.reading import Reading
-from modelglass.formats.values import values
+from modelglass.formats.tensors.values import values
 from modelglass.report import Counts, Values
 
 LLAMA = {

@@ -12,8 +12,8 @@ import mlx.nn as nn
 import pytest
 from mlx.utils import tree_flatten
 
-from modelglass.formats.mlx_packing import ASSUMED
-from modelglass.formats.packing import packed
+from modelglass.formats.packing.layers import packed
+from modelglass.formats.packing.mlx import ASSUMED
 from modelglass.report import Tensor
 
 SHARED = {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from modelglass.formats.limits import Limits
-from modelglass.formats.scanning import scan
+from modelglass.formats.scan.scan import scan
 
 
 def levels(path: Path) -> dict[str, str]:

@@ -16,10 +16,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from modelglass.errors import CorruptFileError, FileError, NotAModelError
-from modelglass.formats import archives, npy, npz
-from modelglass.formats.places import Place
+from modelglass.formats import npy, npz
+from modelglass.formats.archives import models as archives
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
+from modelglass.formats.tensors.location import Place
 
 
 class _Evil:

@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from modelglass.errors import CorruptFileError, FileError, LimitError
 from modelglass.formats.limits import Limits
-from modelglass.formats.onnx import looks_like, read
+from modelglass.formats.onnx.reader import looks_like, read
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import OpenFile, Source
 

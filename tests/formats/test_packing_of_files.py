@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 import build
 from modelglass.analyses.counts import count
-from modelglass.formats.packing import packed
+from modelglass.formats.packing.layers import packed
 from modelglass.report import Counts, Tensor
 
 Spec = tuple[str, tuple[int, ...], str]

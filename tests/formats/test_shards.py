@@ -13,11 +13,11 @@ import modelglass as mg
 from modelglass import formats
 from modelglass.errors import CorruptFileError, FileError, LimitError
 from modelglass.formats import safetensors
+from modelglass.formats.documents.strict_json import document
 from modelglass.formats.limits import Limits
 from modelglass.formats.reading import Reading
 from modelglass.formats.shards import read_index
 from modelglass.formats.source import OpenFile
-from modelglass.formats.strict_json import document
 from modelglass.report import Scan, ScannedFile, Tensor
 
 SHARDS = {

@@ -13,12 +13,12 @@ import yaml
 from hypothesis import example, given, settings, strategies as st
 
 from modelglass.errors import CorruptFileError, FileError, LimitError
-from modelglass.formats import yaml_documents
+from modelglass.formats.documents import yaml as yaml_documents
+from modelglass.formats.documents.code_in_text import code_references
+from modelglass.formats.documents.strict_json import document
 from modelglass.formats.limits import Limits
 from modelglass.formats.reading import Reading
-from modelglass.formats.sidecars import code_references
 from modelglass.formats.source import Source
-from modelglass.formats.strict_json import document
 
 
 def source_of(data: bytes, name: str = "config") -> Source:

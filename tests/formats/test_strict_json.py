@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from modelglass.errors import CorruptFileError, FileError, LimitError
-from modelglass.formats import strict_json
+from modelglass.formats.documents import strict_json
 from modelglass.formats.limits import Limits
 from modelglass.formats.source import Source
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from modelglass.formats.jinja.chat_templates import judge
 from modelglass.formats.limits import Limits
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
-from modelglass.formats.templates import judge
 
 SOURCE = Source(lambda at, length: b"", 0, file="template")
 NAME = "'__cl' ~ 'ass__'"

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from hostile.gguf_files import STRING, model, pair, string
+from modelglass.formats.jinja.chat_templates import judge
 from modelglass.formats.limits import Limits
 from modelglass.formats.reading import Reading
-from modelglass.formats.scanning import scan
+from modelglass.formats.scan.scan import scan
 from modelglass.formats.source import Source
-from modelglass.formats.templates import judge
 
 SOURCE = Source(lambda at, length: b"", 0, file="template")
 

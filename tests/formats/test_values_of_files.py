@@ -12,12 +12,12 @@ from hypothesis import given, settings, strategies as st
 
 from modelglass.analyses.stats.engine import describe
 from modelglass.analyses.stats.statistics import source_of
-from modelglass.formats import gguf as reader
-from modelglass.formats.gguf_types import NAMED
-from modelglass.formats.places import Place
+from modelglass.formats.gguf import reader
+from modelglass.formats.gguf.types import NAMED
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import OpenFile, Source
-from modelglass.formats.values import values
+from modelglass.formats.tensors.location import Place
+from modelglass.formats.tensors.values import values
 from modelglass.report import Packing, Tensor, Values
 from sources import DTYPES
 

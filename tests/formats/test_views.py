@@ -24,8 +24,8 @@ from torch.export import Dim
 
 import modelglass as mg
 from hostile.views import tar_of
-from modelglass.formats import tars, zip as zips
-from modelglass.formats.compressed import packing_of
+from modelglass.formats.archives import tars, zip as zips
+from modelglass.formats.archives.compressed import packing_of
 from modelglass.formats.limits import Limits
 from modelglass.formats.pickles import also_a_pickle
 from modelglass.formats.reading import Reading

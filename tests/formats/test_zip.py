@@ -15,11 +15,11 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from modelglass.errors import CorruptFileError, FileError, LimitError
-from modelglass.formats import zip as zips
+from modelglass.formats.archives import zip as zips
+from modelglass.formats.archives.zip import Archive
 from modelglass.formats.limits import Limits
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import OpenFile, Source
-from modelglass.formats.zip import Archive
 
 EVIL = b"cos\nsystem\n(S'true'\ntR."
 

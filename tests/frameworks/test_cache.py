@@ -13,7 +13,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from modelglass.analyses.kv_cache import kv_cache
-from modelglass.frameworks.torch.cache import OBSERVED, cache_dtype, config_of, find_cache
+from modelglass.frameworks.torch.memory.cache import OBSERVED, cache_dtype, config_of, find_cache
 from modelglass.report.memory import KvCache
 
 SEQUENCES, WINDOW = 2, 4

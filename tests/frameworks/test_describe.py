@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from modelglass.frameworks.describe import (
+from modelglass.frameworks.shared.describe import (
     constructor_names,
     instances_in,
     is_plain,

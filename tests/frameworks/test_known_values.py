@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import modelglass as mg
-from modelglass.frameworks.torch import known_values
+from modelglass.frameworks.torch.fake import known_values
 from models import SMALL, Apply, ids, transformers_model
 
 

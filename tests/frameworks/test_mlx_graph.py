@@ -8,7 +8,7 @@ import mlx.core as mx
 import pytest
 from mlx import nn
 
-from modelglass.frameworks.mlx.graph import Graph, trace
+from modelglass.frameworks.mlx.graph.graph import Graph, trace
 
 X, W = mx.zeros((2, 8)), mx.zeros((8, 8))
 Arrays = Sequence[mx.array]

@@ -14,7 +14,7 @@ from mlx.utils import tree_flatten
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from modelglass.analyses.counts import count
-from modelglass.frameworks.mlx import structure
+from modelglass.frameworks.mlx.structure import modules as structure
 from modelglass.report import Counts
 
 # The default configuration of each type has the sizes of a released model.

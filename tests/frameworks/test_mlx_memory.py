@@ -13,13 +13,13 @@ import pytest
 from mlx.utils import tree_flatten
 
 import modelglass as mg
-from modelglass.analyses.memory import memory
+from modelglass.analyses.memory.timeline import memory
 from modelglass.errors import InspectError
-from modelglass.frameworks.mlx.graph import Graph, trace
-from modelglass.frameworks.mlx.lifetimes import Evaluation, Role, find_lifetimes
-from modelglass.frameworks.mlx.order import evaluation_order
+from modelglass.frameworks.mlx.graph.graph import Graph, trace
+from modelglass.frameworks.mlx.graph.order import evaluation_order
+from modelglass.frameworks.mlx.memory.lifetimes import Evaluation, Role, find_lifetimes
 from modelglass.frameworks.mlx.session import observe, sizes
-from modelglass.frameworks.request import Inputs, Request
+from modelglass.frameworks.shared.request import Inputs, Request
 from modelglass.report import Lifetimes, Memory, WhatIf
 
 FLOAT = 4  # bytes

@@ -17,7 +17,7 @@ from mlx_lm.models.switch_layers import SwitchLinear
 
 import modelglass as mg
 from modelglass.analyses.counts import count
-from modelglass.frameworks.mlx import structure
+from modelglass.frameworks.mlx.structure import modules as structure
 from modelglass.report import Counts, Packing, Tensor
 
 

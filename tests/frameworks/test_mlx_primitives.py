@@ -12,8 +12,8 @@ import mlx.core as mx
 import pytest
 
 from mlx_ops import declared, exported
-from modelglass.frameworks.mlx.primitive_rows import ROWS
-from modelglass.frameworks.mlx.primitives import attributes, exported_name, public_name, roles
+from modelglass.frameworks.mlx.graph.primitive_rows import ROWS
+from modelglass.frameworks.mlx.graph.primitives import attributes, exported_name, public_name, roles
 
 
 def zeros(*shape: int, dtype: mx.Dtype = mx.float32) -> mx.array:

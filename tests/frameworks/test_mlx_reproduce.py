@@ -19,8 +19,8 @@ from mlx import nn
 import modelglass as mg
 from mlx_ops import ops_of
 from modelglass.errors import CannotReproduceError
-from modelglass.frameworks.mlx.primitives import public_name
-from modelglass.frameworks.mlx.reproduce import reproducer
+from modelglass.frameworks.mlx.graph.primitives import public_name
+from modelglass.frameworks.mlx.inputs.reproduce import reproducer
 from modelglass.report import Op, Report, Value
 
 

@@ -13,8 +13,8 @@ from mlx import nn
 from mlx.utils import tree_flatten
 
 from modelglass.analyses.counts import count
-from modelglass.frameworks.mlx import structure
-from modelglass.frameworks.mlx.tree import walk_nodes
+from modelglass.frameworks.mlx.structure import modules as structure
+from modelglass.frameworks.mlx.structure.tree import walk_nodes
 from modelglass.report import Counts, Model
 
 

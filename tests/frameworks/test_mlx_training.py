@@ -15,9 +15,9 @@ from mlx.utils import tree_flatten
 
 import modelglass as mg
 from modelglass.errors import UsageError
-from modelglass.frameworks.mlx.optimizers import make_factory
 from modelglass.frameworks.mlx.session import observe
-from modelglass.frameworks.request import Inputs, Request
+from modelglass.frameworks.mlx.training.optimizers import make_factory
+from modelglass.frameworks.shared.request import Inputs, Request
 from modelglass.report import Lifetimes, Observation, WhatIf
 
 FLOAT = 4  # bytes

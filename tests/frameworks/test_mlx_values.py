@@ -18,7 +18,7 @@ from mlx_lm.models.switch_layers import SwitchLinear
 import modelglass as mg
 from modelglass.analyses.stats.engine import describe
 from modelglass.errors import TargetError
-from modelglass.frameworks.mlx.values import values
+from modelglass.frameworks.mlx.structure.values import values
 from modelglass.report import Values
 
 

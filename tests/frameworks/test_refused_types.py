@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import modelglass as mg
-from modelglass.frameworks.torch import accepted_types
+from modelglass.frameworks.torch.fake import accepted_types
 from models import SMALL, Apply, ids, transformers_model
 
 TYPES = ("float16", "float32", "float64", "float8_e4m3fn", "int64", "uint16", "bool", "complex64")

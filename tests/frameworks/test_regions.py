@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from modelglass.frameworks.torch.regions import Region
+from modelglass.frameworks.torch.structure.regions import Region
 
 
 def some_view(draw: random.Random, base: torch.Tensor) -> torch.Tensor:

@@ -13,11 +13,12 @@ from torch.utils.checkpoint import checkpoint
 
 import modelglass as mg
 from fingerprint import fingerprint
-from modelglass.analyses.extrapolation import extrapolate
-from modelglass.analyses.memory import memory
-from modelglass.frameworks.request import Detail, Inputs, Request
-from modelglass.frameworks.torch import repeated_blocks, session as adapter
-from modelglass.frameworks.torch.repeated_blocks import MANY, Blocks, find_repeated
+from modelglass.analyses.memory.extrapolation import extrapolate
+from modelglass.analyses.memory.timeline import memory
+from modelglass.frameworks.shared.request import Detail, Inputs, Request
+from modelglass.frameworks.torch import session as adapter
+from modelglass.frameworks.torch.structure import repeated_blocks
+from modelglass.frameworks.torch.structure.repeated_blocks import MANY, Blocks, find_repeated
 from modelglass.report import Lifetimes
 from models import SMALL, Apply, ids, transformers_model
 

@@ -15,7 +15,7 @@ from transformers import BatchEncoding
 import modelglass as mg
 from modelglass import Inputs
 from modelglass.errors import InputsError, UsageError
-from modelglass.frameworks.torch.resize import dimensions, resize_inputs, resize_inputs_at
+from modelglass.frameworks.torch.inputs.resize import dimensions, resize_inputs, resize_inputs_at
 
 
 def ids(*shape: int) -> torch.Tensor:
@@ -200,7 +200,7 @@ def test_what_cannot_be_had_in_another_size_stays() -> None:
 
 
 def test_a_run_with_other_sizes_shows_operators_and_shapes_and_no_memory() -> None:
-    from modelglass.frameworks.request import Request
+    from modelglass.frameworks.shared.request import Request
     from modelglass.frameworks.torch.session import run_resized
 
     model, request = nn.Linear(4, 8), Request(inputs=Inputs((torch.zeros(2, 4),)))

@@ -11,8 +11,8 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 import modelglass as mg
-from modelglass.frameworks.torch import fake_mode
-from modelglass.frameworks.torch.fake_mode import FakeMode
+from modelglass.frameworks.torch.fake import mode as fake_mode
+from modelglass.frameworks.torch.fake.mode import FakeMode
 from models import SAMPLES
 
 KERNELS: dict[str, Callable[[torch.Tensor], Any]] = {

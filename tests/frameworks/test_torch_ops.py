@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import modelglass as mg
-from modelglass.frameworks.torch import levels
+from modelglass.frameworks.torch.observing import levels
 from models import Apply
 
 

@@ -19,7 +19,7 @@ from torch import nn
 
 import modelglass as mg
 from modelglass.errors import CannotReproduceError
-from modelglass.frameworks.torch.reproduce import reproducer
+from modelglass.frameworks.torch.inputs.reproduce import reproducer
 from modelglass.report import Op, Report
 from models import SAMPLES, Apply, ids, quantized
 

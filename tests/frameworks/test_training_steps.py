@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import modelglass as mg
-from modelglass.frameworks.torch import calibration
+from modelglass.frameworks.torch.memory import calibration
 from models import Apply
 
 

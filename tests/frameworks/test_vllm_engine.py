@@ -11,8 +11,8 @@ import pytest
 import build
 from modelglass.analyses.serving import with_shares
 from modelglass.errors import UsageError
-from modelglass.frameworks.request import Inputs, Request
-from modelglass.frameworks.vllm import engine, rpc
+from modelglass.frameworks.shared.request import Inputs, Request
+from modelglass.frameworks.vllm.engine import live as engine, rpc
 from modelglass.report import Engine, Note, Report
 
 

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from modelglass.errors import TargetError, UsageError
-from modelglass.frameworks.request import Inputs, Request, TensorSpec
-from modelglass.frameworks.vllm import components, generate, plugin, rpc
+from modelglass.frameworks.shared.request import Inputs, Request, TensorSpec
+from modelglass.frameworks.vllm import plugin
+from modelglass.frameworks.vllm.engine import components, generate, rpc
 from modelglass.options import FRAMEWORKS
 from modelglass.report import Engine, Model, Module, Report, codec
 
@@ -410,7 +411,7 @@ class TestAdapter:
     def test_naming_the_package_loads_no_framework(self) -> None:
         code = (
             "import sys, modelglass.frameworks.vllm as adapter\n"
-            "import modelglass.frameworks.vllm.rpc, modelglass.frameworks.vllm.generate\n"
+            "import modelglass.frameworks.vllm.engine.rpc, modelglass.frameworks.vllm.engine.generate\n"
             "print(sorted({'torch', 'numpy', 'vllm'} & set(sys.modules)), hasattr(adapter, 'nothing'))"
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -458,7 +459,7 @@ def a_configuration() -> Any:
 
 
 def served(engine: FakeEngine, config: Any = None) -> Any:
-    from modelglass.frameworks.vllm.engine import observe_engine
+    from modelglass.frameworks.vllm.engine.live import observe_engine
 
     engine.vllm_config = config or a_configuration()  # type: ignore[attr-defined]
     return observe_engine(engine, engine, Request())

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from modelglass.frameworks.vllm.meta.rank_report import correct_shards
-from modelglass.frameworks.vllm.stored_tensor import StoredTensor, orient
-from modelglass.frameworks.vllm.structure import Reading, read
+from modelglass.frameworks.vllm.structure.modules import Reading, read
+from modelglass.frameworks.vllm.structure.stored_tensor import StoredTensor, orient
 from modelglass.report import Engine, Model, Note, Piece, Report, Shard, Tensor
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 import modelglass as mg
 from modelglass.errors import InputsError, UsageError
-from modelglass.frameworks.torch import trials
+from modelglass.frameworks.torch.inputs import trials
 from modelglass.inputs import Search
 
 pytestmark = pytest.mark.slow  # each search may take its time on a busy machine

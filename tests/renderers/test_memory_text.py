@@ -15,7 +15,7 @@ from torch import nn
 
 import build
 import modelglass as mg
-from modelglass.analyses.memory import EXCLUDED
+from modelglass.analyses.memory.timeline import EXCLUDED
 from modelglass.api import RENDERERS
 from modelglass.page.what_if import what_if_text
 from modelglass.renderers import _sparkline

@@ -18,7 +18,7 @@ os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # an engine in thi
 import torch
 import transformers
 
-from modelglass.frameworks.vllm.structure import Reading, read
+from modelglass.frameworks.vllm.structure.modules import Reading, read
 from modelglass.report import Engine, Report, Serving, codec
 
 _COMMON = {

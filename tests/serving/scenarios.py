@@ -44,7 +44,7 @@ def tokens(llm: Any, **options: Any) -> list[int]:
 def look(native: Any, **asked: Any) -> Any:
     """What the adapter observes."""
     from modelglass.frameworks import adapter, framework_of
-    from modelglass.frameworks.request import Request
+    from modelglass.frameworks.shared.request import Request
 
     framework = framework_of(native)
     assert framework == "vllm"
@@ -113,7 +113,7 @@ def _sampled(folder: str, *, looks: bool) -> list[int]:
 def _sides(llm: Any) -> dict[str, Any]:
     from vllm.v1.worker.worker_base import WorkerBase
 
-    from modelglass.frameworks.request import Inputs
+    from modelglass.frameworks.shared.request import Inputs
 
     return {
         "registered": hasattr(WorkerBase, "modelglass_inspect"),
@@ -151,7 +151,7 @@ def _trace(llm: Any) -> list[str]:
 
 def _refusals(llm: Any) -> dict[str, list[str]]:
     from modelglass.frameworks import adapter
-    from modelglass.frameworks.request import Inputs, Request
+    from modelglass.frameworks.shared.request import Inputs, Request
 
     asked, request = adapter("vllm"), Request()
     waiting = Request(inputs=Inputs(args=(PROMPT,)))
@@ -173,7 +173,7 @@ def _modules(llm: Any) -> dict[str, Any]:
     """Modules of the engine, without it."""
     import torch
 
-    from modelglass.frameworks.request import Inputs
+    from modelglass.frameworks.shared.request import Inputs
 
     native = llm.llm_engine.model_executor.driver_worker.worker.get_model()
     norm = native.model.norm
@@ -195,8 +195,9 @@ def workers(folder: str) -> Any:
     """An engine in processes of its own, as vLLM starts them."""
     from vllm.v1.worker.worker_base import WorkerBase
 
-    from modelglass.frameworks.request import Inputs
-    from modelglass.frameworks.vllm import generate, plugin, rpc
+    from modelglass.frameworks.shared.request import Inputs
+    from modelglass.frameworks.vllm import plugin
+    from modelglass.frameworks.vllm.engine import generate, rpc
 
     llm = start(folder, worker_extension_cls="watching.Watcher")
     before = tokens(llm)

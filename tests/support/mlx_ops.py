@@ -9,8 +9,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from modelglass.analyses.formulas import macs_of
-from modelglass.frameworks.mlx.primitives import attributes, public_name, roles
+from modelglass.analyses.cost.formulas import macs_of
+from modelglass.frameworks.mlx.graph.primitives import attributes, public_name, roles
 from modelglass.report import Kernel, Op, Value
 
 HEADERS = Path(mx.__file__).parent / "include" / "mlx"

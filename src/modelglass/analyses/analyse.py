@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from modelglass.analyses.axes import find_axes, sizes_at
-from modelglass.analyses.cost import cost, with_macs
+from modelglass.analyses.cost.cost import cost, with_macs
 from modelglass.analyses.counts import count
 from modelglass.analyses.equal_blocks import equal_blocks
 from modelglass.analyses.notes import change_notes, figure_notes, memory_notes
+from modelglass.analyses.sizes.axes import find_axes, sizes_at
 from modelglass.report import Report, WhatIf
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _engine(observation: Observation) -> Engine | None:
 def _memory(observation: Observation, what_if: WhatIf, axes: Axes | None) -> Memory | None:
     """What the run took in memory, with the parts of a change that need no run of their own."""
     from modelglass.analyses.kv_cache import kv_cache
-    from modelglass.analyses.what_if import memory_with, needs_run
+    from modelglass.analyses.memory.what_if import memory_with, needs_run
 
     lifetimes = observation.lifetimes
     if lifetimes is None or not _has_stepped(observation):

@@ -27,7 +27,9 @@ def figure_notes(counts: Counts, cost: Cost | None) -> Iterator[Note]:
 
 def _unknown(ops: Mapping[str, int]) -> str:
     """Why operators have no cost: nobody wrote a formula, or its sizes are not known."""
-    from modelglass.analyses.formulas import has_formula  # a file has no operators, and is listed without
+    from modelglass.analyses.cost.formulas import (
+        has_formula,  # a file has no operators, and is listed without
+    )
 
     sizeless = {name: times for name, times in ops.items() if has_formula(name.replace("::", "."))}
     strange = {name: times for name, times in ops.items() if name not in sizeless}

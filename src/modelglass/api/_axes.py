@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from modelglass.api._models import BuiltModel
-    from modelglass.frameworks.request import Request
+    from modelglass.frameworks.shared.request import Request
     from modelglass.report import Axes, Model, Note, Observation, WhatIf
 
 
 def axes_of(built: BuiltModel, request: Request, first: Observation) -> tuple[Axes, list[Note]]:
     """The axes of the inputs of a run, and what is to be said about them."""
-    from modelglass.analyses.axes import Seen, find_axes
-    from modelglass.frameworks.request import Detail
+    from modelglass.analyses.sizes.axes import Seen, find_axes
+    from modelglass.frameworks.shared.request import Detail
     from modelglass.report import WhatIf
 
     quiet = replace(request, train=False, optimizer=None, other_optimizers=(), calibrate=False)
@@ -37,7 +37,7 @@ def axes_for(built: BuiltModel, request: Request, what_if: WhatIf | None) -> Axe
     resizes = what_if is not None and (what_if.batch_size, what_if.seq_len) != (None, None)
     if not resizes or not request.runs:
         return None
-    from modelglass.frameworks.request import Detail
+    from modelglass.frameworks.shared.request import Detail
 
     as_given = replace(request.what_if, batch_size=None, seq_len=None)
     asked = replace(

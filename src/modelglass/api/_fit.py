@@ -18,7 +18,7 @@ from modelglass.targets import resolve
 if TYPE_CHECKING:
     from modelglass.analyses.fit.planner import Planner
     from modelglass.frameworks.protocol import Adapter
-    from modelglass.frameworks.request import Request
+    from modelglass.frameworks.shared.request import Request
     from modelglass.report import Fit, Lifetimes, Model, Observation, WhatIf
 
 # What a step with another optimizer would take is looked at in the same run.
@@ -84,7 +84,7 @@ def _fit_model(
     built: BuiltModel, run: RunOptions, device_nbytes: int, *, options: bool, progress: Progress | None
 ) -> Fit:
     from modelglass.analyses.notes import memory_notes
-    from modelglass.frameworks.request import Detail
+    from modelglass.frameworks.shared.request import Detail
     from modelglass.report import WhatIf
 
     base = replace(run.what_if or WhatIf(), optimizer=None)
@@ -110,8 +110,8 @@ def _planner(built: BuiltModel, request: Request, first: Observation) -> Planner
     batch, seq_len = built.adapter.sizes(built.native, request)
 
     def look() -> Model:
-        from modelglass.analyses.cost import with_macs
-        from modelglass.frameworks.request import Detail
+        from modelglass.analyses.cost.cost import with_macs
+        from modelglass.frameworks.shared.request import Detail
 
         whole = replace(request, train=False, optimizer=None, detail=Detail.FULL, progress=None)
         return with_macs(built.adapter.observe(built.native, whole).model)
@@ -145,7 +145,7 @@ def _observer(
 
     Equal blocks are worked out from few of them where that gives all that the whole run gave.
     """
-    from modelglass.analyses.extrapolation import extrapolate
+    from modelglass.analyses.memory.extrapolation import extrapolate
 
     folds = adapter.run_shortened(native, request, extrapolate) == first.lifetimes
 

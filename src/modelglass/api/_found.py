@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from modelglass.errors import InputsError, UsageError
 
 if TYPE_CHECKING:
-    from modelglass.frameworks.request import Inputs
+    from modelglass.frameworks.shared.request import Inputs
     from modelglass.inputs import Call, Found
     from modelglass.inputs.described import Node
     from modelglass.report import Note
@@ -58,7 +58,7 @@ def find_inputs(
         raise UsageError(
             "inputs are found by trying for modules of torch only", hint="give the inputs of this model"
         )
-    from modelglass.frameworks.torch import trials
+    from modelglass.frameworks.torch.inputs import trials
     from modelglass.inputs import Search, search_within
 
     trials.prepare()

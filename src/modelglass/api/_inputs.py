@@ -11,7 +11,7 @@ from modelglass.errors import InputsError, UsageError
 from modelglass.options import is_automatic
 
 if TYPE_CHECKING:
-    from modelglass.frameworks.request import Inputs
+    from modelglass.frameworks.shared.request import Inputs
     from modelglass.report import Note
     from modelglass.targets import OpenModel
 
@@ -66,7 +66,7 @@ def automatic_inputs(native: Any, own: Any = None, notes: list[Note] | None = No
     None: nothing says it. Optional inputs that are left out go to `notes`.
     """
     from modelglass import configs
-    from modelglass.frameworks.request import Inputs, parse_inputs
+    from modelglass.frameworks.shared.request import Inputs, parse_inputs
     from modelglass.report import Note
 
     found = configs.Example(own) if own is not None else configs.example(native, _output_shapes)
@@ -80,7 +80,7 @@ def automatic_inputs(native: Any, own: Any = None, notes: list[Note] | None = No
 def _output_shapes(native: Any, given: dict[str, Any]) -> list[tuple[str, tuple[int, ...]]] | None:
     """The shapes of a module's outputs, by name, without computing; None where it cannot be called so."""
     from modelglass import frameworks
-    from modelglass.frameworks.request import Detail, Inputs, Request
+    from modelglass.frameworks.shared.request import Detail, Inputs, Request
 
     request = Request(inputs=Inputs(kwargs=given), detail=Detail.MEMORY)
     run = frameworks.adapter("torch").observe(native, request).run

@@ -31,7 +31,7 @@ from modelglass.targets.kind import report_nothing
 
 if TYPE_CHECKING:
     from modelglass.formats.reading import Reading
-    from modelglass.frameworks.request import Request
+    from modelglass.frameworks.shared.request import Request
     from modelglass.report import RunMode, Scan, Serving, Tensor, Values, WhatIf
 
 
@@ -181,9 +181,9 @@ def request_for(
     built: BuiltModel, run: RunOptions, optimizer: Any, progress: Progress | None = None
 ) -> Request:
     """What an adapter is asked for a run with these options."""
-    from modelglass.analyses.formulas import costs_nothing
-    from modelglass.analyses.what_if import needs_run
-    from modelglass.frameworks.request import Request, parse_inputs
+    from modelglass.analyses.cost.formulas import costs_nothing
+    from modelglass.analyses.memory.what_if import needs_run
+    from modelglass.frameworks.shared.request import Request, parse_inputs
     from modelglass.report.fit import NOTHING
 
     return Request(
@@ -205,7 +205,7 @@ def _stats_of_file(read: ReadOptions, progress: Progress | None) -> Callable[[Re
 
     def add(report: Report, reading: Reading) -> Report:
         with require_extra("numpy", "reading weights", extra="stats"):
-            from modelglass.formats.values import values
+            from modelglass.formats.tensors.values import values
         return _with_stats(
             report, values(reading, report.model.tensors), read.stats, progress or report_nothing
         )
@@ -224,7 +224,7 @@ def inspect_calls(
 ) -> Report:
     """Structure and calls of a whole run, without operators and cost: at half the price of `inspect`."""
     from modelglass.analyses.counts import count
-    from modelglass.frameworks.request import Detail
+    from modelglass.frameworks.shared.request import Detail
 
     build = BuildOptions(builder=builder, model_key=model_key, trust=trust)
     run = RunOptions(inputs=inputs)

@@ -14,7 +14,7 @@ from modelglass.user_code import FACTORIES, load_named
 
 if TYPE_CHECKING:
     from modelglass.frameworks.protocol import Adapter
-    from modelglass.frameworks.request import Request
+    from modelglass.frameworks.shared.request import Request
     from modelglass.options import Progress, RunOptions
     from modelglass.report import Note, Observation, Report
 

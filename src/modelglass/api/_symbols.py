@@ -11,7 +11,7 @@ from modelglass.targets.kind import report_nothing
 
 if TYPE_CHECKING:
     from modelglass.frameworks.protocol import Adapter
-    from modelglass.frameworks.request import Request
+    from modelglass.frameworks.shared.request import Request
     from modelglass.report import Observation
     from modelglass.symbols import Sizes, TrialRun
 

@@ -10,7 +10,7 @@ from modelglass.api import inspect
 from modelglass.compat.sizes import layer_outputs_nbytes, parameters_nbytes
 from modelglass.compat.summary_table import render, render_short
 from modelglass.errors import UsageError
-from modelglass.frameworks.request import is_shape
+from modelglass.frameworks.shared.request import is_shape
 from modelglass.report import Report
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from modelglass.errors import CorruptFileError, TargetError
 from modelglass.files import suggest_path
+from modelglass.formats.documents.strict_json import document
 from modelglass.formats.limits import Limits
 from modelglass.formats.source import OpenFile
-from modelglass.formats.strict_json import document
 
 MOST_NBYTES = 16 << 20  # of a configuration; lists of labels are the longest that there are
 MOST_YAML_NBYTES = 2 << 20  # which takes far longer to read

@@ -27,12 +27,12 @@ def read_file(source: OpenFile, reading: Reading) -> None:
 
 
 def _read_document(source: OpenFile, reading: Reading) -> None:
-    from modelglass.formats.documents import read
+    from modelglass.formats.documents.reader import read
 
     read(source, reading)
 
 
 def _search(member: Source, reading: Reading, **how: Any) -> bool:
-    from modelglass.formats.inside import look_into
+    from modelglass.formats.archives.inside import look_into
 
     return look_into(member, reading, **how)

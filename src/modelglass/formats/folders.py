@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from modelglass.errors import FileError, NotAModelError
-from modelglass.formats.documents import read_shard
+from modelglass.formats.documents.reader import read_shard
 from modelglass.formats.files import open_file, read_file
 from modelglass.formats.files_beside import may_follow
 from modelglass.formats.reading import Reading

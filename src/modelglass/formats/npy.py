@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from modelglass.formats.places import Place
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
-from modelglass.formats.strides import column_major
+from modelglass.formats.tensors.location import Place
+from modelglass.formats.tensors.strides import column_major
 from modelglass.report import Shape, Tensor
 from modelglass.report.dtypes import BITS
 

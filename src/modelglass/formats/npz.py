@@ -9,10 +9,11 @@ from __future__ import annotations
 from itertools import count
 
 from modelglass.errors import FileError, LimitError
-from modelglass.formats import npy, zip
+from modelglass.formats import npy
+from modelglass.formats.archives import zip
+from modelglass.formats.archives.zip import Archive, Entry
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
-from modelglass.formats.zip import Archive, Entry
 from modelglass.report import Level
 
 _FIRST_NBYTES = 1024  # of a compressed member; nearly every header fits into them

@@ -12,7 +12,7 @@ from modelglass.formats.limits import Limits
 from modelglass.formats.source import Meter, OpenFile, Source
 
 if TYPE_CHECKING:
-    from modelglass.formats.places import Place
+    from modelglass.formats.tensors.location import Place
     from modelglass.report import CheckpointPart, Finding, GlobalUse, Json, Level, Op, Tensor, Value, Verdict
 
 

@@ -23,7 +23,7 @@ from modelglass.report import Tensor
 from modelglass.report.dtypes import BITS
 
 if TYPE_CHECKING:
-    from modelglass.formats.places import Place
+    from modelglass.formats.tensors.location import Place
     from modelglass.report import Json, Shape
 
 HEADER_NBYTES = 100_000_000  # the reference reader refuses longer headers
@@ -116,7 +116,7 @@ class Places(Mapping[str, "Place"]):
             self._index = {tensor.name: index for index, tensor in enumerate(self._tensors)}
         index = self._index[name]
         tensor, begin = self._tensors[index], self._begins[index]
-        from modelglass.formats.places import Place  # nobody who lists tensors asks for one
+        from modelglass.formats.tensors.location import Place  # nobody who lists tensors asks for one
 
         return Place(
             source=self._source,
@@ -495,7 +495,7 @@ class _Header:
 
 def _strictly_read(data: bytes, source: Source, limits: Limits, *, offset: int) -> Json:
     """JSON as the general parser reads it, which the usual form of a header never needs."""
-    from modelglass.formats.strict_json import loads
+    from modelglass.formats.documents.strict_json import loads
 
     return loads(data, source, limits, offset=offset)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from modelglass.formats.documents import DocumentError
+from modelglass.formats.documents.reader import DocumentError
 from modelglass.formats.protobuf import LENGTH, Wire
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from modelglass.formats.files_beside import open_sibling
-from modelglass.formats.places import Place
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import OpenFile
+from modelglass.formats.tensors.location import Place
 from modelglass.report import Json, Tensor
 
 MOST_NUMBERED = 10_000  # files that numbers alone make one model

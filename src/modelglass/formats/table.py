@@ -42,23 +42,25 @@ def _may_be_tar(head: bytes) -> bool:
 
 
 def _is_compressed(head: bytes) -> bool:
-    return head[:1] != b"" and head[:1] in b"\x1fB\xfd]Zx" and _asking("compressed")(head, 0)
+    return head[:1] != b"" and head[:1] in b"\x1fB\xfd]Zx" and _asking("archives.compressed")(head, 0)
 
 
 FORMATS = (  # the first that fits is taken
-    Format("zip", _magic(b"PK\x03\x04"), "archives"),
-    Format("zip", _magic(b"PK\x05\x06"), "archives"),
-    Format("gguf", _magic(b"GGUF"), "gguf"),
+    Format("zip", _magic(b"PK\x03\x04"), "archives.models"),
+    Format("zip", _magic(b"PK\x05\x06"), "archives.models"),
+    Format("gguf", _magic(b"GGUF"), "gguf.reader"),
     Format("npy", _magic(b"\x93NUMPY"), "npy"),
-    Format("tar", lambda head, nbytes: _may_be_tar(head) and _asking("tars")(head, nbytes), "torch.tar"),
+    Format(
+        "tar", lambda head, nbytes: _may_be_tar(head) and _asking("archives.tars")(head, nbytes), "torch.tar"
+    ),
     Format("torch-legacy", _magic(_LEGACY, 2), "torch.legacy"),
     Format("torch-legacy", _magic(_LEGACY, 11), "torch.legacy"),  # a frame comes first
     Format("safetensors", _asking("safetensors"), "safetensors"),
-    Format("compressed", lambda head, nbytes: _is_compressed(head), "compressed"),
+    Format("compressed", lambda head, nbytes: _is_compressed(head), "archives.compressed"),
     Format("pickle", _magic(b"\x80"), "torch.raw"),
     Format("json", lambda head, nbytes: head.lstrip()[:1] in (b"{", b"["), DOCUMENTS),
     Format("sentencepiece", _asking("sentencepiece"), "sentencepiece"),
-    Format("onnx", _asking("onnx"), "onnx"),
+    Format("onnx", _asking("onnx.reader"), "onnx.reader"),
 )
 
 
@@ -115,7 +117,7 @@ PICKLE = Format("pickle", lambda head, nbytes: True, "torch.raw")
 ZIP = FORMATS[0]
 _PICKLED = ("torch.raw", "torch.legacy")  # read as pickles anyway
 _DOCUMENTS = (".json", ".yaml", ".yml", ".jinja", ".jinja2", ".j2", ".py")
-_BY_SUFFIX = {".safetensors": "safetensors", ".gguf": "gguf", ".onnx": "onnx", ".npy": "npy"}
+_BY_SUFFIX = {".safetensors": "safetensors", ".gguf": "gguf.reader", ".onnx": "onnx.reader", ".npy": "npy"}
 
 
 def _is_pickle(source: Source, reading: Reading) -> bool:
@@ -132,7 +134,7 @@ def _unknown(head: bytes, source: Source, odd: tuple[str, str, str] | None) -> N
 
 def _has_zip(source: Source, *, glance: bool = False) -> bool:
     """Whether some reader finds a zip archive at the end of the file, whatever it begins as."""
-    return bool(import_module("modelglass.formats.zip").has_end(source, glance=glance))
+    return bool(import_module("modelglass.formats.archives.zip").has_end(source, glance=glance))
 
 
 def _read_also(source: OpenFile, reading: Reading, module: str, text: str) -> None:

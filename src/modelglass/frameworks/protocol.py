@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from modelglass.frameworks.request import Request
+    from modelglass.frameworks.shared.request import Request
     from modelglass.report import Lifetimes, Observation, Op
     from modelglass.report.values import Values
 

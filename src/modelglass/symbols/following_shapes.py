@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import combinations
 
-from modelglass.analyses.size_formulas import Known, Point, formula, movers
+from modelglass.analyses.sizes.formulas import Known, Point, formula, movers
 from modelglass.report import Dims, Note, Shape, Value
 from modelglass.symbols.further_runs import FurtherRuns, Sizes, Vector
 from modelglass.symbols.search import Group

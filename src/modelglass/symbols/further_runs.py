@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from modelglass.analyses.size_formulas import Point, movers, quotient_fits
-from modelglass.analyses.size_quotients import Fit, differing
+from modelglass.analyses.sizes.formulas import Point, movers, quotient_fits
+from modelglass.analyses.sizes.quotients import Fit, differing
 from modelglass.symbols.axis import Axis
 from modelglass.symbols.search import Group
 

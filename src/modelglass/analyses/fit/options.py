@@ -8,7 +8,7 @@ from itertools import combinations
 from math import log2
 from typing import TYPE_CHECKING
 
-from modelglass.analyses.what_if import QUANTIZED
+from modelglass.analyses.memory.what_if import QUANTIZED
 from modelglass.report.fit import Option, Sharding, WhatIf
 from modelglass.report.model import Model
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
+from modelglass.analyses.cost.matrices import has_unknown
 from modelglass.analyses.fit.options import Options, changed_fields
 from modelglass.analyses.fit.search import LARGEST, Figure, LargestSize, find_largest
-from modelglass.analyses.matrices import has_unknown
-from modelglass.analyses.what_if import QUANTIZED, Units, is_estimate, memory_with, needs_run, units_of
+from modelglass.analyses.memory.what_if import QUANTIZED, Units, is_estimate, memory_with, needs_run, units_of
 from modelglass.errors import InspectError, UsageError
 from modelglass.report.fit import NOTHING, Fit, WhatIf
 from modelglass.report.lifetimes import Lifetimes

@@ -70,7 +70,7 @@ def normalisation_in(path: Path, report: Report) -> dict[str, Json]:
 
     def look(read: Report, reading: Reading) -> Report:
         with require_extra("numpy", "reading values", extra="stats"):
-            from modelglass.formats.values import values
+            from modelglass.formats.tensors.values import values
         found.update(_constants(report.model, values(reading)))
         return read
 

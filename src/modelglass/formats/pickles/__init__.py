@@ -221,7 +221,7 @@ class _Keeper:
         return self._kinds[use.module, use.name]
 
     def _tell_references(self, tree: dict[str, Any]) -> None:
-        from modelglass.formats.sidecars import code_references
+        from modelglass.formats.documents.code_in_text import code_references
 
         code_references(self._source, self._reading, tree)
 

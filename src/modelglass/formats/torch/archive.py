@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from modelglass.errors import FileError
-from modelglass.formats import pickles, zip as zips, zip_members
+from modelglass.formats import pickles
+from modelglass.formats.archives import zip as zips, zip_members
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
 from modelglass.formats.torch.checkpoint import fill

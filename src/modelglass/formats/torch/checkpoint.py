@@ -9,10 +9,10 @@ from math import prod
 from typing import Any
 
 from modelglass.formats.pickles.objects import Pairs, as_text
-from modelglass.formats.places import Place
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
-from modelglass.formats.tensor_kinds import is_named_as_parameter, may_be_buffer
+from modelglass.formats.tensors.kinds import is_named_as_parameter, may_be_buffer
+from modelglass.formats.tensors.location import Place
 from modelglass.formats.torch.contents import MOST_DEPTH, Contents, contents_of, is_module, settings
 from modelglass.formats.torch.memory import Memory, Places
 from modelglass.formats.torch.optimizers import algorithm, is_optimizer, matched

@@ -10,7 +10,8 @@ from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from modelglass.formats import pickles, zip as zips
+from modelglass.formats import pickles
+from modelglass.formats.archives import zip as zips
 from modelglass.formats.files_beside import open_sibling
 from modelglass.formats.pickles.objects import Pairs, Thing, as_text
 from modelglass.formats.reading import Reading
@@ -20,7 +21,7 @@ from modelglass.formats.torch.tensors import BadTensorError, dtype_of, items_of,
 from modelglass.report import CheckpointPart, Shape, Tensor
 
 if TYPE_CHECKING:
-    from modelglass.formats.places import Place
+    from modelglass.formats.tensors.location import Place
 
 METADATA = ".metadata"
 _OF_A_RANK = re.compile(r"__[0-9]+\.metadata")

@@ -12,17 +12,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from modelglass.errors import FileError
-from modelglass.formats import native, zip as zips
+from modelglass.formats.archives import zip as zips
+from modelglass.formats.archives.zip_members import unpacked
+from modelglass.formats.documents.strict_json import document, loads
 from modelglass.formats.files_beside import is_safe_relative
-from modelglass.formats.places import Place
 from modelglass.formats.reading import Reading
+from modelglass.formats.scan import native
 from modelglass.formats.source import Source
-from modelglass.formats.strict_json import document, loads
+from modelglass.formats.tensors.location import Place
 from modelglass.formats.torch import archive as torch_archive
 from modelglass.formats.torch.expressions import strange_part
 from modelglass.formats.torch.memory import extent
 from modelglass.formats.torch.tensors import Found
-from modelglass.formats.zip_members import unpacked
 from modelglass.report import GlobalUse, Json, Level, Tensor, TensorKind
 from modelglass.report.dtypes import nbytes_of
 

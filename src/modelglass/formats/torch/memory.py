@@ -11,13 +11,13 @@ from modelglass.errors import FileError
 from modelglass.formats.pickles.objects import Thing
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
-from modelglass.formats.strides import row_major
+from modelglass.formats.tensors.strides import row_major
 from modelglass.formats.torch.tensors import BadTensorError, Found, Storage, tensor_of
 from modelglass.report import Packing, Shape, Tensor, TensorKind
 from modelglass.report.dtypes import bits_of, nbytes_of
 
 if TYPE_CHECKING:
-    from modelglass.formats.places import Place
+    from modelglass.formats.tensors.location import Place
 
 Named = Iterable[tuple[str, Thing, str | None]]
 # Where the bytes of a storage are: a source, where in it, and how many. None: the file does not have it.
@@ -36,7 +36,7 @@ class Places(Mapping[str, "Place"]):
 
     def __getitem__(self, name: str) -> Place:
         found, source, offset, nbytes = self._found[name]
-        from modelglass.formats.places import Place  # nobody who lists tensors asks for one
+        from modelglass.formats.tensors.location import Place  # nobody who lists tensors asks for one
 
         contiguous = found.strides is None or found.strides == row_major(found.shape)
         return Place(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from modelglass.formats.pickles.objects import as_text
-from modelglass.formats.tensor_kinds import is_buffer, is_named_as_parameter, may_be_buffer
+from modelglass.formats.tensors.kinds import is_buffer, is_named_as_parameter, may_be_buffer
 from modelglass.formats.torch.tensors import BadTensorError, is_tensor, items_of, tensor_of
 from modelglass.report import Shape, Tensor
 

@@ -9,8 +9,8 @@ from struct import calcsize, pack, unpack
 from typing import Any
 
 from modelglass.formats.pickles.objects import Blob, Elements, Global, Pairs, Persistent, Thing, as_text
-from modelglass.formats.places import Place
-from modelglass.formats.strides import row_major
+from modelglass.formats.tensors.location import Place
+from modelglass.formats.tensors.strides import row_major
 from modelglass.formats.torch.tensors import BadTensorError, Found, is_tensor, items_of, tensor_of
 from modelglass.report import Json, Shape
 

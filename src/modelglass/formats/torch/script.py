@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from modelglass.formats import zip as zips
+from modelglass.formats.archives import zip as zips
 from modelglass.formats.pickles.objects import Pairs, as_text
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source

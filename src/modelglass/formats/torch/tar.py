@@ -6,7 +6,8 @@ from struct import Struct
 from typing import Any
 
 from modelglass.errors import FileError, NotAModelError
-from modelglass.formats import pickles, tars
+from modelglass.formats import pickles
+from modelglass.formats.archives import tars
 from modelglass.formats.pickles.objects import Global, Persistent, Thing, as_text
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source

@@ -18,7 +18,7 @@ from modelglass.formats.pickles.objects import (
     preview,
 )
 from modelglass.formats.pickles.weights_only import DTYPES, TENSOR_CLASSES
-from modelglass.formats.strides import column_major
+from modelglass.formats.tensors.strides import column_major
 from modelglass.report import Shape, TensorKind
 
 STORAGE_DTYPES = {

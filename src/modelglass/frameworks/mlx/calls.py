@@ -15,9 +15,9 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from modelglass.frameworks.error_source import find_source_line
-from modelglass.frameworks.mlx.call_splits import CallSplits
 from modelglass.frameworks.mlx.describe import Describer, find_arrays_in, find_leaves
+from modelglass.frameworks.mlx.graph.call_splits import CallSplits
+from modelglass.frameworks.shared.error_source import find_source_line
 from modelglass.options import Progress
 from modelglass.report import Call, Failure, Phase, Value
 from modelglass.undo import UndoLog

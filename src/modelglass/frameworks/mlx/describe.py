@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from modelglass.frameworks.describe import leaves, text_of
+from modelglass.frameworks.shared.describe import leaves, text_of
 from modelglass.report import Value
 
 

@@ -8,14 +8,20 @@ from dataclasses import dataclass, replace
 import mlx.core as mx
 
 from modelglass.frameworks.mlx.failures import failure_notes
-from modelglass.frameworks.mlx.graph import Graph, find_makers
-from modelglass.frameworks.mlx.measurement import measure
-from modelglass.frameworks.mlx.ops import PlacedNode, build_operators, digest_calls, find_needed, find_owners
-from modelglass.frameworks.mlx.phases import Phases, assign_phases, find_initial_roles, find_memory
+from modelglass.frameworks.mlx.graph.graph import Graph, find_makers
+from modelglass.frameworks.mlx.graph.ops import (
+    PlacedNode,
+    build_operators,
+    digest_calls,
+    find_needed,
+    find_owners,
+)
+from modelglass.frameworks.mlx.memory.measurement import measure
+from modelglass.frameworks.mlx.memory.phases import Phases, assign_phases, find_initial_roles, find_memory
 from modelglass.frameworks.mlx.substitution import find_arrays
 from modelglass.frameworks.mlx.tracing import Tracing
-from modelglass.frameworks.request import Detail
-from modelglass.frameworks.training_notes import training_notes
+from modelglass.frameworks.shared.request import Detail
+from modelglass.frameworks.shared.training_notes import training_notes
 from modelglass.report import Call, Dataflow, Lifetimes, Model, Note, Op, Run, RunMode
 
 

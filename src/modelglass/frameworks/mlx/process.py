@@ -9,7 +9,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from modelglass.frameworks.python_state import keep_python_state, keep_random_states, seed_python
+from modelglass.frameworks.state.python_state import keep_python_state, keep_random_states, seed_python
 from modelglass.undo import UndoLog, undoing
 
 # What a run exchanges in a model cannot be shared by two threads.

@@ -12,9 +12,10 @@ from typing import Any
 
 from mlx import nn
 
-from modelglass.frameworks.mlx import structure
-from modelglass.frameworks.mlx.graph import trace
-from modelglass.frameworks.mlx.inputs import make_inputs
+from modelglass.frameworks.mlx.graph.graph import trace
+from modelglass.frameworks.mlx.inputs.reproduce import reproducer as reproducer
+from modelglass.frameworks.mlx.inputs.resize import dimensions, resize_inputs, resize_inputs_at
+from modelglass.frameworks.mlx.inputs.shapes import make_inputs
 from modelglass.frameworks.mlx.outcome import Outcome, measure_memory, read_calls, read_graph
 from modelglass.frameworks.mlx.process import (
     keep_process,
@@ -22,13 +23,12 @@ from modelglass.frameworks.mlx.process import (
     seeded as seeded,
     untouched_process as untouched_process,
 )
-from modelglass.frameworks.mlx.reproduce import reproducer as reproducer
-from modelglass.frameworks.mlx.resize import dimensions, resize_inputs, resize_inputs_at
+from modelglass.frameworks.mlx.structure import modules as structure
+from modelglass.frameworks.mlx.structure.values import values as read_values
 from modelglass.frameworks.mlx.tracing import Tracing, describe_forms
-from modelglass.frameworks.mlx.training import check_request
-from modelglass.frameworks.mlx.values import values as read_values
-from modelglass.frameworks.request import Detail, Inputs, Request
-from modelglass.frameworks.states import note_moved
+from modelglass.frameworks.mlx.training.step import check_request
+from modelglass.frameworks.shared.request import Detail, Inputs, Request
+from modelglass.frameworks.state.builtin_objects import note_moved
 from modelglass.gc_pause import pause_gc, paused_gc
 from modelglass.interrupts import hold_signals
 from modelglass.report import Lifetimes, Model, Observation, Run

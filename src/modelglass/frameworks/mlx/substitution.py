@@ -8,7 +8,7 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from modelglass.frameworks.substitution import Substitution, substitute_tensors
+from modelglass.frameworks.state.substitution import Substitution, substitute_tensors
 from modelglass.undo import run_and_undo
 
 

@@ -11,19 +11,24 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from modelglass.frameworks.mlx import structure, tree
-from modelglass.frameworks.mlx.call_splits import CallSplits, join_graphs, make_fresh_arrays, trace_split
 from modelglass.frameworks.mlx.calls import Watcher, watch_calls
 from modelglass.frameworks.mlx.describe import Describer, find_leaves, is_array
-from modelglass.frameworks.mlx.graph import Graph
-from modelglass.frameworks.mlx.inputs import find_dtype
-from modelglass.frameworks.mlx.optimizers import find_factories
+from modelglass.frameworks.mlx.graph.call_splits import (
+    CallSplits,
+    join_graphs,
+    make_fresh_arrays,
+    trace_split,
+)
+from modelglass.frameworks.mlx.graph.graph import Graph
+from modelglass.frameworks.mlx.inputs.shapes import find_dtype
+from modelglass.frameworks.mlx.structure import modules as structure, tree
 from modelglass.frameworks.mlx.substitution import find_arrays, make_substitution
-from modelglass.frameworks.mlx.training import TrainingStep, take_step
-from modelglass.frameworks.request import Inputs, Request
-from modelglass.frameworks.signatures import input_name, positional_names
-from modelglass.frameworks.states import Witness
-from modelglass.frameworks.substitution import substitute_tensors
+from modelglass.frameworks.mlx.training.optimizers import find_factories
+from modelglass.frameworks.mlx.training.step import TrainingStep, take_step
+from modelglass.frameworks.shared.request import Inputs, Request
+from modelglass.frameworks.shared.signatures import input_name, positional_names
+from modelglass.frameworks.state.builtin_objects import Witness
+from modelglass.frameworks.state.substitution import substitute_tensors
 from modelglass.report import Shape, Value
 from modelglass.undo import UndoLog, raise_interruption, run_and_undo
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
-from modelglass.frameworks import describe
+from modelglass.frameworks.shared import describe
 from modelglass.frameworks.torch.privates import disable_modes, disable_python_dispatcher
 from modelglass.report import Json, Value
 

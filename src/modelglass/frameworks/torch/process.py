@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
-from modelglass.frameworks.python_state import (
+from modelglass.frameworks.state.python_state import (
     keep_python_state,
     keep_random_states,
     keep_warnings,
     seed_python,
 )
+from modelglass.frameworks.torch.observing.thread_state import keep_thread_state
 from modelglass.frameworks.torch.privates import find_pre_dispatch_modes
-from modelglass.frameworks.torch.thread_state import keep_thread_state
 from modelglass.undo import UndoLog, undoing
 
 # Settings of torch as pairs of how to read them and how to set them.

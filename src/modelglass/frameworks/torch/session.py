@@ -19,26 +19,29 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from modelglass.errors import InputsError
-from modelglass.frameworks.describe import join_path
-from modelglass.frameworks.request import Detail, Inputs, Request
-from modelglass.frameworks.states import Witness, note_moved
-from modelglass.frameworks.substitution import substitute_tensors
-from modelglass.frameworks.torch import repeated_blocks, structure
-from modelglass.frameworks.torch.accepted_types import is_refusal
-from modelglass.frameworks.torch.cache import cache_dtype, config_of, find_cache
-from modelglass.frameworks.torch.calibration import Probe
-from modelglass.frameworks.torch.class_checks import ClassChecks
-from modelglass.frameworks.torch.conversions import convert_by_replacing
+from modelglass.frameworks.shared.describe import join_path
+from modelglass.frameworks.shared.request import Detail, Inputs, Request
+from modelglass.frameworks.shared.training_notes import training_notes
+from modelglass.frameworks.state.builtin_objects import Witness, note_moved
+from modelglass.frameworks.state.substitution import substitute_tensors
 from modelglass.frameworks.torch.describe import Describer, memory_of, tensors_in, unobserved
-from modelglass.frameworks.torch.fake_mode import FakeMode
-from modelglass.frameworks.torch.fake_tensors import CannotFakeError, DtypeCast, FakeTensors, TensorCopies
-from modelglass.frameworks.torch.inputs import device_of, find_dtype, make_inputs
-from modelglass.frameworks.torch.known_values import expose_known_values
-from modelglass.frameworks.torch.left_behind import find_left_behind
-from modelglass.frameworks.torch.levels import refuses_operator_level, watching, watching_kernels
-from modelglass.frameworks.torch.memory_tracker import MemoryTracker, find_held_tensors, named_tensors
-from modelglass.frameworks.torch.optimizers import make_factory
-from modelglass.frameworks.torch.passes import Pass, checkpoint_modules, track_random_states, track_resizing
+from modelglass.frameworks.torch.fake.accepted_types import is_refusal
+from modelglass.frameworks.torch.fake.class_checks import ClassChecks
+from modelglass.frameworks.torch.fake.conversions import convert_by_replacing
+from modelglass.frameworks.torch.fake.known_values import expose_known_values
+from modelglass.frameworks.torch.fake.left_behind import find_left_behind
+from modelglass.frameworks.torch.fake.mode import FakeMode
+from modelglass.frameworks.torch.fake.tensors import CannotFakeError, DtypeCast, FakeTensors, TensorCopies
+from modelglass.frameworks.torch.inputs.reproduce import reproducer as reproducer
+from modelglass.frameworks.torch.inputs.resize import dimensions, resize_inputs, resize_inputs_at
+from modelglass.frameworks.torch.inputs.shapes import device_of, find_dtype, make_inputs
+from modelglass.frameworks.torch.memory.cache import cache_dtype, config_of, find_cache
+from modelglass.frameworks.torch.memory.calibration import Probe
+from modelglass.frameworks.torch.memory.tracker import MemoryTracker, find_held_tensors, named_tensors
+from modelglass.frameworks.torch.observing.levels import refuses_operator_level, watching, watching_kernels
+from modelglass.frameworks.torch.observing.recorder import CANNOT_FAKE, Recorder
+from modelglass.frameworks.torch.observing.thread_state import keep_thread_state
+from modelglass.frameworks.torch.observing.unseen_work import UnseenWork
 from modelglass.frameworks.torch.privates import (
     NEEDS_GRADIENTS,
     NO_SAVING_HOOKS,
@@ -55,15 +58,17 @@ from modelglass.frameworks.torch.process import (
     untouched_process as untouched_process,
     use_own_modes,
 )
-from modelglass.frameworks.torch.recorder import CANNOT_FAKE, Recorder
-from modelglass.frameworks.torch.repeated_blocks import Place, find_repeated
-from modelglass.frameworks.torch.reproduce import reproducer as reproducer
-from modelglass.frameworks.torch.resize import dimensions, resize_inputs, resize_inputs_at
+from modelglass.frameworks.torch.structure import modules as structure, repeated_blocks
+from modelglass.frameworks.torch.structure.repeated_blocks import Place, find_repeated
+from modelglass.frameworks.torch.structure.values import values as read_values
 from modelglass.frameworks.torch.substitution import make_substitution
-from modelglass.frameworks.torch.thread_state import keep_thread_state
-from modelglass.frameworks.torch.unseen_work import UnseenWork
-from modelglass.frameworks.torch.values import values as read_values
-from modelglass.frameworks.training_notes import training_notes
+from modelglass.frameworks.torch.training.optimizers import make_factory
+from modelglass.frameworks.torch.training.passes import (
+    Pass,
+    checkpoint_modules,
+    track_random_states,
+    track_resizing,
+)
 from modelglass.gc_pause import pause_gc, paused_gc
 from modelglass.interrupts import hold_signals
 from modelglass.report import Call, Dataflow, KvCache, Lifetimes, Model, Note, Observation, Op, Run, Value

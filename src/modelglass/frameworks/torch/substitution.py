@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from modelglass.frameworks.substitution import Substitution
-from modelglass.frameworks.torch.class_checks import ClassChecks, Type
+from modelglass.frameworks.state.substitution import Substitution
+from modelglass.frameworks.torch.fake.class_checks import ClassChecks, Type
 
 # What `fully_shard` keeps of a model, which the hooks of its modules refer to.
 _SHARDING = frozenset(

@@ -41,7 +41,7 @@ def inspect_worker(worker: Any) -> str:
     The answer is text, whatever happens: an engine whose worker returns anything else may hang.
     """
     try:
-        from modelglass.frameworks.vllm.worker import dump_worker
+        from modelglass.frameworks.vllm.engine.worker import dump_worker
 
         return dump_worker(worker)
     except Exception as problem:

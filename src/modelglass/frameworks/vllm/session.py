@@ -10,13 +10,13 @@ from typing import Any
 from torch import nn
 
 from modelglass.errors import TargetError, UsageError
-from modelglass.frameworks.request import Request
+from modelglass.frameworks.shared.request import Request
 from modelglass.frameworks.torch import session as of_torch
+from modelglass.frameworks.torch.inputs.reproduce import reproducer as reproducer
 from modelglass.frameworks.torch.process import seeded as seeded, untouched_process as untouched_process
-from modelglass.frameworks.torch.reproduce import reproducer as reproducer
-from modelglass.frameworks.vllm.components import version
-from modelglass.frameworks.vllm.engine import observe_engine
-from modelglass.frameworks.vllm.structure import Reading, read
+from modelglass.frameworks.vllm.engine.components import version
+from modelglass.frameworks.vllm.engine.live import observe_engine
+from modelglass.frameworks.vllm.structure.modules import Reading, read
 from modelglass.frameworks.vllm.versions import version_notes
 from modelglass.report import Engine, Lifetimes, Observation, RankModel
 from modelglass.report.values import Values

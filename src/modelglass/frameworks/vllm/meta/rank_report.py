@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import nn
 
-from modelglass.frameworks.vllm.cache import describe_cache, find_specs, fit_cache
-from modelglass.frameworks.vllm.components import components
-from modelglass.frameworks.vllm.structure import read as reading_of
-from modelglass.frameworks.vllm.tensors import UNCLEAR
+from modelglass.frameworks.vllm.engine.cache import describe_cache, find_specs, fit_cache
+from modelglass.frameworks.vllm.engine.components import components
+from modelglass.frameworks.vllm.structure.modules import read as reading_of
+from modelglass.frameworks.vllm.structure.tensors import UNCLEAR
 from modelglass.report import (
     Component,
     Engine,

@@ -1,0 +1,1 @@
+"""What a run cost, by formulas for each kernel."""

@@ -1,0 +1,1 @@
+"""Which sizes of a run follow from which others."""

@@ -1,0 +1,1 @@
+"""Archives and compressed files: zip, tar, and whole files that are compressed."""

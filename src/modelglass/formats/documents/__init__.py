@@ -1,0 +1,1 @@
+"""JSON and YAML: configurations, indexes, and code that they name."""

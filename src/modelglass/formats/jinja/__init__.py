@@ -1,0 +1,1 @@
+"""Chat templates: what a Jinja program reaches."""

@@ -1,0 +1,1 @@
+"""Files searched for what loading them would do."""

@@ -1,0 +1,1 @@
+"""Inputs of MLX models, and values for the primitives of a reproducer."""

@@ -1,0 +1,1 @@
+"""What an MLX model is before it runs: modules, arrays, settings."""

@@ -1,0 +1,1 @@
+"""Training steps of MLX and their optimizers."""

@@ -1,0 +1,1 @@
+"""Fake tensors: substitutes without data that behave as the user's tensors do."""

@@ -1,0 +1,1 @@
+"""Inputs of torch models, and values for the operators of a reproducer."""

@@ -1,0 +1,1 @@
+"""The memory of a run of torch: what takes it, and what is only estimated."""

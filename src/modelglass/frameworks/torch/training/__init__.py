@@ -1,0 +1,1 @@
+"""Training steps of torch: passes and optimizers."""

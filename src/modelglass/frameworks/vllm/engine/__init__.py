@@ -1,0 +1,1 @@
+"""Running engines of vLLM, their workers and their caches."""

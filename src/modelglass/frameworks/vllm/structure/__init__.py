@@ -1,0 +1,1 @@
+"""The modules of vLLM: what their tensors are of the whole model."""
