@@ -103,7 +103,7 @@ def _report(path: Path, reading: Reading) -> Report:
     model = Model(
         name=path.name or str(path),
         source=reading.format or "file",
-        modules=modules(tensors, reading.modules),
+        modules=modules(tensors, reading.modules, ordered=reading.ordered),
         tensors=tuple(tensors),
         ops=tuple(reading.ops),
     )

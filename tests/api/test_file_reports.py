@@ -44,6 +44,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         }
         experts = MixtralForCausalLM(MixtralConfig(**small, num_local_experts=4, num_experts_per_tok=2))
         experts.save_pretrained(folder / "experts", max_shard_size="300KB")
+        for size in ("10GB", "20KB", "70KB"):
+            experts.save_pretrained(folder / size, max_shard_size=size)
         tied = LlamaForCausalLM(LlamaConfig(**small, tie_word_embeddings=True))
         tied.save_pretrained(folder / "tied")
         (folder / "bin").mkdir()
@@ -85,6 +87,30 @@ def architecture_of(report: Report) -> Architecture:
 def counts_of(report: Report) -> Counts:
     assert report.counts is not None
     return report.counts
+
+
+@pytest.mark.parametrize("size", ["20KB", "70KB"])
+def test_shards_fold_and_are_ordered_as_one_file_is(models: Path, size: str) -> None:
+    one, shards = mg.inspect(models / "10GB"), mg.inspect(models / size)
+    assert len(list((models / size).glob("model-*.safetensors"))) > 12  # blocks are cut in many places
+    assert shards.model.modules == one.model.modules
+    assert shards.blocks == one.blocks
+    layers = next(group for group in one.blocks or () if group.paths[0] == "model.layers.0")
+    assert layers.paths == tuple(f"model.layers.{number}" for number in range(12))
+
+
+@pytest.mark.parametrize(
+    "ordered",
+    [
+        ("down", "down.1", "down.2", "down.10", "up"),
+        ("conv1", "conv2", "conv10"),
+        ("stage2_conv9", "stage2_conv10", "stage10_conv1"),
+    ],
+)
+def test_numbers_in_names_count_as_numbers(tmp_path: Path, ordered: tuple[str, ...]) -> None:
+    save_file({f"{name}.weight": torch.zeros(2) for name in ordered}, tmp_path / "m.safetensors")
+    report = mg.inspect(tmp_path / "m.safetensors")
+    assert tuple(module.path for module in report.model.modules) == ("", *ordered)
 
 
 @pytest.mark.parametrize("file", ["", "model.safetensors.index.json"])

@@ -48,6 +48,7 @@ class Reading:
     one_of_several: bool = False  # a shard, whose names are compared with those of an index
     format: str | None = None
     tensors: list[Tensor] = field(default_factory=list)
+    ordered: bool = True  # False: the tensors are sorted by type or name, and not in the model's own order
     places: Mapping[str, Place] = field(default_factory=dict)
     metadata: dict[str, Json] = field(default_factory=dict)
     has_buffers: bool = True  # False: whoever wrote it has none, and all that is saved are parameters

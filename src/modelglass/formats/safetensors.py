@@ -11,6 +11,7 @@ import re
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, NoReturn
 
@@ -91,7 +92,13 @@ def read(source: Source, reading: Reading) -> None:
     header.read()
     header.check_tiling()
     tensors = reading.tensors[header.first :]
+    reading.ordered = not _is_sorted(tensors)
     reading.places = Places(source, _LENGTH + length, tensors, header.begins, header.ends)
+
+
+def _is_sorted(tensors: list[Tensor]) -> bool:
+    """Whether the writer sorted the tensors: by name, or as the reference library by type and name."""
+    return all(one.name < next_.name or one.dtype != next_.dtype for one, next_ in pairwise(tensors))
 
 
 class Places(Mapping[str, "Place"]):

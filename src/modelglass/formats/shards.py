@@ -84,6 +84,7 @@ class _Together:
     def __init__(self, source: OpenFile, reading: Reading, read_shard: ReadShard) -> None:
         self._source, self._reading, self._read_shard = source, reading, read_shard
         self._formats: set[str] = set()
+        self._ordered = False
         self._places, self._owners = _Places(), _Owners(source)
         reading.places = self._places
 
@@ -98,6 +99,8 @@ class _Together:
             shard.check_unchanged()
         finally:
             _merge(self._source, name, part, reading)
+        self._ordered |= part.ordered  # a shard with one tensor does not tell
+        reading.ordered = self._ordered
         self._formats.add(part.format or "unknown")
         reading.format = f"{' and '.join(sorted(self._formats))} shards"
         self._owners.add(name, part.tensors)

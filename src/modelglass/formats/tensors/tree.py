@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -18,11 +19,15 @@ FLAT = 4  # tensors without a dot in their names, beyond which each gets a line 
 Known: TypeAlias = (
     "Mapping[str, tuple[str, Mapping[str, Json]]]"  # by path: the type of a module, and its settings
 )
+_NUMBER = re.compile(r"([0-9]+)")
 _NO_SETTINGS: Mapping[str, Json] = {}
 
 
-def modules(tensors: Sequence[Tensor], known: Known) -> tuple[Module, ...]:
-    """Every module that a name implies, parents first, with what the file says of its type."""
+def modules(tensors: Sequence[Tensor], known: Known, *, ordered: bool = True) -> tuple[Module, ...]:
+    """Every module that a name implies, parents first, with what the file says of its type.
+
+    `ordered` says that tensors come in the model's own order; names order modules where they do not.
+    """
     held: dict[str, list[str]] = {"": []}
     children: dict[str, list[str]] = {"": []}
     for path in known:
@@ -32,16 +37,28 @@ def modules(tensors: Sequence[Tensor], known: Known) -> tuple[Module, ...]:
         if owner not in held:
             _make(owner, held, children)
         held[owner].append(tensor.name)
-    for below in children.values():
-        if len(below) > 1:
-            _count_up(below)
+    for listed in (children.values(), *(() if ordered else (held.values(),))):
+        for names in listed:
+            if len(names) > 1:
+                _put_in_order(names, ordered)
     return tuple(_module(path, held[path], children[path], known) for path in _downwards(children))
 
 
-def _count_up(paths: list[str]) -> None:
-    """Put 10 behind 9: files that sort names put it behind 1."""
-    if paths[0][-1:].isdecimal() and all(path.rpartition(".")[2].isdecimal() for path in paths):
-        paths.sort(key=lambda path: int(path.rpartition(".")[2][:MOST_DIGITS]))
+def _put_in_order(names: list[str], ordered: bool) -> None:
+    """Put 10 behind 9, where numbers or letters order names: files that sort them put it behind 1."""
+    counted = names[0][-1:].isdecimal() and all(_last(name).isdecimal() for name in names)
+    if not ordered or counted or names == sorted(names):
+        names.sort(key=_naturally if _NUMBER.search("".join(map(_last, names))) else None)
+
+
+def _naturally(name: str) -> list[str | int]:
+    """What orders a name as people count: texts and numbers in turn."""
+    parts = _NUMBER.split(_last(name))
+    return [int(part[:MOST_DIGITS]) if place % 2 else part for place, part in enumerate(parts)]
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def _downwards(children: Mapping[str, list[str]]) -> Iterator[str]:
