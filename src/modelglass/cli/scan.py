@@ -8,6 +8,7 @@ import click
 
 from modelglass import api
 from modelglass.cli._command import Command, option
+from modelglass.cli._exit import write_stderr
 from modelglass.cli._fail_on import FailOn, fail_on_option
 from modelglass.cli._options import (
     color_option,
@@ -76,6 +77,8 @@ def scan(
     chosen = parse_limits(limits)
     with Progress() as progress, stdout_to_stderr():
         found = api.scan(paths, limits=chosen, isolate=isolate, progress=progress)
+    if isolate and (lacking := api.unbounded()):
+        write_stderr(f"note: this system does not bound {' and '.join(lacking)} of the process that reads")
     look: dict[str, object] = {"redact": redact}
     if format_ in ("text", "markdown", "csv"):
         look |= {"top": top}
