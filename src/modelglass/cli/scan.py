@@ -77,7 +77,7 @@ def scan(
     with Progress() as progress, stdout_to_stderr():
         found = api.scan(paths, limits=chosen, isolate=isolate, progress=progress)
     look: dict[str, object] = {"redact": redact}
-    if format_ in ("text", "markdown", "csv"):
+    if format_ in ("text", "markdown", "csv", "html"):
         look |= {"top": top}
     if format_ == "text":
         look |= {"width": width_of(width, output), "color": wants_color(color, output)}

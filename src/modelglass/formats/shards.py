@@ -175,7 +175,7 @@ def _opened(source: OpenFile, name: str, reading: Reading) -> OpenFile | None:
             source,
             "index.not-a-shard",
             "invalid",
-            f"its weight_map names {name[:200]!r}, which is no shard; it was not opened",
+            f"its weight_map names {name[:200]!r}, which is not a shard; it was not opened",
             path=name[:1000],
         )
         return None

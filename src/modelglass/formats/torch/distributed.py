@@ -50,7 +50,7 @@ def read(source: OpenFile, reading: Reading) -> None:
     machine = pickles.load(source, reading)
     reading.refusal = "torch reads this folder with pickle itself, whatever it is asked for"
     reading.weights_only = "refuses"
-    text = "torch loads .metadata with pickle, and everything that is no tensor with weights_only=False"
+    text = "torch loads .metadata with pickle, and everything that is not a tensor with weights_only=False"
     reading.found(source, "torch.distributed", "info", text)
     state = _state(machine.result)
     entries = items_of(state.get("state_dict_metadata")) if state is not None else None
@@ -122,7 +122,7 @@ def _check_chunks(shape: Shape, chunks: Any) -> None:
     for chunk in chunks:
         state = _state(chunk)
         if state is None:
-            raise BadTensorError("a piece that is none")
+            raise BadTensorError("it is not a piece of a tensor")
         sizes, offsets = shape_of(state.get("sizes")), shape_of(state.get("offsets"))
         fits = len(sizes) == len(offsets) == len(shape) and all(
             at >= 0 and size >= 0 and at + size <= whole
