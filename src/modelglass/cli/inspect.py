@@ -125,7 +125,7 @@ def inspect(
     options: dict[str, Any] = {}
     if format_ != "json":
         options = {"sort": sort, "top": top, "depth": depth, "columns": shown}
-    if format_ in ("text", "markdown"):
+    if format_ in ("text", "markdown", "html"):
         options["fold"] = not no_fold
     if format_ == "text":
         options |= {"width": width_of(width, output), "color": wants_color(color, output)}

@@ -117,7 +117,7 @@ def memory(
             progress("drawing")
             draw(report)
     options: dict[str, object] = {} if format_ == "json" else {"sort": sort, "top": top}
-    if format_ in ("text", "markdown"):
+    if format_ in ("text", "markdown", "html"):
         options |= {"contexts": contexts}
     if format_ == "text":
         options |= {"width": width_of(width, output), "color": wants_color(color, output)}

@@ -69,7 +69,7 @@ not be read, built or run, or a checkpoint's shapes are not the model's.
     metavar="NAME",
     default=inspector.OPTIMIZER,
     show_default=True,
-    help="Whose state is counted: sgd, adam8bit, file.py::factory, or none.",
+    help="Optimizer whose state is included: sgd, adam8bit, file.py::factory, or none.",
 )
 @click.option("--no-stats", is_flag=True, help="Do not read the checkpoint's weights.")
 @width_option

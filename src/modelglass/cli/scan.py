@@ -80,7 +80,7 @@ def scan(
     if isolate and (lacking := api.unbounded()):
         write_stderr(f"note: this system does not bound {' and '.join(lacking)} of the process that reads")
     look: dict[str, object] = {"redact": redact}
-    if format_ in ("text", "markdown", "csv"):
+    if format_ in ("text", "markdown", "csv", "html"):
         look |= {"top": top}
     if format_ == "text":
         look |= {"width": width_of(width, output), "color": wants_color(color, output)}

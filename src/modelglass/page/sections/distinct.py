@@ -129,7 +129,7 @@ def _sections(report: Report, unique: Unique, choice: UniqueChoice) -> Iterator[
     if "modules" in choice.kinds:
         rows = module_rows(report, unique)
         number = f"{len(report.model.modules):,} modules, {len(unique.modules):,} distinct"
-        how = "" if ran else "; without inputs nothing ran, and they are told apart by what they are"
+        how = "" if ran else "; without inputs nothing ran, and they are grouped by type and settings"
         yield _section("modules", f"{report.model.name}: {number}{how}", rows, choice, report)
     if "ops" in choice.kinds and ran:
         rows = [_op_row(report, each) for each in unique.ops]
@@ -144,7 +144,7 @@ def _section(kind: str, title: str, rows: Sequence[Row], choice: UniqueChoice, r
     dtypes = Counter(value.dtype for value in values if value.dtype is not None)
     usual = dtypes.most_common(1)[0][0] if dtypes else None
     shown = choice.of(rows)
-    title += f"; tensors are {usual} unless said" if usual else ""
+    title += f"; tensors are {usual} unless noted" if usual else ""
     title += f"; the first {len(shown):,}" if len(shown) < len(rows) else ""
     cost = report.cost
     macs, at_least = (None, False) if cost is None else (cost.macs, not cost.complete)
