@@ -12,7 +12,7 @@ from modelglass.cli._options import color_option, format_option, output_option, 
 from modelglass.cli._output import emit, wants_color, width_of
 
 _DOCUMENTS = ("json", "sarif")  # for programs: they hold everything, in an order of their own
-_PAGES = ("text", "markdown")
+_PAGES = ("text", "markdown", "html")
 _NONE: Mapping[str, Any] = {}
 
 
@@ -26,7 +26,7 @@ class View:
     output: Path | None
 
     def options(self, rows: Mapping[str, Any] = _NONE, *, pages: Mapping[str, Any] = _NONE) -> dict[str, Any]:
-        """What the renderer of this format is asked for: `rows` of tables, `pages` of text and Markdown."""
+        """What the renderer of this format is asked for: `rows` of tables, `pages` of a page."""
         chosen = dict(rows) if self.format_ not in _DOCUMENTS else {}
         if self.format_ in _PAGES:
             chosen |= pages

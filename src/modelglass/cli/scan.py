@@ -6,6 +6,7 @@ import click
 
 from modelglass import api
 from modelglass.cli._command import Command, option
+from modelglass.cli._exit import write_stderr
 from modelglass.cli._fail_on import FailOn, fail_on_option
 from modelglass.cli._options import limit_option, parse_limits, top_option
 from modelglass.cli._progress import working
@@ -60,6 +61,8 @@ def scan(
     chosen = parse_limits(limits)
     with working() as progress:
         found = api.scan(paths, limits=chosen, isolate=isolate, progress=progress)
+    if isolate and (lacking := api.unbounded()):
+        write_stderr(f"note: this system does not bound {' and '.join(lacking)} of the process that reads")
     options = view.options({"top": top})
     view.emit(api.RENDERERS["scan"][view.format_](found, redact=redact, **options))
     code = found.exit_code(fail_on.level or api.LEVELS[0])
