@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from modelglass.api._inputs import NEEDS_VALUES, REAL_NBYTES, make_inputs
 from modelglass.errors import MissingPackageError, UnknownTargetError, UsageError
 from modelglass.targets import Runnable
-from modelglass.user_code import FACTORIES, load_named
+from modelglass.user_code import FACTORIES, load_named, parse_code_name
 
 if TYPE_CHECKING:
     from modelglass.frameworks.protocol import Adapter
@@ -42,7 +42,7 @@ class BuiltModel:
         with ExitStack() as stack:
             if run.train and not self.is_user_object:
                 stack.enter_context(self.adapter.training_mode(self.native))
-            if isinstance(optimizer, str) and ":" in optimizer:
+            if isinstance(optimizer, str) and parse_code_name(optimizer):
                 optimizer = stack.enter_context(load_named(optimizer))
             yield optimizer
 
