@@ -9,7 +9,9 @@ import click
 
 from modelglass import api
 from modelglass.cli._command import Command, option
+from modelglass.cli._exit import tell_of_inputs
 from modelglass.cli._options import (
+    budget_option,
     calibrate_option,
     color_option,
     config_options,
@@ -18,8 +20,8 @@ from modelglass.cli._options import (
     inputs_options,
     optimizer_option,
     output_option,
-    parse_inputs,
     parse_optimizer,
+    parse_or_find,
     sort_option,
     target_argument,
     top_option,
@@ -53,6 +55,7 @@ Exit codes:
 @click.command(name="fit", cls=Command, epilog=EPILOG)
 @target_argument
 @inputs_options
+@budget_option
 @config_options
 @device_memory_option(required=True)
 @train_option
@@ -70,6 +73,7 @@ def fit(
     target: str,
     inputs: str | None,
     specs: tuple[str, ...],
+    budget: float,
     builder: str | None,
     model_key: str | None,
     trust: bool,
@@ -92,7 +96,7 @@ def fit(
     configuration (config.json, model.yaml), or file.py::function or package.module:function that returns a
     model. Sizes are searched for by runs on fake tensors, which do not allocate the memory.
     """
-    given = parse_inputs(inputs, specs)
+    given = parse_or_find(inputs, specs, budget)
     what_if = parse_what_if(train, **changes)
     stepper = parse_optimizer(train, optimizer)
     with Progress() as progress, stdout_to_stderr():
@@ -114,5 +118,6 @@ def fit(
     if format_ == "text":
         look |= {"width": width_of(width, output), "color": wants_color(color, output)}
     emit(api.RENDERERS["fit"][format_](found, **look), output)
+    tell_of_inputs(found.notes, shown=format_ != "csv")
     if not found.fits:
         raise SystemExit(DOES_NOT_FIT)

@@ -8,14 +8,16 @@ import click
 
 from modelglass import api
 from modelglass.cli._command import Command
+from modelglass.cli._exit import tell_of_inputs
 from modelglass.cli._options import (
+    budget_option,
     color_option,
     config_options,
     depth_option,
     format_option,
     inputs_options,
     output_option,
-    parse_inputs,
+    parse_or_find,
     target_argument,
     width_option,
 )
@@ -38,6 +40,7 @@ Exit codes:
   3  the model could not be built or run
 """
 
+_WITH_NOTES = ("text", "markdown", "json")  # drawings have none
 _SUFFIXES = {
     ".svg": "svg",
     ".mmd": "mermaid",
@@ -53,6 +56,7 @@ _SUFFIXES = {
 @click.command(name="flow", cls=Command, epilog=EPILOG)
 @target_argument
 @inputs_options
+@budget_option
 @config_options
 @depth_option
 @width_option
@@ -63,6 +67,7 @@ def flow(
     target: str,
     inputs: str | None,
     specs: tuple[str, ...],
+    budget: float,
     builder: str | None,
     model_key: str | None,
     trust: bool,
@@ -80,7 +85,7 @@ def flow(
     running with other sizes as well.
     """
     chosen = format_ or _format_of(output)
-    given = parse_inputs(inputs, specs)
+    given = parse_or_find(inputs, specs, budget)
     with Progress() as progress, stdout_to_stderr():
         found = api.flow(
             target,
@@ -95,6 +100,7 @@ def flow(
     if chosen == "text":
         look = {"width": width_of(width, output), "color": wants_color(color, output)}
     emit(api.RENDERERS["flow"][chosen](found, **look), output)
+    tell_of_inputs(found.notes, shown=chosen in _WITH_NOTES)
 
 
 def _format_of(output: Path | None) -> str:

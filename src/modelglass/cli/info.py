@@ -10,10 +10,12 @@ import click
 from modelglass import api
 from modelglass.cli._command import Command, option
 from modelglass.cli._options import (
+    budget_option,
     config_options,
     inputs_options,
+    no_run_option,
     output_option,
-    parse_inputs,
+    parse_or_find,
     target_argument,
 )
 from modelglass.cli._output import emit, stdout_to_stderr
@@ -33,6 +35,8 @@ Examples:
 @click.command(name="info", cls=Command, epilog=EPILOG)
 @target_argument
 @inputs_options
+@budget_option
+@no_run_option
 @config_options
 @option("--name", metavar="TEXT", help="Name of the model in the document (default: its class).")
 @serving_options
@@ -41,6 +45,8 @@ def info(
     target: str,
     inputs: str | None,
     specs: tuple[str, ...],
+    budget: float,
+    no_run: bool,
     builder: str | None,
     model_key: str | None,
     trust: bool,
@@ -52,16 +58,17 @@ def info(
     """Write model_info.json, for a registry.
 
     The document describes a model layer by layer. TARGET is a configuration (config.json, model.yaml), or
-    file.py::function or package.module:function that returns a model. Without inputs nothing runs, and fields
-    that need a run are null; a Hugging Face configuration has inputs of its own. With --framework vllm, a
+    file.py::function or package.module:function that returns a model. Inputs that are not given are found
+    by trying; where nothing runs, fields that need a run are null. With --framework vllm, a
     configuration is built as one rank of an engine would hold it.
     """
-    given = parse_inputs(inputs, specs)
+    given = parse_or_find(inputs, specs, budget, needed=False)
     serving = parse_serving(framework, engine)
     with Progress() as progress, stdout_to_stderr():
         report = api.inspect(
             target,
             given,
+            run="none" if no_run else "fake",
             builder=builder,
             model_key=model_key,
             trust=trust,

@@ -9,8 +9,9 @@ import click
 
 from modelglass import api
 from modelglass.cli._command import Command, option
-from modelglass.cli._exit import end_of_run
+from modelglass.cli._exit import end_of_run, tell_of_inputs
 from modelglass.cli._options import (
+    budget_option,
     color_option,
     columns_option,
     config_options,
@@ -18,9 +19,10 @@ from modelglass.cli._options import (
     format_option,
     inputs_options,
     limit_option,
+    no_run_option,
     output_option,
-    parse_inputs,
     parse_limits,
+    parse_or_find,
     sort_option,
     target_argument,
     top_option,
@@ -30,6 +32,7 @@ from modelglass.cli._options import (
 from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
 from modelglass.cli._progress import Progress
 from modelglass.cli._serving import parse_serving, serving_options
+from modelglass.errors import UsageError
 
 EPILOG = """\b
 Examples:
@@ -48,6 +51,9 @@ Examples:
 @click.command(name="inspect", cls=Command, epilog=EPILOG)
 @target_argument
 @inputs_options
+@budget_option
+@no_run_option
+@option("--show-inputs", is_flag=True, help="Show only what the model runs with: as options, and as Python.")
 @config_options
 @option(
     "--run",
@@ -73,6 +79,9 @@ def inspect(
     target: str,
     inputs: str | None,
     specs: tuple[str, ...],
+    budget: float,
+    no_run: bool,
+    show_inputs: bool,
     builder: str | None,
     model_key: str | None,
     trust: bool,
@@ -96,14 +105,18 @@ def inspect(
 
     The table has shapes, parameters and cost. TARGET is a checkpoint (a file or a folder), a configuration
     (config.json, model.yaml), a saved report, or file.py::function or package.module:function that returns a
-    model. Without inputs only the structure is read; a Hugging Face configuration has inputs of its own.
+    model. Inputs that are not given are found by trying, and the output says so.
     With --framework vllm, a configuration is built as one rank of an engine would hold it, without an engine
     and without weights.
     """
     known = api.DATA_COLUMNS if format_ == "csv" else api.COLUMNS
     shown = None if columns is None else api.parse_columns(columns, known)
-    given = parse_inputs(inputs, specs)
+    run = "none" if no_run else run
+    given = parse_or_find(inputs, specs, budget, needed=train or run == "real")
     most = parse_limits(limits)
+    if show_inputs:
+        _show_inputs(target, given, run, output, builder=builder, model_key=model_key, trust=trust)
+        return
     serving = parse_serving(framework, engine)
     # What the user's code prints must not mix with the result.
     with Progress() as progress, stdout_to_stderr():
@@ -130,4 +143,14 @@ def inspect(
     if format_ == "text":
         options |= {"width": width_of(width, output), "color": wants_color(color, output)}
     emit(api.render(report, format_, **options), output)
+    tell_of_inputs(report.notes, shown=format_ != "csv")
     end_of_run(report, shown=output is None and format_ not in ("json", "csv"))
+
+
+def _show_inputs(target: str, wanted: Any, run: Any, output: Path | None, **build: Any) -> None:
+    if not isinstance(wanted, api.Automatic):
+        raise UsageError("--show-inputs shows inputs that are found", hint="leave --inputs out")
+    with Progress() as progress, stdout_to_stderr():
+        found = api.inputs_of(target, wanted, run=run, progress=progress, **build)
+    lines = (found.text, *((" ".join(found.options),) if found.options else ()), found.python)
+    emit("".join(f"{line}\n" for line in lines), output)

@@ -9,8 +9,9 @@ import click
 
 from modelglass import api
 from modelglass.cli._command import Command, option
-from modelglass.cli._exit import INCOMPLETE, end_of_run, write_stderr
+from modelglass.cli._exit import INCOMPLETE, end_of_run, tell_of_inputs, write_stderr
 from modelglass.cli._options import (
+    budget_option,
     calibrate_option,
     color_option,
     config_options,
@@ -18,8 +19,8 @@ from modelglass.cli._options import (
     inputs_options,
     optimizer_option,
     output_option,
-    parse_inputs,
     parse_optimizer,
+    parse_or_find,
     plot_option,
     sort_option,
     target_argument,
@@ -48,6 +49,7 @@ Examples:
 @click.command(name="memory", cls=Command, epilog=EPILOG)
 @target_argument
 @inputs_options
+@budget_option
 @config_options
 @train_option
 @optimizer_option
@@ -72,6 +74,7 @@ def memory(
     target: str,
     inputs: str | None,
     specs: tuple[str, ...],
+    budget: float,
     builder: str | None,
     model_key: str | None,
     trust: bool,
@@ -95,7 +98,7 @@ def memory(
     are fake, and each is followed from the kernel that makes it until it is freed: the memory itself is not
     allocated, except with --calibrate, which runs one kernel at a time. --plot draws the timeline.
     """
-    given = parse_inputs(inputs, specs)
+    given = parse_or_find(inputs, specs, budget)
     what_if = parse_what_if(train, **changes)
     stepper = parse_optimizer(train, optimizer)
     draw = None if plot is None else api.timeline_plotter(plot)
@@ -123,6 +126,7 @@ def memory(
         options |= {"width": width_of(width, output), "color": wants_color(color, output)}
     if report.run.failure is None or format_ != "csv":  # a table of what never happened would be empty
         emit(api.RENDERERS["memory"][format_](report, **options), output)
+    tell_of_inputs(report.notes, shown=format_ != "csv")
     if report.run.failure is None and report.memory is None:  # in JSON, which has a place for that
         write_stderr(*(f"{note.severity}: {note.text}" for note in report.notes if note.severity != "info"))
         raise SystemExit(INCOMPLETE)

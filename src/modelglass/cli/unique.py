@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from modelglass import api
 from modelglass.cli._command import Command, option
-from modelglass.cli._exit import write_stderr
+from modelglass.cli._exit import tell_of_inputs, write_stderr
 from modelglass.cli._options import (
+    budget_option,
     color_option,
     columns_option,
     config_options,
     format_option,
     inputs_options,
+    no_run_option,
     output_option,
-    parse_inputs,
+    parse_or_find,
     sort_option,
     target_argument,
     top_option,
@@ -40,6 +43,8 @@ Examples:
 @click.command(name="unique", cls=Command, epilog=EPILOG)
 @target_argument
 @inputs_options
+@budget_option
+@no_run_option
 @config_options
 @option("--modules", is_flag=True, help="Show only modules.")
 @option("--ops", is_flag=True, help="Show only operators.")
@@ -60,6 +65,8 @@ def unique(
     target: str,
     inputs: str | None,
     specs: tuple[str, ...],
+    budget: float,
+    no_run: bool,
     builder: str | None,
     model_key: str | None,
     trust: bool,
@@ -77,16 +84,25 @@ def unique(
     """Show distinct modules and operators.
 
     The tables have the shapes of each and how often it is used. TARGET is a configuration (config.json,
-    model.yaml), a saved report, or file.py::function or package.module:function that returns a model. Without
-    inputs nothing runs: modules are grouped by type and settings, and there are no operators. A Hugging Face
-    configuration has inputs of its own.
+    model.yaml), a saved report, or file.py::function or package.module:function that returns a model. Inputs
+    that are not given are found by trying. Where nothing runs, modules are grouped by type and settings, and
+    there are no operators.
     """
     if columns is not None:
         api.parse_columns(columns, api.UNIQUE_DATA_COLUMNS if format_ == "csv" else api.UNIQUE_COLUMNS)
-    given = parse_inputs(inputs, specs)
+    given = parse_or_find(inputs, specs, budget, needed=bool(ops or repro))
     inspect = api.inspect_run if ops or repro else api.inspect_modules  # operators need a run
+    mode: Any = "none" if no_run else "fake"
     with Progress() as progress, stdout_to_stderr():
-        report = inspect(target, given, builder=builder, model_key=model_key, trust=trust, progress=progress)
+        report = inspect(
+            target,
+            given,
+            run=mode,
+            builder=builder,
+            model_key=model_key,
+            trust=trust,
+            progress=progress,
+        )
         found = api.unique(report)
         made = None if repro is None else api.reproduce(report, repro)
     kinds = [kind for kind, wanted in (("modules", modules), ("ops", ops)) if wanted or modules == ops]
@@ -95,6 +111,7 @@ def unique(
         look |= {"width": width_of(width, output), "color": wants_color(color, output)}
     choice = api.UniqueChoice(kinds, sort, top)
     emit(api.RENDERERS["unique"][format_](report, found, choice, **look), output)
+    tell_of_inputs(report.notes, shown=format_ != "csv")
     if made is not None:
         _tell_files(made.files, made.missing, repro)
 
