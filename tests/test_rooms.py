@@ -43,7 +43,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     ),
     "analyses": ({"errors", "report", "analyses"}, {"numpy", "numba"}),
     "page": ({"errors", "report", "page"}, set()),
-    "renderers": ({"errors", "report", "page", "renderers"}, {"matplotlib"}),
+    "renderers": ({"_version", "errors", "report", "page", "renderers"}, {"matplotlib"}),
     "files": ({"errors"}, set()),
     "options": ({"errors", "report"}, set()),
     "user_code": ({"errors", "files"}, set()),

@@ -76,7 +76,7 @@ def with_model(
 ) -> Answer:
     """What a function finds out about a model that is built for it, without weights where that can be.
 
-    Where its run wants values, and to have them is no great effort, it is called again with a model that has
+    Where its run wants values, and the model is small, it is called again with a model that has
     them. Then the code that builds the model runs again as well. `own_inputs`: a configuration's model gets
     inputs that are made for it where none are given.
     """
@@ -148,7 +148,7 @@ def _unsupported_error(
     if adapter is not None:
         return UsageError(
             f"this is a model of {adapter.FRAMEWORK}, not of {framework}",
-            hint=f'leave the framework out, or say framework="{adapter.FRAMEWORK}"',
+            hint=f'leave the framework out, or give framework="{adapter.FRAMEWORK}"',
         )
     found = f"{type(native).__module__}.{type(native).__qualname__}"
     who = "this is" if target is None or target.kind == "live" else f"{target} returned"

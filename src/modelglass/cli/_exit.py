@@ -60,11 +60,11 @@ def end_of_run(report: Any, *, shown: bool) -> None:
         raise SystemExit(error.exit_code) from None
 
 
-def tell_of_inputs(notes: Iterable[Any], *, shown: bool) -> None:
-    """Say that inputs were found, or not; `shown`: the output has its notes."""
+def tell_of_inputs(notes: Iterable[Any]) -> None:
+    """Say that inputs were found, or not."""
     from modelglass import api
 
-    told = [] if shown else [f"{each.severity}: {each.text}" for each in notes if each.code in api.OF_INPUTS]
+    told = [f"{each.severity}: {each.text}" for each in notes if each.code in api.OF_INPUTS]
     if told:
         write_stderr(*told)
 

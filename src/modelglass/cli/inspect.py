@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from modelglass import api
 from modelglass.cli._command import Command, option
-from modelglass.cli._exit import end_of_run, tell_of_inputs
+from modelglass.cli._exit import end_of_run
 from modelglass.cli._options import (
-    budget_option,
-    color_option,
     columns_option,
-    config_options,
     depth_option,
-    format_option,
-    inputs_options,
     limit_option,
-    no_run_option,
-    output_option,
     parse_limits,
-    parse_or_find,
     sort_option,
-    target_argument,
     top_option,
     train_option,
-    width_option,
 )
-from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
-from modelglass.cli._progress import Progress
+from modelglass.cli._progress import working
 from modelglass.cli._serving import parse_serving, serving_options
+from modelglass.cli._target import GivenTarget, structure_options
+from modelglass.cli._view import View, view_options
 from modelglass.errors import UsageError
 
 EPILOG = """\b
@@ -49,12 +39,8 @@ Examples:
 
 
 @click.command(name="inspect", cls=Command, epilog=EPILOG)
-@target_argument
-@inputs_options
-@budget_option
-@no_run_option
+@structure_options
 @option("--show-inputs", is_flag=True, help="Show only what the model runs with: as options, and as Python.")
-@config_options
 @option(
     "--run",
     type=click.Choice(["fake", "real", "none"]),
@@ -71,20 +57,10 @@ Examples:
 @option("--stats", is_flag=True, help="Read every weight and show statistics.")
 @limit_option
 @serving_options
-@width_option
-@format_option(api.RENDERERS["inspect"])
-@color_option
-@output_option
+@view_options(api.RENDERERS["inspect"])
 def inspect(
-    target: str,
-    inputs: str | None,
-    specs: tuple[str, ...],
-    budget: float,
-    no_run: bool,
+    given: GivenTarget,
     show_inputs: bool,
-    builder: str | None,
-    model_key: str | None,
-    trust: bool,
     run: Any,
     train: bool,
     depth: int | None,
@@ -95,10 +71,7 @@ def inspect(
     stats: bool,
     limits: tuple[str, ...],
     framework: str | None,
-    width: int | None,
-    format_: str,
-    color: str,
-    output: Path | None,
+    view: View,
     **engine: Any,
 ) -> None:
     """Show a model layer by layer.
@@ -109,48 +82,41 @@ def inspect(
     With --framework vllm, a configuration is built as one rank of an engine would hold it, without an engine
     and without weights.
     """
-    known = api.DATA_COLUMNS if format_ == "csv" else api.COLUMNS
+    known = api.DATA_COLUMNS if view.format_ == "csv" else api.COLUMNS
     shown = None if columns is None else api.parse_columns(columns, known)
-    run = "none" if no_run else run
-    given = parse_or_find(inputs, specs, budget, needed=train or run == "real")
-    most = parse_limits(limits)
+    run = "none" if given.no_run else run
+    wanted = given.wanted_inputs(needed=train or run == "real")
     if show_inputs:
-        _show_inputs(target, given, run, output, builder=builder, model_key=model_key, trust=trust)
+        _show_inputs(given, wanted, run, view)
         return
+    most = parse_limits(limits)
     serving = parse_serving(framework, engine)
     # What the user's code prints must not mix with the result.
-    with Progress() as progress, stdout_to_stderr():
+    with working() as progress:
         report = api.inspect(
-            target,
-            given,
+            given.target,
+            wanted,
             run=run,
             train=train,
             stats=stats,
             limits=most,
-            builder=builder,
-            model_key=model_key,
-            trust=trust,
+            **given.build,
             framework=framework,
             serving=serving,
             on_failure="report",
             progress=progress,
         )
-    options: dict[str, Any] = {}
-    if format_ != "json":
-        options = {"sort": sort, "top": top, "depth": depth, "columns": shown}
-    if format_ in ("text", "markdown"):
-        options["fold"] = not no_fold
-    if format_ == "text":
-        options |= {"width": width_of(width, output), "color": wants_color(color, output)}
-    emit(api.render(report, format_, **options), output)
-    tell_of_inputs(report.notes, shown=format_ != "csv")
-    end_of_run(report, shown=output is None and format_ not in ("json", "csv"))
+    rows = {"sort": sort, "top": top, "depth": depth, "columns": shown}
+    options = view.options(rows, pages={"fold": not no_fold})
+    view.emit(api.render(report, view.format_, **options))
+    view.tell_of_inputs(report.notes)
+    end_of_run(report, shown=view.shows_failure)
 
 
-def _show_inputs(target: str, wanted: Any, run: Any, output: Path | None, **build: Any) -> None:
+def _show_inputs(given: GivenTarget, wanted: Any, run: Any, view: View) -> None:
     if not isinstance(wanted, api.Automatic):
         raise UsageError("--show-inputs shows inputs that are found", hint="leave --inputs out")
-    with Progress() as progress, stdout_to_stderr():
-        found = api.inputs_of(target, wanted, run=run, progress=progress, **build)
+    with working() as progress:
+        found = api.inputs_of(given.target, wanted, run=run, progress=progress, **given.build)
     lines = (found.text, *((" ".join(found.options),) if found.options else ()), found.python)
-    emit("".join(f"{line}\n" for line in lines), output)
+    view.emit("".join(f"{line}\n" for line in lines))

@@ -103,7 +103,7 @@ def run(command: click.Command, name: str, arguments: list[str] | None = None) -
     if COMPLETING in os.environ:
         import_module("modelglass.cli.completion")  # shells as they are completed here
     debug = "--debug" in args
-    rest = [arg for arg in args if arg != "--debug"]  # welcome anywhere on the line
+    rest = [arg for arg in args if arg != "--debug"]  # it may appear anywhere on the line
     sys.exit(exit_code(lambda: _answer(command, name, rest), debug=debug))
 
 

@@ -130,7 +130,7 @@ def _numbered(folder: Path, found: list[str]) -> list[str]:
     if missing:
         hint = f"{missing[0]!r} is missing, of {len(wanted):,} files; or {hint}"
     raise NotAModelError(
-        f"{len(found)} files here may be the model, and no index says which: {listed}",
+        f"{len(found)} files here may be the model, and no index specifies which: {listed}",
         file=str(folder),
         code="several-models",
         hint=hint,

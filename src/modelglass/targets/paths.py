@@ -11,12 +11,16 @@ from modelglass.files import suggest_path
 
 CONFIG = "config.json"  # the name of a model's configuration in its folder
 CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
+PAGE_SUFFIXES = (".html", ".htm")
 _WEIGHTS = (
     *(".safetensors", ".gguf", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".pt2", ".npz", ".npy", ".pkl"),
     *(".index.json", ".metadata"),
 )
 _HEAD = 1 << 16  # bytes that distinguish an index or a saved noun from a configuration
-_SAVED = re.compile(rb'"format": ?"modelglass-')  # what each document of ours begins with
+_SAVED = {  # by the suffix, what each document of ours has near its beginning
+    ".json": re.compile(rb'"format": ?"modelglass-'),
+    **dict.fromkeys(PAGE_SUFFIXES, re.compile(rb'<meta name="modelglass-document"')),
+}
 
 
 def is_code_name(text: str) -> bool:
@@ -35,12 +39,13 @@ def is_config_path(path: Path) -> bool:
 
 def is_saved(path: Path) -> bool:
     """Whether a file is a report, or the answer of another command, that modelglass saved."""
-    return path.suffix.lower() == ".json" and _SAVED.search(_head(path)) is not None
+    mark = _SAVED.get(path.suffix.lower())
+    return mark is not None and mark.search(_head(path)) is not None
 
 
 def is_plain_file(path: Path) -> bool:
     """Whether a file is only read, by its name: not a configuration, which is built, nor a saved report."""
-    return path.suffix.lower() not in CONFIG_SUFFIXES and os.path.isfile(path)
+    return path.suffix.lower() not in (*CONFIG_SUFFIXES, *PAGE_SUFFIXES) and os.path.isfile(path)
 
 
 def is_checkpoint_file(path: Path) -> bool:

@@ -39,7 +39,7 @@ def _counts(counts: Counts, served: Share | None) -> Iterator[tuple[str, str]]:
     plus = f" + {hole}" if counts.uninitialised else ""
     yield "parameters", f"{counts.params:,}{plus}"
     if served is not None and served.padding:
-        yield "  padding", f"{served.padding:,} of them, which stand for nothing"
+        yield "  padding", f"{served.padding:,} of them, not weights"
     if counts.logical_params != counts.params:
         yield "  logical", f"{counts.logical_params:,} (packed weights unfolded)"
     if counts.active_params != counts.params:
@@ -59,7 +59,7 @@ def _counts(counts: Counts, served: Share | None) -> Iterator[tuple[str, str]]:
     yield "size", f"{at_least}{size(counts.nbytes)} ({parts})"
     if dtypes:
         yield "types", dtypes if counts.shards is None else f"{dtypes}; 1 of {counts.shards:,} shards"
-    plain = {bits_of(dtype) for dtype in counts.params_by_dtype}  # packed without changing that is no news
+    plain = {bits_of(dtype) for dtype in counts.params_by_dtype}  # packed, but of that type all the same
     if counts.bits_per_weight is not None and plain != {counts.bits_per_weight}:
         yield "bits", f"{counts.bits_per_weight:.2f} for each weight, scales and the like included"
 

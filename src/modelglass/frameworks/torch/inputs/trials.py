@@ -78,7 +78,7 @@ def prepare_copy() -> None:
 
 
 def try_inputs(native: nn.Module, call: Call, *, in_copy: bool = False) -> Trial:
-    """One fake run; a real one where values decide and it is no effort. What it raises is its result."""
+    """One fake run; a real one where values decide and the model is small. What it raises is its result."""
     request = Request(inputs=inputs_of(native, call, fake=True), detail=Detail.FLOW)
     depth, run, wants_values = run_fake(native, request, in_copy=in_copy)
     if run.failure is not None and wants_values and _is_small(native, call):
