@@ -21,7 +21,9 @@ from modelglass.cli._options import (
     output_option,
     parse_inputs,
     parse_limits,
+    run_option,
     sort_option,
+    stats_option,
     target_argument,
     top_option,
     train_option,
@@ -49,20 +51,14 @@ Examples:
 @target_argument
 @inputs_options
 @config_options
-@option(
-    "--run",
-    type=click.Choice(["fake", "real", "none"]),
-    default="fake",
-    show_default=True,
-    help="fake: compute nothing; real: compute on copies; none: read the structure only.",
-)
+@run_option
 @train_option
 @depth_option
 @columns_option(api.COLUMNS)
 @sort_option(api.SORTS)
 @top_option
 @option("--no-fold", is_flag=True, help="Show equal blocks one by one.")
-@option("--stats", is_flag=True, help="Read every weight and show statistics.")
+@stats_option
 @limit_option
 @serving_options
 @width_option
