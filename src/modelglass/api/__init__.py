@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from modelglass.api._stats import stats as stats
     from modelglass.api._unique import reproduce as reproduce, unique as unique
     from modelglass.checkpoints import LIMITS as LIMITS, check_limits as check_limits
+    from modelglass.formats.scan.isolated import unbounded as unbounded
     from modelglass.frameworks.shared.request import TensorSpec as TensorSpec
     from modelglass.options import AUTOMATIC as AUTOMATIC
     from modelglass.page import parse_columns as parse_columns
@@ -87,6 +88,7 @@ __getattr__, __dir__, __all__ = attach(
             "RENDERERS load plot plot_memory plotter render save show timeline_plotter"
         ),
         "modelglass.checkpoints": "LIMITS check_limits",
+        "modelglass.formats.scan.isolated": "unbounded",
         "modelglass.frameworks.shared.request": "TensorSpec",
         "modelglass.options": "AUTOMATIC",
         "modelglass.renderers._escape": "told unspoken",

@@ -13,8 +13,6 @@ from modelglass.cli._output import emit
 from modelglass.cli._types import NewFile, Size, TargetName
 from modelglass.errors import UsageError
 
-target_argument = click.argument("target", type=TargetName())
-
 width_option = option("--width", type=click.IntRange(40), help="Width of the text in columns.")
 
 color_option = option(
@@ -85,21 +83,6 @@ trust_option = option(
     is_flag=True,
     help="Run any code that a configuration names. Otherwise only model classes of installed packages are "
     "built.",
-)
-
-config_options = options(
-    option(
-        "--builder",
-        metavar="CODE",
-        type=TargetName(),
-        help="Function that builds the model; it receives the whole configuration.",
-    ),
-    option(
-        "--model-key",
-        metavar="KEY",
-        help="Path of the model inside the configuration, for example train.model.",
-    ),
-    trust_option,
 )
 
 run_option = option(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -11,27 +10,20 @@ from modelglass import api
 from modelglass.cli._command import Command, option
 from modelglass.cli._exit import end_of_run
 from modelglass.cli._options import (
-    color_option,
     columns_option,
-    config_options,
     depth_option,
-    format_option,
-    inputs_options,
     limit_option,
-    output_option,
-    parse_inputs,
     parse_limits,
     run_option,
     sort_option,
     stats_option,
-    target_argument,
     top_option,
     train_option,
-    width_option,
 )
-from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
-from modelglass.cli._progress import Progress
+from modelglass.cli._progress import working
 from modelglass.cli._serving import parse_serving, serving_options
+from modelglass.cli._target import GivenTarget, target_options
+from modelglass.cli._view import View, view_options
 
 EPILOG = """\b
 Examples:
@@ -48,9 +40,7 @@ Examples:
 
 
 @click.command(name="inspect", cls=Command, epilog=EPILOG)
-@target_argument
-@inputs_options
-@config_options
+@target_options
 @run_option
 @train_option
 @depth_option
@@ -61,17 +51,9 @@ Examples:
 @stats_option
 @limit_option
 @serving_options
-@width_option
-@format_option(api.RENDERERS["inspect"])
-@color_option
-@output_option
+@view_options(api.RENDERERS["inspect"])
 def inspect(
-    target: str,
-    inputs: str | None,
-    specs: tuple[str, ...],
-    builder: str | None,
-    model_key: str | None,
-    trust: bool,
+    given: GivenTarget,
     run: Any,
     train: bool,
     depth: int | None,
@@ -82,10 +64,7 @@ def inspect(
     stats: bool,
     limits: tuple[str, ...],
     framework: str | None,
-    width: int | None,
-    format_: str,
-    color: str,
-    output: Path | None,
+    view: View,
     **engine: Any,
 ) -> None:
     """Show a model layer by layer.
@@ -96,34 +75,25 @@ def inspect(
     With --framework vllm, a configuration is built as one rank of an engine would hold it, without an engine
     and without weights.
     """
-    known = api.DATA_COLUMNS if format_ == "csv" else api.COLUMNS
+    known = api.DATA_COLUMNS if view.format_ == "csv" else api.COLUMNS
     shown = None if columns is None else api.parse_columns(columns, known)
-    given = parse_inputs(inputs, specs)
     most = parse_limits(limits)
     serving = parse_serving(framework, engine)
     # What the user's code prints must not mix with the result.
-    with Progress() as progress, stdout_to_stderr():
+    with working() as progress:
         report = api.inspect(
-            target,
-            given,
+            *given.arguments,
             run=run,
             train=train,
             stats=stats,
             limits=most,
-            builder=builder,
-            model_key=model_key,
-            trust=trust,
+            **given.build,
             framework=framework,
             serving=serving,
             on_failure="report",
             progress=progress,
         )
-    options: dict[str, Any] = {}
-    if format_ != "json":
-        options = {"sort": sort, "top": top, "depth": depth, "columns": shown}
-    if format_ in ("text", "markdown", "html"):
-        options["fold"] = not no_fold
-    if format_ == "text":
-        options |= {"width": width_of(width, output), "color": wants_color(color, output)}
-    emit(api.render(report, format_, **options), output)
-    end_of_run(report, shown=output is None and format_ not in ("json", "csv"))
+    rows = {"sort": sort, "top": top, "depth": depth, "columns": shown}
+    options = view.options(rows, pages={"fold": not no_fold})
+    view.emit(api.render(report, view.format_, **options))
+    end_of_run(report, shown=view.shows_failure)

@@ -12,22 +12,19 @@ from modelglass.cli._command import Command, option, options
 from modelglass.cli._exit import end_of_run
 from modelglass.cli._options import (
     calibrate_option,
-    config_options,
-    inputs_options,
     limit_option,
     optimizer_option,
     output_option,
-    parse_inputs,
     parse_limits,
     parse_optimizer,
     run_option,
     stats_option,
-    target_argument,
     train_option,
 )
-from modelglass.cli._output import emit, stdout_to_stderr
-from modelglass.cli._progress import Progress
+from modelglass.cli._output import emit
+from modelglass.cli._progress import working
 from modelglass.cli._serving import parse_serving, serving_options
+from modelglass.cli._target import GivenTarget, target_options
 
 EPILOG = """\b
 Examples:
@@ -40,9 +37,7 @@ Examples:
 """
 
 whole_options = options(
-    target_argument,
-    inputs_options,
-    config_options,
+    target_options,
     run_option,
     train_option,
     optimizer_option,
@@ -57,24 +52,22 @@ whole_options = options(
 @click.command(name="report", cls=Command, epilog=EPILOG)
 @whole_options
 @output_option
-def report(target: str, output: Path | None, **asked: Any) -> None:
+def report(given: GivenTarget, output: Path | None, **asked: Any) -> None:
     """Write a report as one HTML page.
 
-    Everything about a model is on it. The page is one file that asks nothing of any network and can be read without a script. TARGET is a
-    checkpoint (a file or a folder), a configuration (config.json, model.yaml), a saved report or page, or
-    file.py::function or package.module:function that returns a model. Files of a checkpoint are scanned, too.
-    The report itself is inside: mg.load("page.html") gives it back.
+    Everything about a model is on it. The page is one file that asks nothing of any network and can be read
+    without a script. TARGET is a checkpoint (a file or a folder), a configuration (config.json, model.yaml),
+    a saved report or page, or file.py::function or package.module:function that returns a model. Files of a
+    checkpoint are scanned, too. The report itself is inside: mg.load("page.html") gives it back.
     """
-    found, page = whole_page(target, **asked)
+    found, page = whole_page(given, **asked)
     emit(page, output)
     end_of_run(found, shown=False)
 
 
 def whole_page(
-    target: str,
+    given: GivenTarget,
     *,
-    inputs: str | None,
-    specs: tuple[str, ...],
     train: bool,
     optimizer: str | None,
     limits: tuple[str, ...],
@@ -83,32 +76,28 @@ def whole_page(
     calibrate: bool,
     stats: bool,
     symbols: bool,
-    builder: str | None,
-    model_key: str | None,
-    trust: bool,
     **engine: Any,
 ) -> tuple[Any, str]:
     """The report of a target, and the page of it."""
     most = parse_limits(limits)
-    with Progress() as progress, stdout_to_stderr():
+    stepper = parse_optimizer(train, optimizer)
+    serving = parse_serving(framework, engine)
+    with working() as progress:
         found = api.inspect(
-            target,
-            parse_inputs(inputs, specs),
+            *given.arguments,
             run=run,
             train=train,
-            optimizer=parse_optimizer(train, optimizer),
+            optimizer=stepper,
             calibrate=calibrate,
             stats=stats,
             symbols=symbols,
             limits=most,
-            builder=builder,
-            model_key=model_key,
-            trust=trust,
+            **given.build,
             framework=framework,
-            serving=parse_serving(framework, engine),
+            serving=serving,
             on_failure="report",
             progress=progress,
         )
-        scan = api.scan_of(found, target, limits=most, progress=progress)
+        scan = api.scan_of(found, given.target, limits=most, progress=progress)
         progress("writing the page")
         return found, api.page(found, scan)

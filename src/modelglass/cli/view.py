@@ -13,6 +13,7 @@ import click
 from modelglass.cli._command import Command
 from modelglass.cli._exit import end_of_run, write_stderr
 from modelglass.cli._output import emit
+from modelglass.cli._target import GivenTarget
 from modelglass.cli.report import whole_options, whole_page
 
 EPILOG = """\b
@@ -25,13 +26,13 @@ Examples:
 
 @click.command(name="view", cls=Command, epilog=EPILOG)
 @whole_options
-def view(target: str, **asked: Any) -> None:
+def view(given: GivenTarget, **asked: Any) -> None:
     """Show a report in the browser.
 
     The page is what `modelglass report` writes, in a file of its own among the system's temporary ones. The
     file's name is printed; where there is no browser, that is all.
     """
-    found, page = whole_page(target, **asked)
+    found, page = whole_page(given, **asked)
     handle, name = mkstemp(prefix="modelglass-", suffix=".html")  # which nobody else may read
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(page)
