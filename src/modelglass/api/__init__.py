@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         show as show,
         timeline_plotter as timeline_plotter,
     )
+    from modelglass.api._page import page as page, scan_of as scan_of
     from modelglass.api._stats import stats as stats
     from modelglass.api._unique import reproduce as reproduce, unique as unique
     from modelglass.checkpoints import LIMITS as LIMITS, check_limits as check_limits
@@ -89,6 +90,7 @@ __getattr__, __dir__, __all__ = attach(
             "require_complete scan tensors_by_module"
         ),
         "modelglass.api._memory": "memory",
+        "modelglass.api._page": "page scan_of",
         "modelglass.api._stats": "stats",
         "modelglass.api._unique": "reproduce unique",
         "modelglass.api._output": (

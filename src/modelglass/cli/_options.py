@@ -98,6 +98,16 @@ trust_option = option(
     "built.",
 )
 
+run_option = option(
+    "--run",
+    type=click.Choice(["fake", "real", "none"]),
+    default="fake",
+    show_default=True,
+    help="fake: compute nothing; real: compute on copies; none: read the structure only.",
+)
+
+stats_option = option("--stats", is_flag=True, help="Read every weight and show statistics.")
+
 train_option = option("--train", is_flag=True, help="Run a training step, not only a forward pass.")
 
 calibrate_option = option(

@@ -14,7 +14,9 @@ from modelglass.cli._options import (
     depth_option,
     limit_option,
     parse_limits,
+    run_option,
     sort_option,
+    stats_option,
     top_option,
     train_option,
 )
@@ -41,20 +43,14 @@ Examples:
 @click.command(name="inspect", cls=Command, epilog=EPILOG)
 @structure_options
 @option("--show-inputs", is_flag=True, help="Show only what the model runs with: as options, and as Python.")
-@option(
-    "--run",
-    type=click.Choice(["fake", "real", "none"]),
-    default="fake",
-    show_default=True,
-    help="fake: compute nothing; real: compute on copies; none: read the structure only.",
-)
+@run_option
 @train_option
 @depth_option
 @columns_option(api.COLUMNS)
 @sort_option(api.SORTS)
 @top_option
 @option("--no-fold", is_flag=True, help="Show equal blocks one by one.")
-@option("--stats", is_flag=True, help="Read every weight and show statistics.")
+@stats_option
 @limit_option
 @serving_options
 @view_options(api.RENDERERS["inspect"])
