@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from modelglass.api._flow import flow
 from modelglass.api._models import require_extra
+from modelglass.console import encodable
 from modelglass.errors import UsageError
 from modelglass.files import write_whole
 from modelglass.gc_pause import paused_gc
@@ -58,12 +59,16 @@ def _renderer(noun: str, format: str) -> Callable[..., str]:
 
 def _page(noun: str, nouns: Sequence[Any], options: Mapping[str, Any]) -> str:
     """One file for browsers, with what `--format json` gives inside."""
+    if noun == "inspect":
+        from modelglass.api._page import page
+
+        return page(*nouns, **options)
     from modelglass.page import pages
     from modelglass.renderers.pages import html
 
     whole = {name: value for name, value in options.items() if name == "redact"}
     document = RENDERERS[noun]["json"](*nouns, **whole)
-    if noun in ("inspect", "memory"):
+    if noun == "memory":
         nouns = (_with_blocks(*nouns),)
     return html.render(getattr(pages, noun)(*nouns, **options), document)
 
@@ -131,7 +136,7 @@ def show(report: Report | Flow | Scan | Fit | Comparison, **options: Any) -> Non
     """Print the report as text, coloured and as wide as the terminal."""
     terminal = sys.stdout.isatty()
     defaults = {"width": _terminal_width() if terminal else 100, "color": terminal}
-    sys.stdout.write(render(report, "text", **{**defaults, **options}))
+    sys.stdout.write(encodable(render(report, "text", **{**defaults, **options}), sys.stdout))
 
 
 def _terminal_width() -> int:
