@@ -23,7 +23,7 @@ from modelglass.cli._options import (
 )
 from modelglass.cli._output import emit
 from modelglass.cli._progress import working
-from modelglass.cli._serving import parse_serving, serving_options
+from modelglass.cli._serving import GivenEngine, serving_options
 from modelglass.cli._target import GivenTarget, target_options
 
 EPILOG = """\b
@@ -71,17 +71,16 @@ def whole_page(
     train: bool,
     optimizer: str | None,
     limits: tuple[str, ...],
-    framework: str | None,
     run: Any,
     calibrate: bool,
     stats: bool,
     symbols: bool,
-    **engine: Any,
+    engine: GivenEngine,
 ) -> tuple[Any, str]:
     """The report of a target, and the page of it."""
     most = parse_limits(limits)
     stepper = parse_optimizer(train, optimizer)
-    serving = parse_serving(framework, engine)
+    asked = given.build | engine.options
     with working() as progress:
         found = api.inspect(
             *given.arguments,
@@ -92,9 +91,7 @@ def whole_page(
             stats=stats,
             symbols=symbols,
             limits=most,
-            **given.build,
-            framework=framework,
-            serving=serving,
+            **asked,
             on_failure="report",
             progress=progress,
         )
