@@ -29,6 +29,7 @@ FINDINGS, FAILED = 1, 3
 
 EPILOG = """\b
 Examples:
+  model-inspector --config config.yaml
   model-inspector --config config.yaml --inputs model.py::batch
   model-inspector --config config.json --batch-size 8 --lang ko
   model-inspector --checkpoint best.pt
