@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from modelglass.api._inputs import NEEDS_VALUES, REAL_NBYTES, make_inputs
 from modelglass.errors import MissingPackageError, UnknownTargetError, UsageError
+from modelglass.options import Automatic, is_optional
 from modelglass.targets import Runnable
+from modelglass.targets.kind import report_nothing
 from modelglass.user_code import FACTORIES, load_named
 
 if TYPE_CHECKING:
@@ -80,7 +82,7 @@ def with_model(
     """
     from modelglass import frameworks
 
-    makes_own = own_inputs and target.has_own_inputs and run.mode != "none" and run.input_shape is None
+    makes_own = own_inputs and target.has_own_inputs and run.input_shape is None
     notes: list[Note] = []
     while True:
         try:
@@ -94,8 +96,11 @@ def with_model(
                     raise _unsupported_error(opened.native, adapter, target, framework)
                 notes = [*opened.notes, *notes]
                 inputs = run.inputs
-                if makes_own if inputs is None else isinstance(inputs, (str, *FACTORIES)):
-                    inputs = stack.enter_context(make_inputs(opened, inputs, notes, run.mode))
+                if run.mode == "none" and (inputs is None or is_optional(inputs)):
+                    inputs = None
+                elif makes_own if inputs is None else isinstance(inputs, (str, Automatic, *FACTORIES)):
+                    making = make_inputs(opened, inputs, notes, run.mode, progress or report_nothing)
+                    inputs = stack.enter_context(making)
                 if progress is not None:
                     progress("observing the model")
                 return look(

@@ -58,12 +58,16 @@ def _renderer(noun: str, format: str) -> Callable[..., str]:
 
 def _page(noun: str, nouns: Sequence[Any], options: Mapping[str, Any]) -> str:
     """One file for browsers, with what `--format json` gives inside."""
+    if noun == "inspect":
+        from modelglass.api._page import page
+
+        return page(*nouns, **options)
     from modelglass.page import pages
     from modelglass.renderers.pages import html
 
     whole = {name: value for name, value in options.items() if name == "redact"}
     document = RENDERERS[noun]["json"](*nouns, **whole)
-    if noun in ("inspect", "memory"):
+    if noun == "memory":
         nouns = (_with_blocks(*nouns),)
     return html.render(getattr(pages, noun)(*nouns, **options), document)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from modelglass.errors import ForwardError, InspectError
@@ -58,6 +58,15 @@ def end_of_run(report: Any, *, shown: bool) -> None:
         if not shown:
             _tell_error(error)
         raise SystemExit(error.exit_code) from None
+
+
+def tell_of_inputs(notes: Iterable[Any]) -> None:
+    """Say that inputs were found, or not."""
+    from modelglass import api
+
+    told = [f"{each.severity}: {each.text}" for each in notes if each.code in api.OF_INPUTS]
+    if told:
+        write_stderr(*told)
 
 
 def _show_layers(report: Any) -> None:

@@ -20,7 +20,7 @@ from modelglass.compat.model_inspector.inspection import Inspection, TypeCount
 from modelglass.compat.model_inspector.normalisation import settings
 from modelglass.compat.model_inspector.weight_figures import weight_figures
 from modelglass.errors import ForwardError, InputsError, MissingPackageError, TargetError, UsageError
-from modelglass.options import AUTOMATIC, BuildOptions, RunOptions, is_automatic
+from modelglass.options import Automatic, BuildOptions, RunOptions, as_automatic
 from modelglass.page.units import shape_text
 from modelglass.report import AUTOCAST, Json, Report, WhatIf
 from modelglass.targets.config import Config
@@ -82,11 +82,11 @@ def _of_built(question: Question, found: Inspection) -> Inspection:
         seen.append(built)
         return _of_model(question, found, built)
 
-    inputs = AUTOMATIC if question.inputs is None else question.inputs
+    inputs = Automatic() if question.inputs is None else question.inputs
     try:
         return with_model(target, RunOptions(inputs=inputs), look, progress=progress)
     except (InputsError, UsageError) as error:
-        if seen or not is_automatic(inputs):
+        if seen or as_automatic(inputs) is None:
             raise
         structure = with_model(target, RunOptions(), look, own_inputs=False, progress=progress)
         return _failed(structure, str(error), "flow", "memory")
