@@ -12,7 +12,7 @@ from modelglass.errors import MissingPackageError, UnknownTargetError, UsageErro
 from modelglass.options import Automatic, as_automatic
 from modelglass.targets import Runnable
 from modelglass.targets.kind import report_nothing
-from modelglass.user_code import FACTORIES, load_named
+from modelglass.user_code import FACTORIES, load_named, parse_code_name
 
 if TYPE_CHECKING:
     from modelglass.frameworks.protocol import Adapter
@@ -44,7 +44,7 @@ class BuiltModel:
         with ExitStack() as stack:
             if run.train and not self.is_user_object:
                 stack.enter_context(self.adapter.training_mode(self.native))
-            if isinstance(optimizer, str) and ":" in optimizer:
+            if isinstance(optimizer, str) and parse_code_name(optimizer):
                 optimizer = stack.enter_context(load_named(optimizer))
             yield optimizer
 
