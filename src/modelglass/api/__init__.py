@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from modelglass.report.sizes import parse_nbytes as parse_nbytes
     from modelglass.targets.paths import is_plain_file as is_plain_file
     from modelglass.targets.python_file import roles_in as roles_in
+    from modelglass.user_code import parse_code_name as parse_code_name
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
@@ -111,5 +112,6 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.report.sizes": "parse_nbytes",
         "modelglass.targets.paths": "is_plain_file",
         "modelglass.targets.python_file": "roles_in",
+        "modelglass.user_code": "parse_code_name",
     },
 )

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from modelglass.api._inputs import NEEDS_VALUES, REAL_NBYTES, make_inputs
 from modelglass.errors import MissingPackageError, UnknownTargetError, UsageError
-from modelglass.options import Automatic, is_optional
+from modelglass.options import Automatic, as_automatic
 from modelglass.targets import Runnable
 from modelglass.targets.kind import report_nothing
-from modelglass.user_code import FACTORIES, load_named
+from modelglass.user_code import FACTORIES, load_named, parse_code_name
 
 if TYPE_CHECKING:
     from modelglass.frameworks.protocol import Adapter
@@ -44,7 +44,7 @@ class BuiltModel:
         with ExitStack() as stack:
             if run.train and not self.is_user_object:
                 stack.enter_context(self.adapter.training_mode(self.native))
-            if isinstance(optimizer, str) and ":" in optimizer:
+            if isinstance(optimizer, str) and parse_code_name(optimizer):
                 optimizer = stack.enter_context(load_named(optimizer))
             yield optimizer
 
@@ -96,7 +96,7 @@ def with_model(
                     raise _unsupported_error(opened.native, adapter, target, framework)
                 notes = [*opened.notes, *notes]
                 inputs = run.inputs
-                if run.mode == "none" and (inputs is None or is_optional(inputs)):
+                if run.mode == "none" and (inputs is None or as_automatic(inputs)):
                     inputs = None
                 elif makes_own if inputs is None else isinstance(inputs, (str, Automatic, *FACTORIES)):
                     making = make_inputs(opened, inputs, notes, run.mode, progress or report_nothing)

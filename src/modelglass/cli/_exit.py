@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
+from errno import EINVAL
 from typing import Any
 
+from modelglass.console import never_fail
 from modelglass.errors import ForwardError, InspectError
 
 STOPPED = 130  # as shells have it
@@ -17,8 +19,8 @@ BROKEN = 3  # a bug of ours must not look like an answer (1) or wrong usage (2)
 
 def exit_code(command: Callable[[], Any], *, debug: bool = False) -> Any:
     """The exit code of a command; what it raises is reported on stderr."""
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 still gets its table
+    for stream in (sys.stdout, sys.stderr):
+        never_fail(stream)  # a terminal without UTF-8 still gets its table
     try:
         return command()
     except InspectError as error:
@@ -31,11 +33,11 @@ def exit_code(command: Callable[[], Any], *, debug: bool = False) -> Any:
     except KeyboardInterrupt:
         write_stderr("stopped")
         return STOPPED
-    except BrokenPipeError:
-        # Whoever read the output has seen enough. Python must not complain again when it shuts down.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except OSError as error:
+        if _is_closed_pipe(error):
+            # Whoever read the output has seen enough. Python must not complain again when it shuts down.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
         # What a command reads is looked at in many places; a name that the system refuses is not a bug.
         if debug:
             _traceback()
@@ -46,6 +48,12 @@ def exit_code(command: Callable[[], Any], *, debug: bool = False) -> Any:
         _traceback()
         write_stderr("error: this is a bug in modelglass; please report it with the lines above")
         return BROKEN
+
+
+def _is_closed_pipe(error: OSError) -> bool:
+    """Whether nobody reads the output any more; Windows calls that an invalid argument of no file."""
+    on_windows = os.name == "nt" and error.errno == EINVAL and error.filename is None
+    return isinstance(error, BrokenPipeError) or on_windows
 
 
 def end_of_run(report: Any, *, shown: bool) -> None:
