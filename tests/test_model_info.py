@@ -18,8 +18,7 @@ def main() -> int:
     try:
         import pytest
     except ModuleNotFoundError:
-        print("the tests need pytest: pip install pytest", file=sys.stderr)
-        return 3
+        sys.exit("the tests need pytest: pip install pytest")
     sys.path.insert(0, str(SOURCE))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
     return pytest.main([str(TESTS / "compat" / "test_dump_model_info.py"), "--rootdir", str(TESTS.parent)])
