@@ -45,8 +45,7 @@ def info(
     asked = given.build | engine.options
     with working() as progress:
         report = api.inspect(
-            given.target,
-            given.wanted_inputs(needed=False),
+            *given.arguments,
             run="none" if given.no_run else "fake",
             **asked,
             progress=progress,
