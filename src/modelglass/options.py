@@ -6,7 +6,7 @@ Each checks itself. Each kind of target decides which options apply to it (`targ
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
 from modelglass.errors import UsageError
@@ -139,6 +139,13 @@ def as_automatic(inputs: Any) -> Automatic | None:
     if isinstance(inputs, Automatic):
         return inputs
     return Automatic() if isinstance(inputs, str) and inputs == AUTOMATIC else None
+
+
+def as_needed(inputs: Any) -> Any:
+    """The same where nothing can be shown without inputs."""
+    if inputs is None:
+        return Automatic()
+    return replace(inputs, needed=True) if isinstance(inputs, Automatic) else inputs
 
 
 def is_left_open(inputs: Any) -> bool:

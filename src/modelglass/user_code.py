@@ -91,9 +91,9 @@ _inside: list[bool] = []  # whether bytecode was not written before, for each th
 
 def _close(folders: set[str]) -> None:
     _inside.append(sys.dont_write_bytecode)
-    sys.dont_write_bytecode = True
     if not any(_real(each or os.curdir) in folders for each in sys.path):
         return
+    sys.dont_write_bytecode = True
     folders -= set(map(_real, folders_of_packages()))
     found = [index for index, each in enumerate(sys.path) if _real(each or os.curdir) in folders]
     _closed.extend((index, sys.path.pop(index)) for index in reversed(found))

@@ -22,6 +22,7 @@ from modelglass.options import (
     Progress,
     ReadOptions,
     RunOptions,
+    as_needed,
     check_on_failure,
 )
 from modelglass.page.units import pace
@@ -91,6 +92,8 @@ def inspect(
     build = BuildOptions(
         builder=builder, model_key=model_key, trust=trust, framework=framework, serving=serving
     )
+    if isinstance(inputs, Automatic) and (train or run == "real"):
+        inputs = as_needed(inputs)
     asked = RunOptions(
         inputs=inputs,
         input_shape=input_shape,
@@ -128,7 +131,7 @@ def inspect_run(target: Any, inputs: Any = None, **options: Any) -> Report:
         saved = as_saved_report(target)
         if saved is not None:
             return saved
-        inputs = replace(inputs or Automatic(), needed=True)
+        inputs = as_needed(inputs)
     return inspect(target, inputs, **options)
 
 

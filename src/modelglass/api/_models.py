@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from modelglass.api._inputs import NEEDS_VALUES, REAL_NBYTES, make_inputs
 from modelglass.errors import MissingPackageError, UnknownTargetError, UsageError
-from modelglass.options import Automatic, is_optional
+from modelglass.options import Automatic, as_automatic
 from modelglass.targets import Runnable
 from modelglass.targets.kind import report_nothing
 from modelglass.user_code import FACTORIES, load_named, parse_code_name
@@ -96,7 +96,7 @@ def with_model(
                     raise _unsupported_error(opened.native, adapter, target, framework)
                 notes = [*opened.notes, *notes]
                 inputs = run.inputs
-                if run.mode == "none" and (inputs is None or is_optional(inputs)):
+                if run.mode == "none" and (inputs is None or as_automatic(inputs)):
                     inputs = None
                 elif makes_own if inputs is None else isinstance(inputs, (str, Automatic, *FACTORIES)):
                     making = make_inputs(opened, inputs, notes, run.mode, progress or report_nothing)

@@ -115,11 +115,11 @@ calibrate_option = option(
 )
 
 
-def parse_or_find(inputs: str | None, specs: tuple[str, ...], budget: float, *, needed: bool = True) -> Any:
-    """What the two options give, completed by what is found; `needed`: there is nothing to show without."""
+def parse_or_find(inputs: str | None, specs: tuple[str, ...], budget: float) -> Any:
+    """What the two options give, completed by what is found."""
     given = parse_inputs(inputs, specs)
     if given is None:
-        return api.Automatic(seconds=budget, needed=needed)
+        return api.Automatic(seconds=budget, needed=False)
     if given == api.AUTOMATIC:
         return api.Automatic(seconds=budget)
     return api.Automatic(given=given, seconds=budget) if specs else given

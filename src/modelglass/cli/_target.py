@@ -45,12 +45,8 @@ class GivenTarget:
 
     @property
     def arguments(self) -> tuple[str, Any]:
-        """The target and its inputs, for functions of the API that need a run."""
-        return self.target, self.wanted_inputs()
-
-    def wanted_inputs(self, *, needed: bool = True) -> Any:
-        """Inputs that are given or to be found; `needed`: there is nothing to show without."""
-        return parse_or_find(self.inputs, self.specs, self.budget, needed=needed)
+        """The target and its inputs, given or to be found, for functions of the API."""
+        return self.target, parse_or_find(self.inputs, self.specs, self.budget)
 
     @property
     def build(self) -> dict[str, Any]:

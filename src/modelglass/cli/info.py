@@ -47,8 +47,7 @@ def info(
     serving = parse_serving(framework, engine)
     with working() as progress:
         report = api.inspect(
-            given.target,
-            given.wanted_inputs(needed=False),
+            *given.arguments,
             run="none" if given.no_run else "fake",
             **given.build,
             framework=framework,

@@ -81,17 +81,15 @@ def inspect(
     known = api.DATA_COLUMNS if view.format_ == "csv" else api.COLUMNS
     shown = None if columns is None else api.parse_columns(columns, known)
     run = "none" if given.no_run else run
-    wanted = given.wanted_inputs(needed=train or run == "real")
     if show_inputs:
-        _show_inputs(given, wanted, run, view)
+        _show_inputs(given, run, view)
         return
     most = parse_limits(limits)
     serving = parse_serving(framework, engine)
     # What the user's code prints must not mix with the result.
     with working() as progress:
         report = api.inspect(
-            given.target,
-            wanted,
+            *given.arguments,
             run=run,
             train=train,
             stats=stats,
@@ -109,10 +107,11 @@ def inspect(
     end_of_run(report, shown=view.shows_failure)
 
 
-def _show_inputs(given: GivenTarget, wanted: Any, run: Any, view: View) -> None:
+def _show_inputs(given: GivenTarget, run: Any, view: View) -> None:
+    target, wanted = given.arguments
     if not isinstance(wanted, api.Automatic):
         raise UsageError("--show-inputs shows inputs that are found", hint="leave --inputs out")
     with working() as progress:
-        found = api.inputs_of(given.target, wanted, run=run, progress=progress, **given.build)
+        found = api.inputs_of(target, wanted, run=run, progress=progress, **given.build)
     lines = (found.text, *((" ".join(found.options),) if found.options else ()), found.python)
     view.emit("".join(f"{line}\n" for line in lines))

@@ -61,10 +61,9 @@ def unique(
     if columns is not None:
         api.parse_columns(columns, api.UNIQUE_DATA_COLUMNS if view.format_ == "csv" else api.UNIQUE_COLUMNS)
     inspect = api.inspect_run if ops or repro else api.inspect_modules  # operators need a run
-    wanted = given.wanted_inputs(needed=bool(ops or repro))
     mode: Any = "none" if given.no_run else "fake"
     with working() as progress:
-        report = inspect(given.target, wanted, run=mode, **given.build, progress=progress)
+        report = inspect(*given.arguments, run=mode, **given.build, progress=progress)
         found = api.unique(report)
         made = None if repro is None else api.reproduce(report, repro)
     kinds = [kind for kind, wanted in (("modules", modules), ("ops", ops)) if wanted or modules == ops]
