@@ -23,6 +23,7 @@ Examples:
   modelglass config.json
   modelglass model.py::build --input 1x3x224x224
   modelglass inspect model.py::build --inputs model.py::batch --train
+  modelglass report model.py::build --input 1x3x224x224 --train -o page.html
   modelglass flow model.py::build --input 1x3x224x224 -o model.svg
   modelglass compare model.py::build port.py::build
   modelglass stats model.py::load --fail-on nan,inf
@@ -37,7 +38,10 @@ Exit codes: 0 done; 1 done, with findings; 2 wrong usage; 3 the target could not
 """
 
 
-COMMANDS = ("inspect", "flow", "memory", "fit", "compare", "stats", "scan", "unique", "info", "completion")
+COMMANDS = (
+    *("inspect", "report", "view", "flow", "memory", "fit", "compare", "stats", "scan", "unique", "info"),
+    "completion",
+)
 
 
 class _Commands(click.Group):
@@ -103,7 +107,7 @@ def run(command: click.Command, name: str, arguments: list[str] | None = None) -
     if COMPLETING in os.environ:
         import_module("modelglass.cli.completion")  # shells as they are completed here
     debug = "--debug" in args
-    rest = [arg for arg in args if arg != "--debug"]  # welcome anywhere on the line
+    rest = [arg for arg in args if arg != "--debug"]  # it may appear anywhere on the line
     sys.exit(exit_code(lambda: _answer(command, name, rest), debug=debug))
 
 

@@ -13,14 +13,15 @@ import click
 from modelglass.cli._exit import write_stderr
 from modelglass.cli._options import (
     NO_OPTIMIZER,
+    budget_option,
     inputs_options,
     output_option,
-    parse_inputs,
+    parse_or_find,
     trust_option,
     width_option,
 )
-from modelglass.cli._output import emit, stdout_to_stderr, width_of
-from modelglass.cli._progress import Progress
+from modelglass.cli._output import emit, width_of
+from modelglass.cli._progress import working
 from modelglass.cli.main import run
 from modelglass.compat import model_inspector as inspector
 
@@ -29,6 +30,7 @@ FINDINGS, FAILED = 1, 3
 
 EPILOG = """\b
 Examples:
+  model-inspector --config config.yaml
   model-inspector --config config.yaml --inputs model.py::batch
   model-inspector --config config.json --batch-size 8 --lang ko
   model-inspector --checkpoint best.pt
@@ -61,6 +63,7 @@ not be read, built or run, or a checkpoint's shapes are not the model's.
     "--lang", type=click.Choice(inspector.LANGUAGES), help="Of headings; by default from the locale."
 )
 @inputs_options
+@budget_option
 @click.option("--builder", metavar="CODE", help="Code that builds the model: file.py::function.")
 @click.option("--model-key", metavar="A.B", help="Where in the configuration the model is.")
 @trust_option
@@ -69,7 +72,7 @@ not be read, built or run, or a checkpoint's shapes are not the model's.
     metavar="NAME",
     default=inspector.OPTIMIZER,
     show_default=True,
-    help="Whose state is counted: sgd, adam8bit, file.py::factory, or none.",
+    help="Optimizer whose state is included: sgd, adam8bit, file.py::factory, or none.",
 )
 @click.option("--no-stats", is_flag=True, help="Do not read the checkpoint's weights.")
 @width_option
@@ -82,6 +85,7 @@ def model_inspector(
     lang: str | None,
     inputs: str | None,
     specs: tuple[str, ...],
+    budget: float,
     builder: str | None,
     model_key: str | None,
     trust: bool,
@@ -97,8 +101,9 @@ def model_inspector(
     """
     if config is None and checkpoint is None:
         raise click.UsageError("give --config FILE, --checkpoint FILE, or both")
-    given = parse_inputs(inputs, specs)
-    with Progress(NAME) as progress, stdout_to_stderr():
+    is_run = inputs or specs or config is not None or builder is not None
+    given = parse_or_find(inputs, specs, budget) if is_run else None
+    with working(NAME) as progress:
         question = inspector.Question(
             config=config,
             checkpoint=checkpoint,
