@@ -24,7 +24,7 @@ def timeline(memory: Memory) -> str:
     label = html(f"memory over {len(memory.timeline):,} kernels, at most {size(peak)}")
     parts = [*_lines(peak), *_areas(moments, peak), *_phases(memory), *_mark(memory, peak)]
     return (
-        f'<svg class="timeline" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">'
+        f'<svg class="timeline" data-left="{_LEFT}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">'
         f"{''.join(parts)}</svg>{_legend(moments)}"
     )
 
