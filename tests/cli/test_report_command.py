@@ -69,7 +69,7 @@ def test_a_page_has_everything_that_was_asked_for(capsys: Capture) -> None:
 
 
 def test_parts_without_data_are_absent(capsys: Capture) -> None:
-    assert sections(page_of("net.py::build", capsys=capsys)) == ["layers", "distinct", "run"]
+    assert sections(page_of("net.py::build", "--no-run", capsys=capsys)) == ["layers", "distinct", "run"]
 
 
 def test_a_checkpoint_is_scanned_as_well(capsys: Capture) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from modelglass.api._flow import flow
 from modelglass.api._models import require_extra
+from modelglass.console import encodable
 from modelglass.errors import UsageError
 from modelglass.files import write_whole
 from modelglass.gc_pause import paused_gc
@@ -135,7 +136,7 @@ def show(report: Report | Flow | Scan | Fit | Comparison, **options: Any) -> Non
     """Print the report as text, coloured and as wide as the terminal."""
     terminal = sys.stdout.isatty()
     defaults = {"width": _terminal_width() if terminal else 100, "color": terminal}
-    sys.stdout.write(render(report, "text", **{**defaults, **options}))
+    sys.stdout.write(encodable(render(report, "text", **{**defaults, **options}), sys.stdout))
 
 
 def _terminal_width() -> int:

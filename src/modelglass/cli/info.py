@@ -13,7 +13,7 @@ from modelglass.cli._options import output_option
 from modelglass.cli._output import emit
 from modelglass.cli._progress import working
 from modelglass.cli._serving import parse_serving, serving_options
-from modelglass.cli._target import GivenTarget, target_options
+from modelglass.cli._target import GivenTarget, structure_options
 from modelglass.compat import model_info
 
 EPILOG = """\b
@@ -26,7 +26,7 @@ Examples:
 
 
 @click.command(name="info", cls=Command, epilog=EPILOG)
-@target_options
+@structure_options
 @option("--name", metavar="TEXT", help="Name of the model in the document (default: its class).")
 @serving_options
 @output_option
@@ -40,14 +40,15 @@ def info(
     """Write model_info.json, for a registry.
 
     The document describes a model layer by layer. TARGET is a configuration (config.json, model.yaml), or
-    file.py::function or package.module:function that returns a model. Without inputs nothing runs, and fields
-    that need a run are null; a Hugging Face configuration has inputs of its own. With --framework vllm, a
+    file.py::function or package.module:function that returns a model. Inputs that are not given are found
+    by trying; where nothing runs, fields that need a run are null. With --framework vllm, a
     configuration is built as one rank of an engine would hold it.
     """
     serving = parse_serving(framework, engine)
     with working() as progress:
         report = api.inspect(
             *given.arguments,
+            run="none" if given.no_run else "fake",
             **given.build,
             framework=framework,
             serving=serving,

@@ -22,8 +22,9 @@ from modelglass.cli._options import (
 )
 from modelglass.cli._progress import working
 from modelglass.cli._serving import parse_serving, serving_options
-from modelglass.cli._target import GivenTarget, target_options
+from modelglass.cli._target import GivenTarget, structure_options
 from modelglass.cli._view import View, view_options
+from modelglass.errors import UsageError
 
 EPILOG = """\b
 Examples:
@@ -40,7 +41,8 @@ Examples:
 
 
 @click.command(name="inspect", cls=Command, epilog=EPILOG)
-@target_options
+@structure_options
+@option("--show-inputs", is_flag=True, help="Show only what the model runs with: as options, and as Python.")
 @run_option
 @train_option
 @depth_option
@@ -54,6 +56,7 @@ Examples:
 @view_options(api.RENDERERS["inspect"])
 def inspect(
     given: GivenTarget,
+    show_inputs: bool,
     run: Any,
     train: bool,
     depth: int | None,
@@ -71,12 +74,16 @@ def inspect(
 
     The table has shapes, parameters and cost. TARGET is a checkpoint (a file or a folder), a configuration
     (config.json, model.yaml), a saved report, or file.py::function or package.module:function that returns a
-    model. Without inputs only the structure is read; a Hugging Face configuration has inputs of its own.
+    model. Inputs that are not given are found by trying, and the output says so.
     With --framework vllm, a configuration is built as one rank of an engine would hold it, without an engine
     and without weights.
     """
     known = api.DATA_COLUMNS if view.format_ == "csv" else api.COLUMNS
     shown = None if columns is None else api.parse_columns(columns, known)
+    run = "none" if given.no_run else run
+    if show_inputs:
+        _show_inputs(given, run, view)
+        return
     most = parse_limits(limits)
     serving = parse_serving(framework, engine)
     # What the user's code prints must not mix with the result.
@@ -96,4 +103,15 @@ def inspect(
     rows = {"sort": sort, "top": top, "depth": depth, "columns": shown}
     options = view.options(rows, pages={"fold": not no_fold})
     view.emit(api.render(report, view.format_, **options))
+    view.tell_of_inputs(report.notes)
     end_of_run(report, shown=view.shows_failure)
+
+
+def _show_inputs(given: GivenTarget, run: Any, view: View) -> None:
+    target, wanted = given.arguments
+    if not isinstance(wanted, api.Automatic):
+        raise UsageError("--show-inputs shows inputs that are found", hint="leave --inputs out")
+    with working() as progress:
+        found = api.inputs_of(target, wanted, run=run, progress=progress, **given.build)
+    lines = (found.text, *((" ".join(found.options),) if found.options else ()), found.python)
+    view.emit("".join(f"{line}\n" for line in lines))

@@ -24,7 +24,7 @@ from modelglass.cli._options import (
 from modelglass.cli._output import emit
 from modelglass.cli._progress import working
 from modelglass.cli._serving import parse_serving, serving_options
-from modelglass.cli._target import GivenTarget, target_options
+from modelglass.cli._target import GivenTarget, structure_options
 
 EPILOG = """\b
 Examples:
@@ -37,7 +37,7 @@ Examples:
 """
 
 whole_options = options(
-    target_options,
+    structure_options,
     run_option,
     train_option,
     optimizer_option,
@@ -80,6 +80,7 @@ def whole_page(
 ) -> tuple[Any, str]:
     """The report of a target, and the page of it."""
     most = parse_limits(limits)
+    run = "none" if given.no_run else run
     stepper = parse_optimizer(train, optimizer)
     serving = parse_serving(framework, engine)
     with working() as progress:
