@@ -63,7 +63,7 @@ class Grid {
   lay() {
     const sample = Math.min(this.count, 300);
     const widths = this.shownColumns.map((column, place) => {
-      if (!place) return 'minmax(min(280px,46vw),2fr)';
+      if (!place) return 'minmax(min(230px,46vw),2fr)';
       if (column.width) return `${column.width}px`;
       let longest = column.head.length + 2;
       for (let at = 0; at < sample; at += 1) longest = Math.max(longest, column.text(Math.floor((at * this.count) / sample)).length);

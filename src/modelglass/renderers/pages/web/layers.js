@@ -47,7 +47,7 @@ const FIGURES = {
   share: { head: '%' },
   nbytes: { head: 'size', show: size },
   macs: { head: 'MACs', show: short },
-  saved_nbytes: { head: 'saved', show: size },
+  saved_nbytes: { head: 'saved itself', show: size },
   trainable: { head: 'trainable', show: whole, off: true },
   buffers: { head: 'buffers', show: whole, off: true },
   calls: { head: 'calls', show: whole, off: true },
@@ -143,6 +143,7 @@ function modulePanel(modules) {
   document.body.append(panel);
   selection.follow((place) => {
     panel.hidden = place === null;
+    document.body.classList.toggle('beside', place !== null);
     if (place !== null) body.replaceChildren(...aboutModule(modules, place));
   });
   document.addEventListener('keydown', (event) => { if (event.key === 'Escape' && !panel.hidden) selection.set(null); });

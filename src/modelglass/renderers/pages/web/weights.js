@@ -30,6 +30,7 @@ function weightsTable(weights, section) {
 
 function sparkline(bins) {
   if (!bins) return null;
+  if (bins[0] === bins[1]) return drawn('svg', { class: 'spark', viewBox: '0 0 130 20', 'aria-hidden': 'true' }, drawn('path', { d: 'M63 20v-19h4V20z' }));
   const counts = bins.slice(2), most = Math.max(...counts), width = 130 / counts.length;
   let path = '';
   counts.forEach((number, at) => {
@@ -41,6 +42,7 @@ function sparkline(bins) {
 function histogram(weights, row) {
   const bins = weights.bins[row], name = element('h3', {}, visible(weights.name[row]));
   if (!bins) return [name, element('p', {}, 'No finite values.')];
+  if (bins[0] === bins[1]) return [name, element('p', {}, `All ${whole(weights.figures.count[row])} values are ${figure(bins[0])}.`)];
   const [low, high, ...counts] = bins, most = Math.max(...counts), room = 960 / counts.length;
   const bars = counts.map((number, at) => drawn('rect', { x: (20 + at * room).toFixed(1), y: (150 - (130 * number) / most).toFixed(1), width: Math.max(0.8, room - 1).toFixed(1), height: ((130 * number) / most).toFixed(1) },
     drawn('title', {}, `${whole(number)} values from ${figure(low + ((high - low) * at) / counts.length)} to ${figure(low + ((high - low) * (at + 1)) / counts.length)}`)));
