@@ -66,7 +66,7 @@ def _operators(report: Report) -> Iterator[str]:
         if op.phase == "forward":
             ran[op.module][known_as(op.name)] += 1
     for module in report.model.modules:
-        found = ran.get(module.path, {})
+        found = ran[module.path]
         yield ", ".join(f"{name} ×{times:,}" if times > 1 else name for name, times in found.items())
 
 
