@@ -19,6 +19,7 @@ from modelglass.frameworks.torch.session import observe, run_fake
 from modelglass.frameworks.torch.structure import modules as structure
 from modelglass.inputs import Call, Model, Tensor, Trial, Want
 from modelglass.inputs.described import FLOAT
+from modelglass.inputs.search import POSITIONS
 from modelglass.inputs.signature import parameters
 
 ARRAYS = "torch"  # whose functions make tensors, in Python that is shown
@@ -55,7 +56,7 @@ def known_of(native: nn.Module) -> Model:
     return Model(
         parameters=parameters(native.forward),
         wants=layers,
-        hints=dict(size_hints(_attributes(native))),
+        hints={**dict(size_hints(_attributes(native))), **_positions(native)},
         parts=lists[0] if lists and lists[0] < 9 else 0,
     )
 
@@ -139,3 +140,11 @@ def _attributes(native: nn.Module) -> Iterator[tuple[str, Any]]:
     """Those of a model and its first parts."""
     for _, module in islice(structure.walk(native), _FIRST):
         yield from vars(module).items()
+
+
+def _positions(native: nn.Module) -> dict[str, int]:
+    """How many positions a model has learned, where a table of its own that has a batch of one says so."""
+    for name, tensor in native.named_parameters():
+        if "pos" in name.rpartition(".")[2] and tensor.dim() == 3 and tensor.shape[0] == 1:
+            return {POSITIONS: tensor.shape[1]}
+    return {}
