@@ -1,0 +1,118 @@
+"""`modelglass diff A B`: what changed, and what explains it?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from modelglass import api
+from modelglass.cli._command import Command, option
+from modelglass.cli._exit import write_stderr
+from modelglass.cli._options import (
+    color_option,
+    format_option,
+    output_option,
+    sort_option,
+    top_option,
+    trust_option,
+    width_option,
+)
+from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
+from modelglass.cli._progress import Progress
+from modelglass.cli._types import TargetName
+from modelglass.errors import UsageError
+
+DIFFERENT = 1
+UNREAD, STOPPED = 3, 4  # some values could not be read, or only up to a limit
+VERDICTS = ("identical", "equivalent", "derived", "unrelated", "incomparable")
+DEFAULT_FAILURES = "derived,unrelated,incomparable"
+
+EPILOG = """\b
+Examples:
+  modelglass diff base.safetensors tuned.safetensors
+  modelglass diff base/ model-Q4_K_M.gguf
+  modelglass diff model.py::build checkpoint.pt
+  modelglass diff a.safetensors b.safetensors --ignore "*.rotary_emb.*" --tolerance 1e-6
+  modelglass diff base/ merged/ --format markdown --fail-on unrelated,incomparable
+
+\b
+Exit codes:
+  0  identical, or equivalent: the same values written in another way
+  1  derived, unrelated or incomparable (--fail-on chooses)
+  2  wrong usage
+  3  one of them could not be read or built, or some of its values could not be read
+  4  stopped at a limit
+"""
+
+
+@click.command(name="diff", cls=Command, epilog=EPILOG)
+@click.argument("a", type=TargetName())
+@click.argument("b", type=TargetName())
+@option("--ignore", metavar="PATTERN", multiple=True, help="Leave out tensors of this name. Repeatable.")
+@option(
+    "--tolerance",
+    type=click.FloatRange(0),
+    default=0.0,
+    metavar="R",
+    help="Relative difference (L2) within which a tensor counts as the same.",
+)
+@option(
+    "--fail-on",
+    metavar="VERDICTS",
+    default=DEFAULT_FAILURES,
+    show_default=True,
+    help="Verdicts that exit with 1, comma-separated.",
+)
+@trust_option
+@option("--all", "all_", is_flag=True, help="Show every tensor, not only those that changed.")
+@sort_option(("relative_l2", "changed", "max_abs", "snr_db", "a", "b"), unsorted="what changed most first")
+@top_option
+@width_option
+@format_option(api.RENDERERS["diff"])
+@color_option
+@output_option
+def diff(
+    a: str,
+    b: str,
+    ignore: tuple[str, ...],
+    tolerance: float,
+    fail_on: str,
+    trust: bool,
+    all_: bool,
+    sort: str | None,
+    top: int | None,
+    width: int | None,
+    format_: str,
+    color: str,
+    output: Path | None,
+) -> None:
+    """Show what changed between the values of two models, and what explains it.
+
+    A and B are checkpoints of any format or their folders, or file.py::function or package.module:function
+    that return a model. Tensors are lined up as `compare` does, whatever their names, and values are read a
+    piece at a time. Configurations and saved reports have no values, and the answer says so.
+    """
+    failures = _verdicts(fail_on)
+    with Progress() as progress, stdout_to_stderr():
+        found = api.diff(a, b, ignore=ignore, tolerance=tolerance, trust=trust, progress=progress)
+    look: dict[str, object] = {} if format_ == "json" else {"all": all_, "sort": sort, "top": top}
+    if format_ == "text":
+        look |= {"width": width_of(width, output), "color": wants_color(color, output)}
+    emit(api.RENDERERS["diff"][format_](found, **look), output)
+    if found.failures:
+        first = found.failures[0]
+        write_stderr(f"error: {first.file}: {first.tensor or ''}: {first.text}", f"  hint: {first.hint}")
+        raise SystemExit(STOPPED if all(each.limit for each in found.failures) else UNREAD)
+    if found.verdict in failures:
+        raise SystemExit(DIFFERENT)
+
+
+def _verdicts(given: str) -> frozenset[str]:
+    names = frozenset(given.replace(" ", "").split(",")) - {""}
+    unknown = sorted(names - set(VERDICTS))
+    if unknown:
+        raise UsageError(
+            f"--fail-on: {unknown[0]!r} is not a verdict", hint=f"verdicts are {', '.join(VERDICTS)}"
+        )
+    return names
