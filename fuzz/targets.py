@@ -138,7 +138,7 @@ def _answer(path: Path) -> Any:
 
 
 def _check_invalid_is_told(path: Path, scanned: Scan) -> None:
-    """A scan reads more than a listing: what only a scan sees is no contradiction, but a format is."""
+    """A scan reads more than a listing: what only a scan sees is not a contradiction, but a format is."""
     if scanned.files[0].format is None:
         raise BrokenRuleError("a listing took for a model what a scan did not")
 

@@ -20,20 +20,20 @@ CODE = {
     "of_mlx.py": "from mlx import nn\ndef build(): return nn.Linear(3, 4)\n",
 }
 LACKING = {
-    "a function of torch": ("of_torch.py::build --input 1x3", "pip install 'modelglass[torch]'"),
-    "a class of torch": ("torch.nn:Transformer", "pip install 'modelglass[torch]'"),
-    "a function of MLX": ("of_mlx.py::build --input 1x3", "pip install 'modelglass[mlx]'"),
-    "a configuration of Hugging Face": (f"{ROOT}/examples/bert", "pip install 'modelglass[torch,config]'"),
-    "its flow": (f"flow {ROOT}/examples/bert", "pip install 'modelglass[torch,config]'"),
+    "a function of torch": ("of_torch.py::build --input 1x3", 'pip install "modelglass[torch]"'),
+    "a class of torch": ("torch.nn:Transformer", 'pip install "modelglass[torch]"'),
+    "a function of MLX": ("of_mlx.py::build --input 1x3", 'pip install "modelglass[mlx]"'),
+    "a configuration of Hugging Face": (f"{ROOT}/examples/bert", 'pip install "modelglass[torch,config]"'),
+    "its flow": (f"flow {ROOT}/examples/bert", 'pip install "modelglass[torch,config]"'),
     "its comparison": (
         f"compare {ROOT}/examples/bert {ROOT}/examples/bert",
-        "pip install 'modelglass[torch,config]'",
+        'pip install "modelglass[torch,config]"',
     ),
     "a configuration that names a class": (
         f"{ROOT}/examples/diffusion.yaml",
-        "pip install 'modelglass[torch]'",
+        'pip install "modelglass[torch]"',
     ),
-    "statistics": (f"stats {FILES}/training.pt", "pip install 'modelglass[stats]'"),
+    "statistics": (f"stats {FILES}/training.pt", 'pip install "modelglass[stats]"'),
     "a served model": (f"{ROOT}/examples/llama-70b --framework vllm", "pip install vllm"),
 }
 

@@ -32,7 +32,7 @@ def is_other_work(row: Row) -> bool:
 
 
 def unexplained(rows: Sequence[Row]) -> Iterator[str]:
-    """Failures that nobody has explained, and explanations of what is no failure any more."""
+    """Failures that nobody has explained, and explanations of what is not a failure any more."""
     failing = {(row["name"], check) for row in rows for check in row["wrong"]}
     yield from (f"{name}: {check}" for name, check in sorted(failing - explained.EXPLAINED.keys()))
     there = {row["name"] for row in rows}

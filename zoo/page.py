@@ -198,7 +198,7 @@ def _truths(found: Summary) -> Iterator[str]:
   {ways}.
 - **What the counter misses** is added by formulas of its own, and listed: {missed}. A
   distance between two points counts as their product, here and in modelglass; that is a convention.
-- **What counts as nothing**: every operator that ran and is no product, in what was counted. A person has
+- **What counts as nothing**: every operator that ran and is not a product, in what was counted. A person has
   looked at each name, and a new one fails the check. {free}.
 - **No trace**: everything about the model, its inputs and the process that making inputs and an inspection
   could change is compared before and after.

@@ -1,4 +1,4 @@
-"""Training runs, plans and files of which something is known that is no count of MACs."""
+"""Training runs, plans and files of which something is known that is not a count of MACs."""
 
 from __future__ import annotations
 

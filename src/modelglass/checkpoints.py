@@ -183,7 +183,7 @@ def _packing_notes(tensors: Sequence[Tensor], contradictions: Sequence[str]) -> 
         yield Note(
             code="packing-contradicted",
             text="the configuration gives these weights other bits or group sizes than they are stored with; "
-            "what is stored goes before",
+            "the stored values are used",
             severity="warning",
             where=tuple(contradictions[:MOST_GUESSED]),
         )

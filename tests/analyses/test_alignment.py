@@ -129,7 +129,7 @@ def test_two_square_matrices_are_no_stack_of_themselves() -> None:
 
 
 def test_numbers_of_members_are_no_names() -> None:
-    """A stem of three layers is no list of three blocks."""
+    """A stem of three layers is not a list of three blocks."""
 
     def block(width: int) -> Tree:
         return {

@@ -103,7 +103,7 @@ class Pick(nn.Module):
 
 
 class Shifted(nn.Module):
-    """A tensor that is no parameter and no buffer."""
+    """A tensor that is not a parameter and no buffer."""
 
     def __init__(self, length: int) -> None:
         super().__init__()
@@ -191,7 +191,7 @@ APART: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any]]] = {
         lambda: Two(Set(PurePosixPath("a")), Set(PurePosixPath("b")), both),
         lambda: torch.ones(3),
     ),
-    "a number that is no place among layers": (
+    "a number that is not a place among layers": (
         lambda: Two(Pick(0), Pick(1), lambda self, x: (self.a([x, x + 1]), self.b([x, x + 1]))),
         lambda: torch.ones(3),
     ),

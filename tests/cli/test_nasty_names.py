@@ -17,7 +17,7 @@ import pytest
 from modelglass.cli import main as commands, model_inspector, tt_model_analysis
 from output_checks import NASTY, check, check_plain
 
-FORMATS = ("text", "json", "markdown", "csv", "sarif")
+FORMATS = ("text", "json", "markdown", "csv", "html", "sarif")
 NAMES = [text for text in NASTY if text != "\ud800"]  # which no file can be called
 LONG = "a" * 5000
 DEEP = "/".join(["a" * 50] * 200)

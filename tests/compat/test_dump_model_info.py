@@ -275,7 +275,7 @@ def test_without_matplotlib_there_is_one_warning(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     info, text = dumped(wide(), plot_distributions=True)
     assert text.count("WARNING") == 1
-    assert "pip install 'modelglass[plots]'" in text
+    assert 'pip install "modelglass[plots]"' in text
     assert info.total_params == 262_912
 
 

@@ -374,12 +374,12 @@ ERRORS = {
     ),
     "argument": (
         "model: {_target_: netz.Net, hiden: 4}\n",
-        "model: Net cannot be called with what stands there: ",
+        "model: Net cannot be called with these arguments: ",
         "did you mean hidden instead of hiden? it takes hidden, depth, activation, settings, init",
     ),
     "inside": (
         "model: {class_path: netz.Net, init_args: {hidden: 4, activation: {class_path: netz.Data}}}\n",
-        "model.init_args.activation: Data cannot be called with what stands there: ",
+        "model.init_args.activation: Data cannot be called with these arguments: ",
         "it takes path",
     ),
     "raises": (
@@ -394,7 +394,7 @@ ERRORS = {
     ),
     "standard": (
         "model: {_target_: os.system, command: 'touch made'}\n",
-        "model names 'os.system' of Python's standard library, which is not called for a file's sake",
+        "model names 'os.system' of Python's standard library, which cannot be a target",
         "--builder file.py::function",
     ),
     "standard-by-way-of": (

@@ -67,7 +67,7 @@ def test_tags_that_are_no_plain_value_are_refused_by_name(tmp_path: Path, tag: s
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("a: 1\nb: 2\na: 3\n", "line 3: the name 'a' stands twice: it stands in line 1, too"),
+        ("a: 1\nb: 2\na: 3\n", "line 3: the name 'a' stands twice: it is also in line 1"),
         ("m: {a: 1, a: 2}\n", "line 1: the name 'a' stands twice"),
         ("a: &a [*a]\n", "line 1: *a stands inside of what it stands for"),
         ("a: *b\n", "line 1: nothing before it is called &b"),

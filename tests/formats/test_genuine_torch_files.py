@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,18 +133,19 @@ def test_torchscript_and_exported_programs(tmp_path: Path) -> None:
     assert mg.scan(tmp_path / "s.pt").files[0].weights_only == "refuses"
 
 
-def test_a_distributed_checkpoint(tmp_path: Path) -> None:
+def save_distributed(content: dict[str, Any], folder: Path) -> None:
     import torch.distributed.checkpoint as dcp
 
-    content = trained(torch.optim.Adam)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        dcp.save(
-            {"model": content["model"], "optim": content["optimizer"], "epoch": 3},
-            checkpoint_id=tmp_path / "d",
-        )
+        dcp.save(content, checkpoint_id=folder)
+
+
+def test_a_distributed_checkpoint(tmp_path: Path) -> None:
+    content = trained(torch.optim.Adam)
+    save_distributed({"model": content["model"], "optim": content["optimizer"], "epoch": 3}, tmp_path / "d")
     report = mg.inspect(tmp_path / "d")
-    expected = {f"model.{name}": tuple(tensor.shape) for name, tensor in content["model"].items()}
+    expected = {name: tuple(tensor.shape) for name, tensor in content["model"].items()}
     assert {tensor.name: tensor.shape for tensor in report.model.tensors} == expected
     assert report.checkpoint is not None
     assert [(part.kind, len(part.tensors)) for part in report.checkpoint.parts] == [
@@ -151,6 +153,47 @@ def test_a_distributed_checkpoint(tmp_path: Path) -> None:
         ("optimizer", 18),
     ]
     assert mg.scan(tmp_path / "d").exit_code() == 0
+
+
+def twelve_blocks() -> nn.Sequential:
+    blocks = ({"up": nn.Linear(2, 4), "act": nn.LayerNorm(4), "down": nn.Linear(4, 2)} for _ in range(12))
+    return nn.Sequential(*map(nn.ModuleDict, blocks))
+
+
+@pytest.mark.parametrize("shape", ["model", "app.model", "wrapped", "plain"])
+def test_a_distributed_checkpoint_lists_what_one_file_with_the_same_content_lists(
+    shape: str, tmp_path: Path
+) -> None:
+    state = twelve_blocks().state_dict()
+    states = {"state": {name: {"exp_avg": tensor} for name, tensor in state.items()}, "param_groups": []}
+    content: dict[str, Any] = {
+        "model": {"model": state, "optimizer": states},
+        "app.model": {"app": {"model": state, "optimizer": states}},
+        "wrapped": {"state_dict": {f"module.{name}": tensor for name, tensor in state.items()}},
+        "plain": state,
+    }[shape]
+    save_distributed(content, tmp_path / "d")
+    torch.save(state, tmp_path / "one.pt")
+    one, many = mg.inspect(tmp_path / "one.pt"), mg.inspect(tmp_path / "d", stats=True)
+    assert many.model.modules == one.model.modules
+    assert [tensor.name for tensor in many.model.tensors] == list(state)
+    assert many.blocks == one.blocks
+    assert many.stats is not None
+    assert {name: each.mean for name, each in many.stats.items() if each is not None} == pytest.approx(
+        {name: tensor.mean().item() for name, tensor in state.items()}, abs=1e-6
+    )
+
+
+def test_processes_that_share_the_saving_list_tensors_in_another_order(tmp_path: Path) -> None:
+    state = twelve_blocks().state_dict()
+    save_distributed({"model": state}, tmp_path)
+    described = pickle.loads((tmp_path / ".metadata").read_bytes())
+    names = list(described.state_dict_metadata)  # two processes, and each has every other tensor
+    described.state_dict_metadata = {
+        name: described.state_dict_metadata[name] for name in (*names[::2], *names[1::2])
+    }
+    (tmp_path / ".metadata").write_bytes(pickle.dumps(described))
+    assert [tensor.name for tensor in mg.inspect(tmp_path).model.tensors] == list(state)
 
 
 # Names by the version from which torch takes them, and from which it does not; the verdict is that of 2.13.

@@ -270,3 +270,52 @@ def test_pieces_of_a_gguf_are_one_model(tmp_path: Path) -> None:
     assert report.checkpoint is not None
     assert report.checkpoint.architecture is not None
     assert report.checkpoint.architecture.layers == 7
+
+
+def _blocks() -> dict[str, np.ndarray]:
+    """Twelve blocks between an embedding and an output, in the model's own order."""
+    per_block = {"attn_norm": (32,), "attn_q": (32, 32), "ffn_up": (64, 32), "ffn_down": (32, 64)}
+    shapes = {f"blk.{n}.{name}.weight": shape for n in range(12) for name, shape in per_block.items()}
+    named = {"token_embd.weight": (10, 32), **shapes, "output.weight": (10, 32)}
+    return {name: np.zeros(shape, np.float32) for name, shape in named.items()}
+
+
+def _write_gguf(folder: Path, most: int) -> None:
+    folder.mkdir()
+    writer = gguf.GGUFWriter(folder / "m.gguf", "llama", split_max_tensors=most)
+    for name, values in _blocks().items():
+        writer.add_tensor(name, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _write_torch(folder: Path, most: int) -> None:
+    torch = pytest.importorskip("torch")
+    folder.mkdir()
+    state = {name: torch.from_numpy(values) for name, values in _blocks().items()}
+    names = list(state)
+    size = most or len(names)
+    parts = [names[first : first + size] for first in range(0, len(names), size)]
+    weight_map = {}
+    for number, part in enumerate(parts, start=1):
+        file = f"pytorch_model-{number:05}-of-{len(parts):05}.bin" if most else "pytorch_model.bin"
+        torch.save({name: state[name] for name in part}, folder / file)
+        weight_map |= dict.fromkeys(part, file)
+    if most:  # names are sorted, as the library that writes these has them
+        index = json.dumps({"metadata": {}, "weight_map": weight_map}, sort_keys=True)
+        (folder / "pytorch_model.bin.index.json").write_text(index)
+
+
+@pytest.mark.parametrize("write", [_write_gguf, _write_torch])
+@pytest.mark.parametrize("most", [1, 7, 3])
+def test_pieces_list_and_fold_modules_as_the_one_file_does(tmp_path: Path, write: Any, most: int) -> None:
+    write(tmp_path / "one", 0)
+    write(tmp_path / "many", most)
+    one, many = mg.inspect(tmp_path / "one"), mg.inspect(tmp_path / "many")
+    assert len(list((tmp_path / "many").iterdir())) >= 50 // most
+    assert many.model.modules == one.model.modules
+    assert many.blocks == one.blocks
+    assert one.blocks is not None
+    assert [len(group.paths) for group in one.blocks] == [12]

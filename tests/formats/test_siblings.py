@@ -11,6 +11,13 @@ from modelglass.formats.source import OpenFile
 from modelglass.report import Level
 
 
+@pytest.fixture(autouse=True, params=["held", "by path"])
+def ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every case where folders can be held open, and where they cannot, as on Windows."""
+    if request.param == "by path":
+        monkeypatch.setattr(os, "supports_dir_fd", set())
+
+
 def _open(model: Path, relative: str, level: Level = "high") -> tuple[bytes | None, list[tuple[str, str]]]:
     """The content of the sibling, if it was opened, and the findings."""
     reading = Reading()

@@ -204,7 +204,7 @@ class Opaque(torch.Tensor):
 
 
 class Scaled(torch.Tensor):
-    """Integers with a scale for each, beside something that is no tensor."""
+    """Integers with a scale for each, beside something that is not a tensor."""
 
     data_: torch.Tensor
     scale: torch.Tensor

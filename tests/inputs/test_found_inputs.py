@@ -108,5 +108,5 @@ def test_two_hundred_trials_in_this_process_leave_no_trace() -> None:
 
 
 def test_what_is_no_module_is_refused() -> None:
-    with pytest.raises(UsageError, match="modules of torch only"):
+    with pytest.raises(UsageError, match="modules of torch and MLX only"):
         mg.find_inputs(object())

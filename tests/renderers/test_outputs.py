@@ -138,8 +138,8 @@ def test_scan(text: str) -> None:
 
 def test_each_command_has_the_same_family_of_formats() -> None:
     for formats in api.RENDERERS.values():
-        assert list(formats)[:4] == ["text", "json", "markdown", "csv"]
-    others = {noun: list(formats)[4:] for noun, formats in api.RENDERERS.items() if len(formats) > 4}
+        assert list(formats)[:5] == ["text", "json", "markdown", "csv", "html"]
+    others = {noun: list(formats)[5:] for noun, formats in api.RENDERERS.items() if len(formats) > 5}
     assert others == {"flow": ["mermaid", "dot", "svg"], "scan": ["sarif"]}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable
+from html import unescape
 from typing import Any
 
 import pytest
@@ -64,8 +65,8 @@ def test_text_markdown_and_csv_have_the_same_figures(noun: str) -> None:
         figures = {size(max(int(row[column]) for row in rows))}
     else:
         figures = {shown(row[column]) for row in rows if row[column]}
-    for format in ("text", "markdown"):
-        text = write[format](*given).replace("\\", "")
+    for format in ("text", "markdown", "html"):
+        text = unescape(write[format](*given)).replace("\\", "")
         assert not [figure for figure in figures if figure not in text], format
 
 

@@ -1,4 +1,4 @@
-"""The modules in the folder of examples, which is no package."""
+"""The modules in the folder of examples, which is not a package."""
 
 from __future__ import annotations
 

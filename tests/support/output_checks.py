@@ -8,11 +8,16 @@ import io
 import json
 import re
 import unicodedata
+from base64 import b64encode
 from collections.abc import Callable
+from hashlib import sha256
+from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree
 
 from markdown_it import MarkdownIt
+
+from modelglass.report.embedded import extract
 
 # No dot, slash or NUL: modules, files and tensors may all be called so.
 NASTY = (
@@ -127,9 +132,60 @@ def check_visible(value: Any) -> None:
             check_visible(item)
 
 
+PARTS = set(
+    "a aside b blockquote body br button caption circle code dd details div dl dt figcaption figure footer "
+    "form g h1 h2 h3 h4 head header html i input label li line main mark meta nav ol option output p path "
+    "polygon rect script section select small span strong style summary svg table tbody td text tfoot th "
+    "thead title tr tspan ul".split()
+)
+
+
+class Markup(HTMLParser):
+    """The elements and attributes of a page, and what its scripts and styles contain."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: list[tuple[str, str, str | None]] = []
+        self.insides: list[tuple[dict[str, str | None], str]] = []
+        self._inside: dict[str, str | None] | None = None
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        self._inside = {"tag": tag, **dict(attrs)} if tag in ("script", "style") else None
+
+    def handle_data(self, data: str) -> None:
+        if self._inside is not None:
+            self.insides.append((self._inside, data))
+            self._inside = None
+
+
+def check_html(text: str) -> None:
+    """The page has the elements that we make, nothing that acts by an attribute, and a policy that holds."""
+    page = Markup(text)
+    assert page.tags <= PARTS, page.tags - PARTS
+    for tag, name, value in page.attributes:
+        assert not name.startswith("on"), (tag, name)
+        assert name not in ("style", "src", "srcset", "action", "formaction"), (tag, name)
+        assert name != "href" or (value or "").startswith("#"), value
+    (policy,) = (value for _, name, value in page.attributes if name == "content" and "default-src" in value)  # type: ignore[operator]
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+    for element, content in page.insides:
+        if element.get("type") is None:
+            digest = b64encode(sha256(content.encode()).digest()).decode()
+            assert f"'sha256-{digest}'" in policy
+        else:
+            assert re.fullmatch(r"[A-Za-z0-9+/=]+", content)
+    json.loads(extract(text))
+
+
 CHECKS: dict[str, Callable[[str], Any]] = {
     "json": check_json,
     "csv": check_csv,
+    "html": check_html,
     "markdown": check_markdown,
     "svg": check_svg,
     "sarif": check_sarif,

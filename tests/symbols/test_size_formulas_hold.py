@@ -101,7 +101,7 @@ EXACT: dict[str, tuple[nn.Module, Shape, tuple[str, ...]]] = {
         (2, 3, 64, 64),
         ("⌊(H+1)/4⌋", "⌊(W+1)/4⌋"),
     ),
-    "a kernel that is no multiple": (conv2d(11, 4, 2), (1, 3, 224, 224), ("⌊(H-3)/4⌋", "⌊(W-3)/4⌋")),
+    "a kernel that is not a multiple": (conv2d(11, 4, 2), (1, 3, 224, 224), ("⌊(H-3)/4⌋", "⌊(W-3)/4⌋")),
     "a step over a product": (doing(lambda x: x.flatten(2)[..., ::2]), (2, 3, 8, 8), ("⌈H·W/2⌉",)),
     "every second of a batch": (doing(lambda x: x[::2]), (4, 8), ("⌈B/2⌉", "L")),
     "alexnet": (

@@ -1,4 +1,4 @@
-"""Which distinct modules and operators a model has: nothing that differs merges, nothing equal stays apart.
+"""Group modules and operators that are equal; never group different ones.
 
 Two modules are alike when their classes, settings, tensors and contents are; two calls when the modules are
 alike, what went in and out had the same names, shapes and types, and the same kernels ran in them. So the

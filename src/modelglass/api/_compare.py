@@ -64,7 +64,7 @@ def compare(
     if serving is not None and SERVING not in (framework_a, framework_b):
         raise UsageError(
             'serving options apply only to a configuration built with framework="vllm"',
-            hint='say which one: framework_a="vllm" or framework_b="vllm"',
+            hint='specify which one: framework_a="vllm" or framework_b="vllm"',
         )
     sides = []
     for name, target, own, framework in (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from modelglass.api._flow import flow
 from modelglass.api._models import require_extra
+from modelglass.console import encodable
 from modelglass.errors import UsageError
 from modelglass.files import write_whole
 from modelglass.gc_pause import paused_gc
@@ -39,6 +40,8 @@ def _renderer(noun: str, format: str) -> Callable[..., str]:
     def render(*nouns: Any, **options: Any) -> str:
         if format == "json":
             text = _function("records" if noun == "unique" else "json", "render")(*nouns, **options)
+        elif format == "html":
+            text = _page(noun, nouns, options)
         elif format not in _PAGES:
             text = _function(f"flow.{format}" if format in DRAWINGS else format, "render")(*nouns, **options)
         else:
@@ -52,6 +55,22 @@ def _renderer(noun: str, format: str) -> Callable[..., str]:
         return unspoken(text)
 
     return render
+
+
+def _page(noun: str, nouns: Sequence[Any], options: Mapping[str, Any]) -> str:
+    """One file for browsers, with what `--format json` gives inside."""
+    if noun == "inspect":
+        from modelglass.api._page import page
+
+        return page(*nouns, **options)
+    from modelglass.page import pages
+    from modelglass.renderers.pages import html
+
+    whole = {name: value for name, value in options.items() if name == "redact"}
+    document = RENDERERS[noun]["json"](*nouns, **whole)
+    if noun == "memory":
+        nouns = (_with_blocks(*nouns),)
+    return html.render(getattr(pages, noun)(*nouns, **options), document)
 
 
 def _with_blocks(report: Report) -> Report:
@@ -70,7 +89,7 @@ def _function(module: str, name: str) -> Callable[..., Any]:
 RENDERERS = {
     noun: {
         format: _renderer(noun, format)
-        for format in ("text", "json", "markdown", "csv", *_OTHERS.get(noun, ()))
+        for format in ("text", "json", "markdown", "csv", "html", *_OTHERS.get(noun, ()))
     }
     for noun in NOUNS
 }
@@ -79,8 +98,9 @@ RENDERERS = {
 def render(
     report: Report | Flow | Scan | Fit | Comparison | Diff, format: str = "text", **options: Any
 ) -> str:
-    """The report as "text", "json", "markdown" or "csv", or its "memory" as text; a scan also as "sarif".
+    """The report as "text", "json", "markdown", "csv" or "html", or its "memory" as text.
 
+    A scan can be written as "sarif", too.
     How data flows through a model that ran is drawn as "mermaid", "dot" or "svg"; `depth` says how deep.
 
     >>> import torch
@@ -118,7 +138,7 @@ def show(report: Report | Flow | Scan | Fit | Comparison | Diff, **options: Any)
     """Print the report as text, coloured and as wide as the terminal."""
     terminal = sys.stdout.isatty()
     defaults = {"width": _terminal_width() if terminal else 100, "color": terminal}
-    sys.stdout.write(render(report, "text", **{**defaults, **options}))
+    sys.stdout.write(encodable(render(report, "text", **{**defaults, **options}), sys.stdout))
 
 
 def _terminal_width() -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
+from functools import wraps
 from typing import Any, TypeVar
 
 import click
@@ -55,5 +57,20 @@ def options(*several: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
         for each in reversed(several):
             command = each(command)
         return command
+
+    return add
+
+
+def options_as(name: str, kind: Callable[..., Any], *several: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Several options whose values a command gets as one argument: `kind`, a data class, made of them."""
+    taken = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def run(**values: Any) -> Any:
+            values[name] = kind(**{field: values.pop(field) for field in taken if field in values})
+            return command(**values)
+
+        return options(*several)(run)
 
     return add

@@ -13,8 +13,6 @@ from modelglass.cli._output import emit
 from modelglass.cli._types import NewFile, Size, TargetName
 from modelglass.errors import UsageError
 
-target_argument = click.argument("target", type=TargetName())
-
 width_option = option("--width", type=click.IntRange(40), help="Width of the text in columns.")
 
 color_option = option(
@@ -69,16 +67,29 @@ inputs_options = options(
         "--inputs",
         metavar="CODE",
         type=TargetName(),
-        help="Function that returns the inputs (file.py::function), or auto: by configuration or trying.",
+        help="Function that returns the inputs (file.py::function), or auto, as without either option.",
     ),
     option(
         "--input",
         "specs",
         metavar="SPEC",
         multiple=True,
-        help="Shape of an input: 1x3x224x224, 2x16:int64, mask=2x16:bool. Repeatable.",
+        help="Shape of an input: 1x3x224x224, 2x16:int64, mask=2x16:bool. Repeatable. Others are found by "
+        "trying.",
     ),
 )
+
+budget_option = option(
+    "--input-budget",
+    "budget",
+    type=click.FloatRange(min=0, min_open=True),
+    default=api.SEARCH_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time for finding inputs.",
+)
+
+no_run_option = option("--no-run", is_flag=True, help="Read the structure only, and look for no inputs.")
 
 trust_option = option(
     "--trust",
@@ -87,26 +98,31 @@ trust_option = option(
     "built.",
 )
 
-config_options = options(
-    option(
-        "--builder",
-        metavar="CODE",
-        type=TargetName(),
-        help="Function that builds the model; it receives the whole configuration.",
-    ),
-    option(
-        "--model-key",
-        metavar="KEY",
-        help="Path of the model inside the configuration, for example train.model.",
-    ),
-    trust_option,
+run_option = option(
+    "--run",
+    type=click.Choice(["fake", "real", "none"]),
+    default="fake",
+    show_default=True,
+    help="fake: compute nothing; real: compute on copies; none: read the structure only.",
 )
+
+stats_option = option("--stats", is_flag=True, help="Read every weight and show statistics.")
 
 train_option = option("--train", is_flag=True, help="Run a training step, not only a forward pass.")
 
 calibrate_option = option(
     "--calibrate", is_flag=True, help="Run each kernel once to measure its own scratch memory."
 )
+
+
+def parse_or_find(inputs: str | None, specs: tuple[str, ...], budget: float) -> Any:
+    """What the two options give, completed by what is found."""
+    given = parse_inputs(inputs, specs)
+    if given is None:
+        return api.Automatic(seconds=budget, needed=False)
+    if given == api.AUTOMATIC:
+        return api.Automatic(seconds=budget)
+    return api.Automatic(given=given, seconds=budget) if specs else given
 
 
 def parse_inputs(inputs: str | None, specs: tuple[str, ...], suffix: str = "") -> Any:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from modelglass import api
+from modelglass.cli._output import stdout_to_stderr
 
 FIRST_WORD = 1.0  # seconds of silence before the first word
 ON_TERMINAL = 0.1  # seconds between two words on a terminal, where they overwrite each other
@@ -56,3 +59,10 @@ class Progress:
         sys.stderr.write(f"\r\x1b[K{line}" if self._terminal else f"{line}\n")
         sys.stderr.flush()
         self._shown = True
+
+
+@contextmanager
+def working(command: str = "modelglass") -> Iterator[Progress]:
+    """Work with its progress shown; what others print meanwhile does not mix with the result."""
+    with Progress(command) as progress, stdout_to_stderr():
+        yield progress

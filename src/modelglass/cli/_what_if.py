@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from modelglass import api
-from modelglass.cli._command import option, options
+from modelglass.cli._command import option, options, options_as
+from modelglass.cli._options import calibrate_option, optimizer_option, parse_optimizer, train_option
 from modelglass.cli._types import DtypeChoice
 from modelglass.errors import UsageError
 
@@ -66,24 +68,62 @@ what_if_options = options(
 )
 
 
-def parse_what_if(
-    train: bool,
-    *,
-    accumulate: int | None,
-    devices: int | None,
-    **changes: Any,
-) -> Any:
-    """What the options change about the run; None: nothing."""
-    for name, given in (
-        ("--master-weights", changes["master_weights"]),
-        ("--accumulate", accumulate),
-        ("--recompute", changes["recompute"]),
-    ):
-        if given and not train:
-            raise UsageError(f"{name} needs a training step", hint="add --train")
-    if (changes["sharding"] is None) != (devices is None):
-        raise UsageError(
-            "--sharding and --devices belong together", hint="give both, as in --sharding fsdp3 --devices 8"
+@dataclass(frozen=True, kw_only=True)
+class GivenRun:
+    """A run and what is changed about it, as given on the command line."""
+
+    train: bool
+    optimizer: str | None
+    calibrate: bool
+    batch_size: int | None
+    seq_len: int | None
+    weights: str | None
+    autocast: str | None
+    master_weights: bool
+    accumulate: int | None
+    recompute: tuple[str, ...]
+    sharding: Any
+    devices: int | None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The run and its change, for functions of the API."""
+        return {
+            "train": self.train,
+            "optimizer": parse_optimizer(self.train, self.optimizer),
+            "calibrate": self.calibrate,
+            "what_if": self._what_if(),
+        }
+
+    def _what_if(self) -> Any:
+        """What changes about the run; None: nothing."""
+        self._check()
+        changed = api.WhatIf(
+            batch_size=self.batch_size,
+            seq_len=self.seq_len,
+            weights=self.weights,
+            autocast=self.autocast,
+            master_weights=self.master_weights,
+            accumulate=self.accumulate or 1,
+            recompute=self.recompute,
+            sharding=self.sharding,
+            devices=self.devices or 1,
         )
-    changed = api.WhatIf(accumulate=accumulate or 1, devices=devices or 1, **changes)
-    return None if changed == api.WhatIf() else changed
+        return None if changed == api.WhatIf() else changed
+
+    def _check(self) -> None:
+        for name, given in (
+            ("--master-weights", self.master_weights),
+            ("--accumulate", self.accumulate),
+            ("--recompute", self.recompute),
+        ):
+            if given and not self.train:
+                raise UsageError(f"{name} needs a training step", hint="add --train")
+        if (self.sharding is None) != (self.devices is None):
+            raise UsageError(
+                "--sharding and --devices belong together",
+                hint="give both, as in --sharding fsdp3 --devices 8",
+            )
+
+
+run_options = options_as("run", GivenRun, train_option, optimizer_option, what_if_options, calibrate_option)

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from modelglass import api
 from modelglass.cli._command import Command, option
-from modelglass.cli._options import (
-    color_option,
-    format_option,
-    inputs_options,
-    output_option,
-    parse_inputs,
-    sort_option,
-    top_option,
-    trust_option,
-    width_option,
-)
-from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
-from modelglass.cli._progress import Progress
+from modelglass.cli._options import inputs_options, parse_inputs, sort_option, top_option, trust_option
+from modelglass.cli._progress import working
 from modelglass.cli._serving import parse_serving, rank_options
 from modelglass.cli._types import TargetName
+from modelglass.cli._view import View, view_options
 from modelglass.errors import UsageError
 
 DIFFERENT = 1
@@ -61,10 +50,7 @@ Exit codes:
 @option("--all", "all_", is_flag=True, help="Show everything side by side, not only differences.")
 @sort_option(("times", "a", "b"))
 @top_option
-@width_option
-@format_option(api.RENDERERS["compare"])
-@color_option
-@output_option
+@view_options(api.RENDERERS["compare"])
 def compare(
     a: str,
     b: str | None,
@@ -80,10 +66,7 @@ def compare(
     all_: bool,
     sort: str | None,
     top: int | None,
-    width: int | None,
-    format_: str,
-    color: str,
-    output: Path | None,
+    view: View,
     **engine: Any,
 ) -> None:
     """Show where two models differ.
@@ -97,7 +80,7 @@ def compare(
     given_a, given_b = _own("a", inputs_a, specs_a, both), _own("b", inputs_b, specs_b, both)
     served = "vllm" if "vllm" in (framework_a, framework_b) else None
     serving = parse_serving(served, engine, option="--framework-b")
-    with Progress() as progress, stdout_to_stderr():
+    with working() as progress:
         found = api.compare(
             a,
             b,
@@ -109,10 +92,8 @@ def compare(
             trust=trust,
             progress=progress,
         )
-    look: dict[str, object] = {} if format_ == "json" else {"all": all_, "sort": sort, "top": top}
-    if format_ == "text":
-        look |= {"width": width_of(width, output), "color": wants_color(color, output)}
-    emit(api.RENDERERS["compare"][format_](found, **look), output)
+    options = view.options({"all": all_, "sort": sort, "top": top})
+    view.emit(api.RENDERERS["compare"][view.format_](found, **options))
     if not found.same:
         raise SystemExit(DIFFERENT)
 

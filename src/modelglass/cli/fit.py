@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import click
 
 from modelglass import api
 from modelglass.cli._command import Command, option
-from modelglass.cli._options import (
-    calibrate_option,
-    color_option,
-    config_options,
-    device_memory_option,
-    format_option,
-    inputs_options,
-    optimizer_option,
-    output_option,
-    parse_inputs,
-    parse_optimizer,
-    sort_option,
-    target_argument,
-    top_option,
-    train_option,
-    width_option,
-)
-from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
-from modelglass.cli._progress import Progress
-from modelglass.cli._what_if import parse_what_if, what_if_options
+from modelglass.cli._options import device_memory_option, sort_option, top_option
+from modelglass.cli._progress import working
+from modelglass.cli._target import GivenTarget, target_options
+from modelglass.cli._view import View, view_options
+from modelglass.cli._what_if import GivenRun, run_options
 
 DOES_NOT_FIT = 1
 
@@ -51,40 +33,21 @@ Exit codes:
 
 
 @click.command(name="fit", cls=Command, epilog=EPILOG)
-@target_argument
-@inputs_options
-@config_options
+@target_options
 @device_memory_option(required=True)
-@train_option
-@optimizer_option
-@what_if_options
-@calibrate_option
+@run_options
 @option("--no-options", is_flag=True, help="Do not search for changes that would make it fit.")
 @sort_option(("peak_nbytes", "left_nbytes"), unsorted="the least peak first")
 @top_option
-@width_option
-@format_option(api.RENDERERS["fit"])
-@color_option
-@output_option
+@view_options(api.RENDERERS["fit"])
 def fit(
-    target: str,
-    inputs: str | None,
-    specs: tuple[str, ...],
-    builder: str | None,
-    model_key: str | None,
-    trust: bool,
+    given: GivenTarget,
     device_memory: int,
-    train: bool,
-    optimizer: str | None,
-    calibrate: bool,
+    run: GivenRun,
     no_options: bool,
     sort: str | None,
     top: int | None,
-    width: int | None,
-    format_: str,
-    color: str,
-    output: Path | None,
-    **changes: Any,
+    view: View,
 ) -> None:
     """Show whether a model fits into a device.
 
@@ -92,27 +55,17 @@ def fit(
     configuration (config.json, model.yaml), or file.py::function or package.module:function that returns a
     model. Sizes are searched for by runs on fake tensors, which do not allocate the memory.
     """
-    given = parse_inputs(inputs, specs)
-    what_if = parse_what_if(train, **changes)
-    stepper = parse_optimizer(train, optimizer)
-    with Progress() as progress, stdout_to_stderr():
+    asked = given.build | run.options
+    with working() as progress:
         found = api.fit(
-            target,
-            given,
+            *given.arguments,
             device_memory=device_memory,
-            train=train,
-            optimizer=stepper,
-            calibrate=calibrate,
-            what_if=what_if,
+            **asked,
             options=not no_options,
-            builder=builder,
-            model_key=model_key,
-            trust=trust,
             progress=progress,
         )
-    look: dict[str, object] = {} if format_ == "json" else {"sort": sort, "top": top}
-    if format_ == "text":
-        look |= {"width": width_of(width, output), "color": wants_color(color, output)}
-    emit(api.RENDERERS["fit"][format_](found, **look), output)
+    options = view.options({"sort": sort, "top": top})
+    view.emit(api.RENDERERS["fit"][view.format_](found, **options))
+    view.tell_of_inputs(found.notes)
     if not found.fits:
         raise SystemExit(DOES_NOT_FIT)

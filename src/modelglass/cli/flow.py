@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from modelglass import api
 from modelglass.cli._command import Command
-from modelglass.cli._options import (
-    color_option,
-    config_options,
-    depth_option,
-    format_option,
-    inputs_options,
-    output_option,
-    parse_inputs,
-    target_argument,
-    width_option,
-)
-from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
-from modelglass.cli._progress import Progress
+from modelglass.cli._options import depth_option
+from modelglass.cli._progress import working
+from modelglass.cli._target import GivenTarget, target_options
+from modelglass.cli._view import View, view_options
 from modelglass.errors import UsageError
 
 EPILOG = """\b
@@ -51,26 +43,13 @@ _SUFFIXES = {
 
 
 @click.command(name="flow", cls=Command, epilog=EPILOG)
-@target_argument
-@inputs_options
-@config_options
+@target_options
 @depth_option
-@width_option
-@format_option(api.RENDERERS["flow"], default=None)
-@color_option
-@output_option
+@view_options(api.RENDERERS["flow"], default=None)
 def flow(
-    target: str,
-    inputs: str | None,
-    specs: tuple[str, ...],
-    builder: str | None,
-    model_key: str | None,
-    trust: bool,
+    given: GivenTarget,
     depth: int | None,
-    width: int | None,
-    format_: str | None,
-    color: str,
-    output: Path | None,
+    view: View,
 ) -> None:
     """Draw how data flows through a model.
 
@@ -79,22 +58,16 @@ def flow(
     package.module:function that returns a model. Sizes that follow the inputs get names, which are found by
     running with other sizes as well.
     """
-    chosen = format_ or _format_of(output)
-    given = parse_inputs(inputs, specs)
-    with Progress() as progress, stdout_to_stderr():
+    view = replace(view, format_=view.format_ or _format_of(view.output))
+    with working() as progress:
         found = api.flow(
-            target,
-            given,
+            *given.arguments,
             depth=depth,
-            builder=builder,
-            model_key=model_key,
-            trust=trust,
+            **given.build,
             progress=progress,
         )
-    look: dict[str, object] = {}
-    if chosen == "text":
-        look = {"width": width_of(width, output), "color": wants_color(color, output)}
-    emit(api.RENDERERS["flow"][chosen](found, **look), output)
+    view.emit(api.RENDERERS["flow"][view.format_](found, **view.options()))
+    view.tell_of_inputs(found.notes)
 
 
 def _format_of(output: Path | None) -> str:

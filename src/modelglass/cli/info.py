@@ -9,16 +9,11 @@ import click
 
 from modelglass import api
 from modelglass.cli._command import Command, option
-from modelglass.cli._options import (
-    config_options,
-    inputs_options,
-    output_option,
-    parse_inputs,
-    target_argument,
-)
-from modelglass.cli._output import emit, stdout_to_stderr
-from modelglass.cli._progress import Progress
+from modelglass.cli._options import output_option
+from modelglass.cli._output import emit
+from modelglass.cli._progress import working
 from modelglass.cli._serving import parse_serving, serving_options
+from modelglass.cli._target import GivenTarget, structure_options
 from modelglass.compat import model_info
 
 EPILOG = """\b
@@ -31,19 +26,12 @@ Examples:
 
 
 @click.command(name="info", cls=Command, epilog=EPILOG)
-@target_argument
-@inputs_options
-@config_options
+@structure_options
 @option("--name", metavar="TEXT", help="Name of the model in the document (default: its class).")
 @serving_options
 @output_option
 def info(
-    target: str,
-    inputs: str | None,
-    specs: tuple[str, ...],
-    builder: str | None,
-    model_key: str | None,
-    trust: bool,
+    given: GivenTarget,
     name: str | None,
     framework: str | None,
     output: Path | None,
@@ -52,19 +40,16 @@ def info(
     """Write model_info.json, for a registry.
 
     The document describes a model layer by layer. TARGET is a configuration (config.json, model.yaml), or
-    file.py::function or package.module:function that returns a model. Without inputs nothing runs, and fields
-    that need a run are null; a Hugging Face configuration has inputs of its own. With --framework vllm, a
+    file.py::function or package.module:function that returns a model. Inputs that are not given are found
+    by trying; where nothing runs, fields that need a run are null. With --framework vllm, a
     configuration is built as one rank of an engine would hold it.
     """
-    given = parse_inputs(inputs, specs)
     serving = parse_serving(framework, engine)
-    with Progress() as progress, stdout_to_stderr():
+    with working() as progress:
         report = api.inspect(
-            target,
-            given,
-            builder=builder,
-            model_key=model_key,
-            trust=trust,
+            *given.arguments,
+            run="none" if given.no_run else "fake",
+            **given.build,
             framework=framework,
             serving=serving,
             progress=progress,

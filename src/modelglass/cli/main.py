@@ -23,6 +23,7 @@ Examples:
   modelglass config.json
   modelglass model.py::build --input 1x3x224x224
   modelglass inspect model.py::build --inputs model.py::batch --train
+  modelglass report model.py::build --input 1x3x224x224 --train -o page.html
   modelglass flow model.py::build --input 1x3x224x224 -o model.svg
   modelglass compare model.py::build port.py::build
   modelglass diff base.safetensors tuned.safetensors
@@ -39,15 +40,7 @@ Exit codes: 0 done; 1 done, with findings; 2 wrong usage; 3 the target could not
 
 
 COMMANDS = (
-    "inspect",
-    "flow",
-    "memory",
-    "fit",
-    "compare",
-    "diff",
-    "stats",
-    "scan",
-    "unique",
+    *("inspect", "report", "view", "flow", "memory", "fit", "compare", "diff", "stats", "scan", "unique"),
     "info",
     "completion",
 )
@@ -116,7 +109,7 @@ def run(command: click.Command, name: str, arguments: list[str] | None = None) -
     if COMPLETING in os.environ:
         import_module("modelglass.cli.completion")  # shells as they are completed here
     debug = "--debug" in args
-    rest = [arg for arg in args if arg != "--debug"]  # welcome anywhere on the line
+    rest = [arg for arg in args if arg != "--debug"]  # it may appear anywhere on the line
     sys.exit(exit_code(lambda: _answer(command, name, rest), debug=debug))
 
 

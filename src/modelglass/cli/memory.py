@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from modelglass import api
 from modelglass.cli._command import Command, option
 from modelglass.cli._exit import INCOMPLETE, end_of_run, write_stderr
-from modelglass.cli._options import (
-    calibrate_option,
-    color_option,
-    config_options,
-    format_option,
-    inputs_options,
-    optimizer_option,
-    output_option,
-    parse_inputs,
-    parse_optimizer,
-    plot_option,
-    sort_option,
-    target_argument,
-    top_option,
-    train_option,
-    width_option,
-)
-from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
-from modelglass.cli._progress import Progress
-from modelglass.cli._what_if import parse_what_if, what_if_options
+from modelglass.cli._options import plot_option, sort_option, top_option
+from modelglass.cli._progress import working
+from modelglass.cli._target import GivenTarget, target_options
+from modelglass.cli._view import View, view_options
+from modelglass.cli._what_if import GivenRun, run_options
 
 EPILOG = """\b
 Examples:
@@ -46,13 +30,8 @@ Examples:
 
 
 @click.command(name="memory", cls=Command, epilog=EPILOG)
-@target_argument
-@inputs_options
-@config_options
-@train_option
-@optimizer_option
-@what_if_options
-@calibrate_option
+@target_options
+@run_options
 @option(
     "--context",
     "contexts",
@@ -64,29 +43,15 @@ Examples:
 @sort_option(("nbytes",), unsorted="largest first; kernels of CSV as they ran")
 @top_option
 @plot_option
-@width_option
-@format_option(api.RENDERERS["memory"])
-@color_option
-@output_option
+@view_options(api.RENDERERS["memory"])
 def memory(
-    target: str,
-    inputs: str | None,
-    specs: tuple[str, ...],
-    builder: str | None,
-    model_key: str | None,
-    trust: bool,
-    train: bool,
-    optimizer: str | None,
-    calibrate: bool,
+    given: GivenTarget,
+    run: GivenRun,
     contexts: tuple[int, ...],
     sort: str | None,
     top: int | None,
     plot: Path | None,
-    width: int | None,
-    format_: str,
-    color: str,
-    output: Path | None,
-    **changes: Any,
+    view: View,
 ) -> None:
     """Show the peak memory of a run.
 
@@ -95,35 +60,23 @@ def memory(
     are fake, and each is followed from the kernel that makes it until it is freed: the memory itself is not
     allocated, except with --calibrate, which runs one kernel at a time. --plot draws the timeline.
     """
-    given = parse_inputs(inputs, specs)
-    what_if = parse_what_if(train, **changes)
-    stepper = parse_optimizer(train, optimizer)
+    asked = given.build | run.options
     draw = None if plot is None else api.timeline_plotter(plot)
-    with Progress() as progress, stdout_to_stderr():
+    with working() as progress:
         report = api.inspect_run(
-            target,
-            given,
-            train=train,
-            optimizer=stepper,
-            calibrate=calibrate,
-            what_if=what_if,
-            builder=builder,
-            model_key=model_key,
-            trust=trust,
+            *given.arguments,
+            **asked,
             on_failure="report",
             progress=progress,
         )
         if draw is not None and report.memory is not None:
             progress("drawing")
             draw(report)
-    options: dict[str, object] = {} if format_ == "json" else {"sort": sort, "top": top}
-    if format_ in ("text", "markdown"):
-        options |= {"contexts": contexts}
-    if format_ == "text":
-        options |= {"width": width_of(width, output), "color": wants_color(color, output)}
-    if report.run.failure is None or format_ != "csv":  # a table of what never happened would be empty
-        emit(api.RENDERERS["memory"][format_](report, **options), output)
+    options = view.options({"sort": sort, "top": top}, pages={"contexts": contexts})
+    if report.run.failure is None or view.format_ != "csv":  # a table of what never happened would be empty
+        view.emit(api.RENDERERS["memory"][view.format_](report, **options))
+    view.tell_of_inputs(report.notes)
     if report.run.failure is None and report.memory is None:  # in JSON, which has a place for that
         write_stderr(*(f"{note.severity}: {note.text}" for note in report.notes if note.severity != "info"))
         raise SystemExit(INCOMPLETE)
-    end_of_run(report, shown=output is None and format_ not in ("json", "csv"))
+    end_of_run(report, shown=view.shows_failure)

@@ -19,8 +19,8 @@ from modelglass.cli._options import (
     trust_option,
     width_option,
 )
-from modelglass.cli._output import emit, stdout_to_stderr, width_of
-from modelglass.cli._progress import Progress
+from modelglass.cli._output import emit, width_of
+from modelglass.cli._progress import working
 from modelglass.cli.main import run
 from modelglass.compat import model_inspector as inspector
 
@@ -69,7 +69,7 @@ not be read, built or run, or a checkpoint's shapes are not the model's.
     metavar="NAME",
     default=inspector.OPTIMIZER,
     show_default=True,
-    help="Whose state is counted: sgd, adam8bit, file.py::factory, or none.",
+    help="Optimizer whose state is included: sgd, adam8bit, file.py::factory, or none.",
 )
 @click.option("--no-stats", is_flag=True, help="Do not read the checkpoint's weights.")
 @width_option
@@ -98,7 +98,7 @@ def model_inspector(
     if config is None and checkpoint is None:
         raise click.UsageError("give --config FILE, --checkpoint FILE, or both")
     given = parse_inputs(inputs, specs)
-    with Progress(NAME) as progress, stdout_to_stderr():
+    with working(NAME) as progress:
         question = inspector.Question(
             config=config,
             checkpoint=checkpoint,

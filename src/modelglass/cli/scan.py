@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from modelglass import api
 from modelglass.cli._command import Command, option
+from modelglass.cli._exit import write_stderr
 from modelglass.cli._fail_on import FailOn, fail_on_option
-from modelglass.cli._options import (
-    color_option,
-    format_option,
-    limit_option,
-    output_option,
-    parse_limits,
-    top_option,
-    width_option,
-)
-from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
-from modelglass.cli._progress import Progress
+from modelglass.cli._options import limit_option, parse_limits, top_option
+from modelglass.cli._progress import working
+from modelglass.cli._view import View, view_options
 
 EPILOG = """\b
 Examples:
@@ -51,10 +42,7 @@ For several files it is the first of 3, 4, 1 and 0 that applies to any of them.
 )
 @option("--redact", is_flag=True, help="Hide tokens, passwords and the names of home folders.")
 @top_option
-@width_option
-@format_option(api.RENDERERS["scan"])
-@color_option
-@output_option
+@view_options(api.RENDERERS["scan"])
 def scan(
     paths: tuple[str, ...],
     fail_on: FailOn,
@@ -62,10 +50,7 @@ def scan(
     isolate: bool,
     redact: bool,
     top: int | None,
-    width: int | None,
-    format_: str,
-    color: str,
-    output: Path | None,
+    view: View,
 ) -> None:
     """Show what loading a file would run.
 
@@ -74,14 +59,12 @@ def scan(
     that were read, not that a file can be trusted.
     """
     chosen = parse_limits(limits)
-    with Progress() as progress, stdout_to_stderr():
+    with working() as progress:
         found = api.scan(paths, limits=chosen, isolate=isolate, progress=progress)
-    look: dict[str, object] = {"redact": redact}
-    if format_ in ("text", "markdown", "csv"):
-        look |= {"top": top}
-    if format_ == "text":
-        look |= {"width": width_of(width, output), "color": wants_color(color, output)}
-    emit(api.RENDERERS["scan"][format_](found, **look), output)
+    if isolate and (lacking := api.unbounded()):
+        write_stderr(f"note: this system does not bound {' and '.join(lacking)} of the process that reads")
+    options = view.options({"top": top})
+    view.emit(api.RENDERERS["scan"][view.format_](found, redact=redact, **options))
     code = found.exit_code(fail_on.level or api.LEVELS[0])
     if code:
         raise SystemExit(code)

@@ -11,21 +11,16 @@ from modelglass.cli._command import Command, option
 from modelglass.cli._exit import write_stderr
 from modelglass.cli._fail_on import FailOn, fail_on_option
 from modelglass.cli._options import (
-    color_option,
     columns_option,
-    config_options,
-    format_option,
     limit_option,
-    output_option,
     parse_limits,
     plot_option,
     sort_option,
-    target_argument,
     top_option,
-    width_option,
 )
-from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
-from modelglass.cli._progress import Progress
+from modelglass.cli._progress import working
+from modelglass.cli._target import GivenTarget, weights_options
+from modelglass.cli._view import View, view_options
 
 FOUND = 1
 
@@ -44,8 +39,7 @@ Findings:
 
 
 @click.command(name="stats", cls=Command, epilog=EPILOG)
-@target_argument
-@config_options
+@weights_options
 @option("--filter", "pattern", metavar="PATTERN", help="Only tensors matching this pattern: '*.weight'.")
 @sort_option(api.STATS_SORTS)
 @option("--ascending", is_flag=True, help="Sort smallest first.")
@@ -54,15 +48,9 @@ Findings:
 @fail_on_option(api.FINDINGS)
 @plot_option
 @limit_option
-@width_option
-@format_option(api.RENDERERS["stats"])
-@color_option
-@output_option
+@view_options(api.RENDERERS["stats"])
 def stats(
-    target: str,
-    builder: str | None,
-    model_key: str | None,
-    trust: bool,
+    given: GivenTarget,
     pattern: str | None,
     sort: str | None,
     ascending: bool,
@@ -71,10 +59,7 @@ def stats(
     fail_on: FailOn | None,
     plot: Path | None,
     limits: tuple[str, ...],
-    width: int | None,
-    format_: str,
-    color: str,
-    output: Path | None,
+    view: View,
 ) -> None:
     """Show statistics and problems of weights.
 
@@ -86,25 +71,19 @@ def stats(
         api.parse_columns(columns, api.STATS_COLUMNS)
     most = parse_limits(limits)
     draw = None if plot is None else api.plotter(plot)
-    with Progress() as progress, stdout_to_stderr():
+    with working() as progress:
         report = api.inspect(
-            target,
+            given.target,
             stats=pattern or True,
             limits=most,
-            builder=builder,
-            model_key=model_key,
-            trust=trust,
+            **given.build,
             progress=progress,
         )
         if draw is not None:
             progress("drawing")
             draw(report)
-    options: dict[str, object] = {}
-    if format_ != "json":
-        options = {"sort": sort, "ascending": ascending, "top": top, "columns": columns}
-    if format_ == "text":
-        options |= {"width": width_of(width, output), "color": wants_color(color, output)}
-    emit(api.RENDERERS["stats"][format_](report, **options), output)
+    options = view.options({"sort": sort, "ascending": ascending, "top": top, "columns": columns})
+    view.emit(api.RENDERERS["stats"][view.format_](report, **options))
     findings = (note for note in report.notes if note.code in api.FINDINGS)
     found = [] if fail_on is None else fail_on.matching_codes(findings)
     if found:

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from modelglass import api
-from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
-from modelglass.cli._progress import Progress
+from modelglass.cli._output import emit, wants_color, width_of
+from modelglass.cli._progress import working
 from modelglass.cli._types import NewFolder
 from modelglass.cli.main import run
 from modelglass.compat import unique_modules
@@ -43,7 +43,7 @@ def tt_model_analysis(model_path: str, inputs_path: str, folder: Path | None) ->
 
     No device is needed, and nothing is computed unless values decide what runs. Only the code you name runs.
     """
-    with Progress(NAME) as progress, stdout_to_stderr():
+    with working(NAME) as progress:
         found = unique_modules.analyse(model_path, inputs_path, folder, progress)
     summary = api.RENDERERS["unique"]["text"](
         found.report,

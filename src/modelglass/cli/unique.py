@@ -4,28 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from modelglass import api
 from modelglass.cli._command import Command, option
 from modelglass.cli._exit import write_stderr
-from modelglass.cli._options import (
-    color_option,
-    columns_option,
-    config_options,
-    format_option,
-    inputs_options,
-    output_option,
-    parse_inputs,
-    sort_option,
-    target_argument,
-    top_option,
-    width_option,
-)
-from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
-from modelglass.cli._progress import Progress
+from modelglass.cli._options import columns_option, sort_option, top_option
+from modelglass.cli._progress import working
+from modelglass.cli._target import GivenTarget, structure_options
 from modelglass.cli._types import NewFolder
+from modelglass.cli._view import View, view_options
 
 EPILOG = """\b
 Examples:
@@ -38,9 +28,7 @@ Examples:
 
 
 @click.command(name="unique", cls=Command, epilog=EPILOG)
-@target_argument
-@inputs_options
-@config_options
+@structure_options
 @option("--modules", is_flag=True, help="Show only modules.")
 @option("--ops", is_flag=True, help="Show only operators.")
 @sort_option(api.UNIQUE_SORTS, default="count")
@@ -52,49 +40,37 @@ Examples:
     metavar="DIR",
     help="Write a Python file for each distinct operator; it runs the operator alone.",
 )
-@width_option
-@format_option(api.RENDERERS["unique"])
-@color_option
-@output_option
+@view_options(api.RENDERERS["unique"])
 def unique(
-    target: str,
-    inputs: str | None,
-    specs: tuple[str, ...],
-    builder: str | None,
-    model_key: str | None,
-    trust: bool,
+    given: GivenTarget,
     modules: bool,
     ops: bool,
     sort: str,
     top: int | None,
     columns: str | None,
     repro: Path | None,
-    width: int | None,
-    format_: str,
-    color: str,
-    output: Path | None,
+    view: View,
 ) -> None:
     """Show distinct modules and operators.
 
     The tables have the shapes of each and how often it is used. TARGET is a configuration (config.json,
-    model.yaml), a saved report, or file.py::function or package.module:function that returns a model. Without
-    inputs nothing runs: modules are grouped by type and settings, and there are no operators. A Hugging Face
-    configuration has inputs of its own.
+    model.yaml), a saved report, or file.py::function or package.module:function that returns a model. Inputs
+    that are not given are found by trying. Where nothing runs, modules are grouped by type and settings, and
+    there are no operators.
     """
     if columns is not None:
-        api.parse_columns(columns, api.UNIQUE_DATA_COLUMNS if format_ == "csv" else api.UNIQUE_COLUMNS)
-    given = parse_inputs(inputs, specs)
+        api.parse_columns(columns, api.UNIQUE_DATA_COLUMNS if view.format_ == "csv" else api.UNIQUE_COLUMNS)
     inspect = api.inspect_run if ops or repro else api.inspect_modules  # operators need a run
-    with Progress() as progress, stdout_to_stderr():
-        report = inspect(target, given, builder=builder, model_key=model_key, trust=trust, progress=progress)
+    mode: Any = "none" if given.no_run else "fake"
+    with working() as progress:
+        report = inspect(*given.arguments, run=mode, **given.build, progress=progress)
         found = api.unique(report)
         made = None if repro is None else api.reproduce(report, repro)
     kinds = [kind for kind, wanted in (("modules", modules), ("ops", ops)) if wanted or modules == ops]
-    look: dict[str, object] = {} if format_ == "json" else {"columns": columns}
-    if format_ == "text":
-        look |= {"width": width_of(width, output), "color": wants_color(color, output)}
     choice = api.UniqueChoice(kinds, sort, top)
-    emit(api.RENDERERS["unique"][format_](report, found, choice, **look), output)
+    options = view.options({"columns": columns})
+    view.emit(api.RENDERERS["unique"][view.format_](report, found, choice, **options))
+    view.tell_of_inputs(report.notes)
     if made is not None:
         _tell_files(made.files, made.missing, repro)
 

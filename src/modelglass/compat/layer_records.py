@@ -25,7 +25,7 @@ class Described(_Further):
 
 
 class DescribedValue(TypedDict):
-    """One of several values, or one that is no tensor: then `value` says what it is."""
+    """One of several values, or one that is not a tensor: then `value` says what it is."""
 
     name: str
     shape: list[int] | None

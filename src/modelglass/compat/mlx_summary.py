@@ -22,7 +22,7 @@ from modelglass.report import Report, Shape
 if TYPE_CHECKING:
     from modelglass.report import Call, Module
 
-# Of one output its shape; of several a tuple of them, None for what is no array. None: it was not called.
+# Of one output its shape; of several a tuple of them, None for what is not an array. None: it was not called.
 OutputShape: TypeAlias = Shape | tuple[Shape | None, ...] | None
 
 

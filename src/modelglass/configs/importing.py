@@ -70,7 +70,7 @@ def _refuse_unless_harmless(module: str, name: str, node: str) -> None:
     if name.startswith("math.") and name.count(".") == 1 and "_" not in name:
         return
     raise TargetError(
-        f"{node} names {name!r} of Python's standard library, which is not called for a file's sake",
+        f"{node} names {name!r} of Python's standard library, which cannot be a target",
         hint="no model needs it; if yours does, build it in a function: --builder file.py::function",
     )
 

@@ -98,7 +98,7 @@ def _called(target: Any, args: tuple[Any, ...], given: dict[str, Any], key: Key)
         signature(target).bind(*args, **given)
     except TypeError as cause:
         raise TargetError(
-            f"{where}: {name} cannot be called with what stands there: {cause}",
+            f"{where}: {name} cannot be called with these arguments: {cause}",
             hint=_nearest(target, given),
         ) from cause
     except ValueError:  # a signature written in C

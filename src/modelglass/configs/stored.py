@@ -25,7 +25,7 @@ class Stored(NamedTuple):
 def stored_form(native: Any) -> tuple[dict[str, Stored] | None, str | None]:
     """The tensors of the checkpoint that the model's library would write, by name; or why nobody knows them.
 
-    Neither: it is no model of transformers, or is stored as it is. Nothing is computed.
+    Neither: it is not a model of transformers, or is stored as it is. Nothing is computed.
     """
     loading = sys.modules.get("transformers.core_model_loading")
     modeling = sys.modules.get("transformers.modeling_utils")

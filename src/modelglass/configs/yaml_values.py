@@ -150,7 +150,7 @@ class _Document:
         if key == "<<" and getattr(event, "style", None) in (None, ""):
             key = _MERGE
         if key in top.lines:
-            first = f"it stands in line {top.lines[key]}, too"
+            first = f"it is also in line {top.lines[key]}"
             raise self._wrong(event, "yaml.duplicate-key", f"the name {key!r} stands twice: {first}")
         top.lines[key] = event.start_mark.line + 1
         top.key, top.has_key = key, True

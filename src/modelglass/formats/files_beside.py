@@ -1,7 +1,6 @@
 """Files that a model names: opened only when they lie beside it, whatever the name says.
 
-Each step of the path is opened from the folder before it and without following links, so that nothing can be
-exchanged between the check and the use.
+No link on the way is followed, save into the blobs of a cache of Hugging Face.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import re
 import stat
 from pathlib import Path
 
+from modelglass.formats.opening import steps_from
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import OpenFile
 from modelglass.report import Level
@@ -21,10 +21,6 @@ _DRIVE = re.compile(r"[A-Za-z]:")
 _DEVICE = re.compile(
     r"(?:CON|PRN|AUX|NUL|CONIN\$|CONOUT\$|(?:COM|LPT)[0-9\u00b9\u00b2\u00b3])", re.IGNORECASE
 )
-
-# Without O_NONBLOCK, opening a pipe waits for somebody to write to it.
-_FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
-_FOLDER = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 
 
 class Sibling(OpenFile):
@@ -50,6 +46,9 @@ def open_sibling(source: OpenFile, relative: str, reading: Reading, level: Level
         descriptor = _descriptor(source.path.parent, relative, source, reading, level)
     except (FileNotFoundError, NotADirectoryError):
         _refuse(source, relative, reading, "path.missing", level, "does not exist")
+        return None
+    except IsADirectoryError:
+        _refuse(source, relative, reading, "path.not-a-file", "invalid", "is a folder")
         return None
     except (OSError, ValueError) as cause:
         problem = getattr(cause, "strerror", None) or str(cause)
@@ -119,30 +118,24 @@ def _encodes(text: str) -> bool:
 def _descriptor(folder: Path, relative: str, source: OpenFile, reading: Reading, level: Level) -> int | None:
     """The file, opened; None: it is behind a link that is not followed, and a finding says so."""
     parts = [part for part in relative.split("/") if part not in ("", ".")]
-    here = os.open(folder, _FOLDER)  # the path that the user typed is followed
+    steps = steps_from(folder)  # the path that the user typed is followed
     try:
         for part in parts[:-1]:
-            if _is_link(part, here):
+            if steps.is_link(part):
                 _refuse(
                     source, relative, reading, "path.link", level, f"goes through the link {part[:200]!r}"
                 )
                 return None
-            below = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=here)
-            os.close(here)
-            here = below
+            steps.enter(part)
         try:
-            return os.open(parts[-1], _FILE, dir_fd=here)
+            return steps.open(parts[-1])
         except OSError as cause:
-            if cause.errno not in (errno.ELOOP, errno.EMLINK) or not _is_link(parts[-1], here):
+            if cause.errno != errno.ELOOP:
                 raise
-        target = os.readlink(parts[-1], dir_fd=here)
+        target = steps.readlink(parts[-1])
         return _through_cache(folder, relative, target, source, reading, level)
     finally:
-        os.close(here)
-
-
-def _is_link(name: str, folder: int) -> bool:
-    return stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+        steps.close()
 
 
 def _through_cache(
@@ -154,11 +147,11 @@ def _through_cache(
     if blobs is None or os.path.dirname(resolved) != blobs:
         _refuse(source, relative, reading, "path.link", level, f"is a link, to {target[:200]!r}")
         return None
-    blobs_folder = os.open(blobs, _FOLDER | os.O_NOFOLLOW)
+    steps = steps_from(blobs, follow=False)
     try:
-        descriptor = os.open(os.path.basename(resolved), _FILE, dir_fd=blobs_folder)
+        descriptor = steps.open(os.path.basename(resolved))
     finally:
-        os.close(blobs_folder)
+        steps.close()
     reading.found(
         source,
         "path.cache-link",

@@ -1,4 +1,4 @@
-"""Files that are no models, and what to call them."""
+"""Files that are not models, and what to call them."""
 
 from __future__ import annotations
 

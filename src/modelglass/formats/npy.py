@@ -103,7 +103,7 @@ def header_nbytes(source: Source, start: bytes) -> int:
     length = int.from_bytes(start[8 : 8 + length_nbytes], "little")
     if length > HEADER_LIMIT:
         raise source.corrupt(
-            f"its header says that it has {length:,} bytes; more than {HEADER_LIMIT:,} are not read",
+            f"its header has {length:,} bytes; more than {HEADER_LIMIT:,} are not read",
             code="npy.header",
             offset=8,
         )

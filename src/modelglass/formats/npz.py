@@ -99,7 +99,7 @@ class _Members:
         name, taken = entry.name.removesuffix(".npy"), self._taken
         # A member that is there twice was already found.
         if taken.get(name, entry.name) != entry.name:
-            text = f"numpy gives it the name of {taken[name][:200]!r}, too"
+            text = f"numpy also gives it the name of {taken[name][:200]!r}"
             self._found("npz.ambiguous", "invalid", text, entry, entry.offset)
         own = name
         while own in taken:

@@ -339,7 +339,7 @@ class _Header:
             if len(self.buffer) - position <= _LOOK:
                 raise
         raise self.source.corrupt(
-            "the header's JSON goes on with something that is no entry", code="json.syntax", offset=at
+            "the header's JSON goes on with something that is not an entry", code="json.syntax", offset=at
         )
 
     def _take(self, name: str, entry: Json) -> None:

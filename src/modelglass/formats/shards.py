@@ -161,10 +161,12 @@ def _weight_map(source: OpenFile, index: Json) -> dict[str, str]:
 
 
 def _by_shard(weight_map: dict[str, str]) -> dict[str, list[str]]:
+    """The tensors of each shard, in the order the shards were written in: an index may sort names."""
     shards: dict[str, list[str]] = {}
     for name, shard in weight_map.items():
         shards.setdefault(shard, []).append(name)
-    return shards
+    numbers = {shard: int(found[2]) for shard in shards if (found := _NUMBERED.fullmatch(shard))}
+    return {shard: shards[shard] for shard in sorted(shards, key=lambda shard: numbers.get(shard, 0))}
 
 
 def _opened(source: OpenFile, name: str, reading: Reading) -> OpenFile | None:
@@ -173,7 +175,7 @@ def _opened(source: OpenFile, name: str, reading: Reading) -> OpenFile | None:
             source,
             "index.not-a-shard",
             "invalid",
-            f"its weight_map names {name[:200]!r}, which is no shard; it was not opened",
+            f"its weight_map names {name[:200]!r}, which is not a shard; it was not opened",
             path=name[:1000],
         )
         return None

@@ -1,6 +1,6 @@
 """A file as a reader may see it: opened once, read by position, never beyond its end.
 
-`pread` instead of a memory map, because a file that shrinks while it is mapped kills the process.
+Reads instead of a memory map, because a file that shrinks while it is mapped kills the process.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from modelglass.errors import CorruptFileError, LimitError, NotAModelError
+from modelglass.formats.opening import open_to_read, read_at
 
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -173,7 +174,7 @@ class OpenFile(Source):
         try:
             with self._open() as descriptor:
                 while length > 0:
-                    piece = os.pread(descriptor, min(length, 1 << 30), offset)
+                    piece = read_at(descriptor, min(length, 1 << 30), offset)
                     if not piece:
                         break
                     pieces.append(piece)
@@ -200,12 +201,17 @@ class OpenFile(Source):
 
 
 def _opened(path: Path) -> int:
-    # Without O_NONBLOCK, opening a pipe waits for somebody to write to it.
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
     try:
-        return os.open(path, flags)
+        return open_to_read(path)
+    except IsADirectoryError as cause:
+        raise NotAModelError("this is a folder, not a file", file=str(path), code="not-a-file") from cause
     except (OSError, ValueError) as cause:
         reason = getattr(cause, "strerror", None) or str(cause)
         raise NotAModelError(
-            f"it cannot be opened: {reason}", file=str(path), code="cannot-open", hint="check the path"
+            f"it cannot be opened: {reason}",
+            file=str(path),
+            code="cannot-open",
+            hint="check who may read it, and that no other program keeps it to itself"
+            if isinstance(cause, PermissionError)
+            else "check the path",
         ) from cause

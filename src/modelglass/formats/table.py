@@ -128,7 +128,7 @@ def _unknown(head: bytes, source: Source, odd: tuple[str, str, str] | None) -> N
     hint = "models are safetensors, torch, GGUF, ONNX or NumPy files"
     if odd is None and is_text(head):
         odd = "text", "this is text, not a model", hint
-    code, text, hint = odd or ("not-a-model", "this is no format that modelglass knows", hint)
+    code, text, hint = odd or ("not-a-model", "this is not a format that modelglass knows", hint)
     return NotAModelError(text, file=source.file, code=code, hint=hint)
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 Path: TypeAlias = tuple[Any, ...]  # of a tensor: the argument's name, then keys and places inside of it
 Shape: TypeAlias = tuple[int, ...]
+BATCH, LENGTH = 2, 128  # ordinary sizes
 FLOAT, WHOLE, BOOL = "float", "int64", "bool"  # FLOAT is the type of the model's own weights
 
 

@@ -7,8 +7,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from modelglass.inputs.described import BOOL, FLOAT, WHOLE, Call, Named, Node, Path, Plain, Several, Tensor
-from modelglass.inputs.start import LENGTH, ORDINARY, sized, wanted
+from modelglass.inputs.described import (
+    BOOL,
+    FLOAT,
+    LENGTH,
+    WHOLE,
+    Call,
+    Named,
+    Node,
+    Path,
+    Plain,
+    Several,
+    Tensor,
+)
+from modelglass.inputs.start import ORDINARY, sized, wanted
 from modelglass.inputs.trial import Trial
 
 _ROUND = (8, 14, 16, 24, 28, 32, 48, 56, 64, 96, 112, 128, 160, 192, 224, 256, 299, 320, 384, 448, 512)

@@ -9,10 +9,11 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import TypeAlias
 
-from modelglass.inputs.described import Call, Path
+from modelglass.inputs.described import BATCH, Call, Path
+from modelglass.inputs.given import Fixed
 from modelglass.inputs.repairs import Evidence, repairs
 from modelglass.inputs.signature import Parameter
-from modelglass.inputs.start import BATCH, optional_node, starts
+from modelglass.inputs.start import optional_node, starts
 from modelglass.inputs.trial import Trial, Want
 
 Try: TypeAlias = Callable[[Call], Trial]
@@ -46,11 +47,11 @@ class Found:
 class Search:
     """Looks for a call that runs. The same model gives the same call, unless time runs out."""
 
-    def __init__(self, model: Model, run: Try, *, seconds: float, fixed: Call | None = None) -> None:
+    def __init__(self, model: Model, run: Try, *, seconds: float, fixed: Fixed | None = None) -> None:
         self._model = model
         self._run = run
         self._until = time.monotonic() + seconds
-        self._fixed = dict(fixed.arguments) if fixed is not None else {}
+        self._fixed = fixed or Fixed()
         self._known: dict[Call, Trial] = {}
         self.best: tuple[Call, Trial] | None = None
         self.on_trial: Callable[[Found], None] = lambda found: None
@@ -81,7 +82,7 @@ class Search:
         more = 0
         model = self._model
         for index, call in enumerate(starts(model.parameters, model.wants, model.hints, model.parts)):
-            heappush(queue, (-(1 << 30), index, next(numbers), self._kept(call)))
+            heappush(queue, (-(1 << 30), index, next(numbers), self._kept(self._fixed.followed(call))))
         optional = tuple(
             (each.name, optional_node(each, model.wants, model.hints, model.parts))
             for each in model.parameters
@@ -113,7 +114,7 @@ class Search:
 
     def _kept(self, call: Call) -> Call:
         """The call with what the user has fixed."""
-        return replace(call, arguments=tuple({**dict(call.arguments), **self._fixed}.items()))
+        return self._fixed.kept(call)
 
     def _try(self, call: Call) -> Trial:
         trial = self._known.get(call)
@@ -130,18 +131,23 @@ class Search:
 
     def _single(self, call: Call) -> Call:
         """The call with a batch of one, if that runs."""
-        batched = {
-            path: replace(each, shape=(1, *each.shape[1:]))
-            for path, each in call.tensors().items()
-            if each.shape[:1] == (BATCH,) and path[0] not in self._fixed
-        }
-        single = call.having_all(batched)
-        return single if batched and self._runs(single) else call
+        if self._fixed.nodes:
+            return call
+        single = call.having_all(
+            {
+                path: replace(each, shape=(1, *each.shape[1:]))
+                for path, each in call.tensors().items()
+                if each.shape[:1] == (BATCH,)
+            }
+        )
+        return single if single != call and self._runs(single) else call
 
     def _free(self, call: Call) -> Iterator[tuple[str, tuple[tuple[Path, int], ...]]]:
         used: dict[str, int] = {}
+        tensors = call.tensors()
         for letter, places in _groups(call):
-            tensors = call.tensors()
+            if any(path[0] in self._fixed.nodes for path, _ in places):
+                continue
             size = tensors[places[0][0]].shape[places[0][1]]
             if not any(
                 self._runs(_changed(call, places, other))

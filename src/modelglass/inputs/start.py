@@ -5,11 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from modelglass.inputs.described import BOOL, FLOAT, WHOLE, Call, Named, Node, Plain, Several, Shape, Tensor
+from modelglass.inputs.described import (
+    BATCH,
+    BOOL,
+    FLOAT,
+    LENGTH,
+    WHOLE,
+    Call,
+    Named,
+    Node,
+    Plain,
+    Several,
+    Shape,
+    Tensor,
+)
 from modelglass.inputs.signature import Parameter
 from modelglass.inputs.trial import Want
 
-BATCH, LENGTH, SIDE, EDGES = 2, 128, 224, 256
+SIDE, EDGES = 224, 256
 ORDINARY: Mapping[int, Shape] = {
     0: (),
     1: (BATCH,),

@@ -25,7 +25,7 @@ ENGLISH: Mapping[str, str] = {
     "next": NEXT,
     "each-next": f", each {NEXT}",
     "each": "each of {name}",
-    "tried": "{line} (ran with {sizes}, too)",
+    "tried": "{line} (also ran with {sizes})",
     "and": " and ",
     "tensors": "[name]: a parameter or buffer that operators read themselves",
 }

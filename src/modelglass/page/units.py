@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from modelglass.report import Shape, SourceLine, Value
+    from modelglass.report import Json, Shape, SourceLine, Value
 
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -81,3 +82,12 @@ def pace(done: int, total: int, seconds: float) -> str:
 def exactly(nbytes: int) -> str:
     """Bytes in a unit that reads well, and in full."""
     return size(nbytes) if nbytes < 1024 else f"{size(nbytes)} ({nbytes:,} bytes)"
+
+
+def range_text(values: Sequence[Json], write: Callable[[Json], str]) -> str:
+    """A setting that several equal modules have: its value, or the range where it differs."""
+    if all(value == values[0] for value in values):
+        return write(values[0])
+    numbers = all(type(value) in (int, float) for value in values)
+    ends = (min(values), max(values)) if numbers else (values[0], values[-1])
+    return "…".join(map(write, ends))

@@ -100,7 +100,7 @@ def _e2m1() -> Floats:
 
 @cache
 def _e4m3() -> Floats:
-    """What a sign, four bits of exponent and three of mantissa stand for; the last is no number."""
+    """What a sign, four bits of exponent and three of mantissa stand for; the last is not a number."""
     words = np.arange(128)
     exponents, fractions = words >> 3, (words & 7) / 8
     positive = np.where(exponents == 0, np.ldexp(fractions, -6), np.ldexp(1 + fractions, exponents - 7))

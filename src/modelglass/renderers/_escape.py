@@ -1,7 +1,7 @@
 """Text that came from a model, made harmless for the place it is shown in.
 
-A text is escaped for its medium where it is put in (`printable`, `markdown`, `csv_cell`), and what is made of
-texts once more as a whole (`unspoken`), since a line may begin anywhere in a text that is wrapped.
+A text is escaped for its medium where it is put in (`printable`, `markdown`, `html`, `csv_cell`), and what is
+made of texts once more as a whole (`unspoken`), since a line may begin anywhere in a text that is wrapped.
 """
 
 from __future__ import annotations
@@ -76,6 +76,12 @@ def _not_a_block(text: str) -> str:
     """The text, which may be the first of its line, as words."""
     words = _BLOCK.sub(lambda found: f"{found[0]}\\", text)
     return f"&#32;{words[1:]}" if words.startswith("    ") else words  # so many blanks begin a block of code
+
+
+def html(text: str) -> str:
+    """The text as it should appear in a page: in an element, or in an attribute between double quotes."""
+    escaped = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return escaped.replace('"', "&quot;").replace("##", "#&#35;")  # see `unspoken`
 
 
 def csv_cell(text: str) -> str:

@@ -24,13 +24,14 @@ _LEVELS: dict[Level, str] = {
     "info": "note",
 }
 _ABOUT: dict[Level, str] = {
-    "invalid": "The file breaks the rules of its format, can be read in two ways, or is no model.",
+    "invalid": "The file breaks the rules of its format, can be read in two ways, or is not a model.",
     "limit": "Reading stopped at a limit; the result is incomplete.",
     "high": "Loading runs what the file says, or reaches outside of it.",
     "notice": "Loading needs or runs something beyond tensors.",
-    "info": "Ordinary files have this, too.",
+    "info": "Ordinary files have this as well.",
 }
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
+_SHARE = re.compile(r"\\\\[^\\/?.]")  # \\server\share
 
 
 def render(scan: Scan, *, redact: bool = False) -> str:
@@ -141,8 +142,9 @@ def _fingerprint(finding: Finding) -> str:
 
 def _uri(path: str) -> str:
     """The path as an address: relative as it was given, or `file://` and absolute."""
-    drive = _DRIVE.match(path)
-    if drive:
+    if _SHARE.match(path):
+        return f"file:{_quoted(path.replace(chr(92), '/'))}"
+    if _DRIVE.match(path):
         return f"file:///{path[:2]}{_quoted(path[2:].replace(chr(92), '/'))}"
     return f"file://{_quoted(path)}" if path.startswith("/") else _quoted(path.removeprefix("./"))
 

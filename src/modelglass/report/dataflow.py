@@ -23,7 +23,7 @@ class Dataflow:
 
     names: tuple[str, ...]  # what the model's signature calls each input: "x", "cache.0", "mask"
     inputs: tuple[int | None, ...]
-    outputs: tuple[tuple[int, ...], ...]  # empty for what is no tensor, or came from no input and no operator
+    outputs: tuple[tuple[int, ...], ...]  # empty: not a tensor, or from no input and no operator
     reads: tuple[tuple[int, ...], ...]
     writes: tuple[tuple[int | None, ...], ...]
 

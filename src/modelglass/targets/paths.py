@@ -8,39 +8,45 @@ from pathlib import Path
 
 from modelglass.errors import TargetError
 from modelglass.files import suggest_path
+from modelglass.user_code import parse_code_name
 
 CONFIG = "config.json"  # the name of a model's configuration in its folder
 CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
+PAGE_SUFFIXES = (".html", ".htm")
 _WEIGHTS = (
     *(".safetensors", ".gguf", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".pt2", ".npz", ".npy", ".pkl"),
     *(".index.json", ".metadata"),
 )
 _HEAD = 1 << 16  # bytes that distinguish an index or a saved noun from a configuration
-_SAVED = re.compile(rb'"format": ?"modelglass-')  # what each document of ours begins with
+_SAVED = {  # by the suffix, what each document of ours has near its beginning
+    ".json": re.compile(rb'"format": ?"modelglass-'),
+    **dict.fromkeys(PAGE_SUFFIXES, re.compile(rb'<meta name="modelglass-document"')),
+}
 
 
 def is_code_name(text: str) -> bool:
     """Whether the text has the form of a code target."""
-    return ":" in text and not os.path.lexists(text)  # a file may have such a name
+    return parse_code_name(text) is not None and not os.path.lexists(text)  # a file may have such a name
 
 
 def is_config_path(path: Path) -> bool:
     """Whether this is a configuration: a YAML or JSON file, or a folder with config.json and no weights."""
     if os.path.isdir(path):
         return config_in(path) is not None and not has_weights(path)
-    if path.suffix.lower() not in CONFIG_SUFFIXES or path.name.endswith(".index.json"):
+    if path.suffix.lower() not in CONFIG_SUFFIXES or path.name.lower().endswith(".index.json"):
         return False
     return path.suffix.lower() != ".json" or not (b'"weight_map"' in _head(path) or is_saved(path))
 
 
 def is_saved(path: Path) -> bool:
     """Whether a file is a report, or the answer of another command, that modelglass saved."""
-    return path.suffix.lower() == ".json" and _SAVED.search(_head(path)) is not None
+    mark = _SAVED.get(path.suffix.lower())
+    return mark is not None and mark.search(_head(path)) is not None
 
 
 def is_plain_file(path: Path) -> bool:
     """Whether a file is only read, by its name: not a configuration, which is built, nor a saved report."""
-    return path.suffix.lower() not in CONFIG_SUFFIXES and os.path.isfile(path)
+    return path.suffix.lower() not in (*CONFIG_SUFFIXES, *PAGE_SUFFIXES) and os.path.isfile(path)
 
 
 def is_checkpoint_file(path: Path) -> bool:
@@ -52,7 +58,8 @@ def is_checkpoint_file(path: Path) -> bool:
 
     with OpenFile(path) as source:
         found = table.format_of(source.up_to(0, table.HEAD), source)
-    return path.name.endswith(".index.json") or (found is not None and found.module != table.DOCUMENTS)
+    is_index = path.name.lower().endswith(".index.json")
+    return is_index or (found is not None and found.module != table.DOCUMENTS)
 
 
 def config_in(folder: Path) -> Path | None:
@@ -74,7 +81,7 @@ def config_file(path: Path) -> Path | None:
 def has_weights(folder: Path) -> bool:
     """Whether files in a folder look like weights. `training_args.bin` has none."""
     try:
-        names = os.listdir(folder)
+        names = [name.lower() for name in os.listdir(folder)]
     except OSError:
         return False  # nothing can be read there, whatever it is
     return any(name.endswith(_WEIGHTS) and not name.startswith("training_args.") for name in names)

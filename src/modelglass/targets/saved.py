@@ -12,6 +12,7 @@ from modelglass.gc_pause import paused_gc
 from modelglass.options import BuildOptions, ReadOptions
 from modelglass.report import Report
 from modelglass.targets.kind import RUN, Readable
+from modelglass.targets.paths import PAGE_SUFFIXES
 
 if TYPE_CHECKING:
     from modelglass.checkpoints import WithStats
@@ -63,8 +64,9 @@ def _load(path: Path) -> Report:
 
 
 def load(path: Path, kind: type[Any] | None = None) -> Any:
-    """Read what was saved; `kind` says what it must be."""
+    """Read what was saved, or the page that holds it; `kind` says what it must be."""
     from modelglass.report.codec import loads
+    from modelglass.report.embedded import extract
 
     try:
         content = path.read_text(encoding="utf-8")
@@ -73,7 +75,7 @@ def load(path: Path, kind: type[Any] | None = None) -> Any:
             f"{str(path)!r} cannot be read: {cause}", hint="pass a file that mg.save wrote"
         ) from cause
     with paused_gc():
-        found = loads(content)
+        found = loads(extract(content) if path.suffix.lower() in PAGE_SUFFIXES else content)
     if kind is not None and not isinstance(found, kind):
         raise ReportFormatError(
             f"{str(path)!r} holds a {type(found).__name__}, not a {kind.__name__}",

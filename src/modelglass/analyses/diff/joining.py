@@ -29,8 +29,8 @@ def in_joined_order(pairs: Sequence[Paired], a: Sources, b: Sources) -> list[Pai
     found = list(pairs)
     groups: dict[tuple[_Side, str], list[int]] = defaultdict(list)
     for place, pair in enumerate(pairs):
-        for side in _joined_sides(pair):
-            groups[side].append(place)
+        for joined in _joined_sides(pair):
+            groups[joined].append(place)
     for (side, _), places in groups.items():
         if 1 < len(places) <= _MOST_MEMBERS:
             members = [found[place] for place in places]

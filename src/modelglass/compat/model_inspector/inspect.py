@@ -190,7 +190,7 @@ def _of_model(question: Question, found: Inspection, built: BuiltModel) -> Inspe
 
 
 def _normalisation(question: Question, native: Any, report: Report) -> dict[str, Json]:
-    """How the model's data are scaled, in the values that it is built with where that is no great effort."""
+    """How the model's data are scaled, in the values that it is built with if it is small."""
     found = lookup.normalisation_of(native, report)
     small = report.counts is not None and report.counts.nbytes <= REAL_NBYTES
     if None not in found.values() or not small:

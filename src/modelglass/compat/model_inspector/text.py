@@ -49,7 +49,7 @@ def _flow(inspection: Inspection, say: Words, width: int) -> Iterator[str]:
 def _notes(inspection: Inspection) -> list[Note]:
     """What the reports remark, each once; that a pass failed is told elsewhere.
 
-    Code knows its buffers, and what a file leaves open about them is no question then.
+    Code knows its buffers, and what a file leaves open about them is not a question then.
     """
     reports = (inspection.report, inspection.trained, inspection.checkpoint)
     notes = [note for report in reports if report is not None for note in report.notes]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def weight_figures(report: Report) -> WeightFigures | None:
-    """The figures of parameters; of what is no number, those of buffers, too. None: no values were read."""
+    """The figures of parameters; NaN and infinities also of buffers. None if no values were read."""
     if report.stats is None:
         return None
     everything = {name: each for name, each in report.stats.items() if each is not None}

@@ -91,7 +91,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "flow-next": ("to the next", "다음 블록으로"),
     "flow-each-next": (", each to the next", ", 각각 다음으로"),
     "flow-each": ("each of {name}", "{name} 각각"),
-    "flow-tried": ("{line} (ran with {sizes}, too)", "{line} ({sizes}(으)로도 실행함)"),
+    "flow-tried": ("{line} (also ran with {sizes})", "{line} ({sizes}(으)로도 실행함)"),
     "flow-and": (" and ", ", "),
     "flow-tensors": (
         "[name]: a parameter or buffer that operators read themselves",

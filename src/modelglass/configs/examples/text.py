@@ -44,7 +44,7 @@ def special_ids(facts: Facts) -> set[int]:
 
 
 def plain_ids(facts: Facts, vocabulary: int) -> list[int]:
-    """Ids of a vocabulary that mean nothing in particular."""
+    """Ids of ordinary tokens."""
     special = special_ids(facts)
     # The first ones of most vocabularies are reserved.
     found = [each for each in range(min(vocabulary, _MOST_IDS)) if each not in special]

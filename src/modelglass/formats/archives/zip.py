@@ -318,7 +318,7 @@ def _end(source: Source, tail: _Tail, at: int, notes: Notes) -> list[_End]:
     _, disk, directory_disk, disk_count, count, _, _, comment = tail.record(at)
     earlier = _check_comment(source, tail, at, comment, notes)
     if (disk, directory_disk) not in ((0, 0), (0xFFFF, 0xFFFF)) or disk_count != count:
-        notes.add("zip.disks", "it says that it is one of several parts", offset=at)
+        notes.add("zip.disks", "it is marked as one of several parts", offset=at)
     claims = _claims(source, tail, at, notes)
     found = [_placed(source, claims[0], notes)]
     for claim in claims[1:]:
@@ -479,7 +479,7 @@ def _entries(source: Source, end: _End, notes: Notes, limits: Limits) -> tuple[E
             extra = directory[extra_at : extra_at + nextra]
             nbytes, packed, offset = _with_extra(extra, raw, (nbytes, packed, offset), notes, name)
         if disk and disk != 0xFFFF:
-            notes.add("zip.disks", f"it is said to be on disk {disk}", member=name)
+            notes.add("zip.disks", f"it is declared to be on disk {disk}", member=name)
         if method or packed != nbytes or flags & _ENCRYPTED:
             _check_packing(flags, method, packed, nbytes, notes, name, offset)
         offset += shift
@@ -551,7 +551,7 @@ class _Heads:
             ]
             self._notes.add(
                 "zip.mismatch",
-                f"the directory says {what} {shown[0]!r}, its local header {shown[1]!r}",
+                f"the directory has {what} {shown[0]!r}, its local header {shown[1]!r}",
                 member=name,
                 offset=offset,
             )
@@ -569,7 +569,7 @@ def _decoded(raw: bytes, flags: int, notes: Notes) -> str:
         if not flags & _IS_UTF8:
             return raw.decode("cp437")
         name = raw.decode(errors="surrogateescape")
-        notes.add("zip.name", "its name is said to be UTF-8, and is not", level="notice", member=name)
+        notes.add("zip.name", "its name is marked as UTF-8, and is not UTF-8", level="notice", member=name)
         return name
 
 
@@ -613,7 +613,7 @@ def _check_packing(
     if flags & _ENCRYPTED:
         notes.add(
             "zip.flags",
-            f"its flags {flags:#06x} say that it is encrypted or a patch",
+            f"its flags {flags:#06x} mark it as encrypted or a patch",
             member=name,
             offset=offset,
         )

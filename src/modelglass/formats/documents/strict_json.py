@@ -179,7 +179,7 @@ def _refuse_duplicate(pairs: list[tuple[str, Json]]) -> NoReturn:
 
 
 def _constant(token: str) -> NoReturn:
-    raise _OddError("json.number", f"{token} is no number in JSON", token)
+    raise _OddError("json.number", f"{token} is not a number in JSON", token)
 
 
 def _integer(token: str) -> int:

@@ -176,7 +176,7 @@ class _Reader:
                     self._source,
                     "onnx.no-version",
                     "invalid",
-                    f"the model does not have the field {name!r}, which says how to read it",
+                    f"the model does not have the field {name!r}, which specifies how to read it",
                 )
 
     def deliver(self) -> None:
@@ -310,7 +310,7 @@ class _Reader:
             into[name] = self._plain(kind, value, scope, name, depth)
 
     def _plain(self, kind: str, value: Any, scope: str, name: str, depth: int) -> Json:
-        """The value of an attribute that is no graph, in a form that JSON can hold."""
+        """The value of an attribute that is not a graph, in a form that JSON can hold."""
         if kind == "f":
             return _number(value)
         if kind == "i":

@@ -132,7 +132,7 @@ def scan_stream(source: Source, reading: Reading, *, offset: int = 0, depth: int
         except CorruptFileError:
             if count and not looks_like(source.up_to(offset, 64)):
                 left = source.nbytes - offset
-                text = f"{left:,} bytes follow the pickle that are none"
+                text = f"{left:,} bytes that are not a pickle follow it"
                 reading.found(source, "pickle.trailing", "invalid", text, offset=offset)
                 break
             raise

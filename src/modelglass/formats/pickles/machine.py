@@ -247,7 +247,7 @@ class Machine:
         self._stack.append(value)
 
     def _no_number(self, text: bytes) -> CorruptFileError:
-        return self.feed.corrupt(f"{text[:40]!r} is no number", code="pickle.number")
+        return self.feed.corrupt(f"{text[:40]!r} is not a number", code="pickle.number")
 
     def _long1(self) -> None:
         self._stack.append(self._little_endian(self._byte()))
@@ -342,7 +342,7 @@ class Machine:
 
     def _readonly_buffer(self) -> None:
         if not isinstance(self._top(), (Blob, *_UNKNOWN)):
-            self._fail("it locks something that is no buffer", "pickle.type")
+            self._fail("it locks something that is not a buffer", "pickle.type")
 
     # Containers
 
@@ -407,11 +407,11 @@ class Machine:
         if type(target) is list:
             target.extend(items)
             return
-        self.refusals.add("it appends to something that is no list", self.feed.offset - 1)
+        self.refusals.add("it appends to something that is not a list", self.feed.offset - 1)
         if type(target) is ByteArray and all(type(item) is int and 0 <= item < 256 for item in items):
             return
         # With no items at all, one of CPython's unpicklers lets everything pass, and the other does not.
-        self._put_into(target, items, "it appends to something that is no list")
+        self._put_into(target, items, "it appends to something that is not a list")
 
     def _additems(self) -> None:
         items = self._pop_mark()
@@ -420,7 +420,7 @@ class Machine:
             self._check_keys(items)
             target.items.extend(items)
         else:
-            self._put_into(target, items, "it adds to something that is no set")
+            self._put_into(target, items, "it adds to something that is not a set")
 
     def _put_into(self, target: Any, items: list[Any], problem: str) -> None:
         """Items for something that the file names or computes."""
@@ -444,7 +444,7 @@ class Machine:
 
     def _set(self, target: Any, flat: list[Any]) -> None:
         if not Refusals.sets_items(target):
-            self.refusals.add("it sets items of something that is no dict", self.feed.offset - 1)
+            self.refusals.add("it sets items of something that is not a dict", self.feed.offset - 1)
         if len(flat) % 2:
             self._fail("a key without a value", "pickle.stack")
         target = given_back(target)
@@ -548,7 +548,7 @@ class Machine:
         if isinstance(value, (str, bytes)):
             return as_text(value)
         if isinstance(value, _PLAIN):
-            self._fail("a name that is no text", "pickle.type")
+            self._fail("a name that is not a text", "pickle.type")
         return DYNAMIC
 
     def _name(self, module: str, name: str, offset: int) -> None:
@@ -724,7 +724,7 @@ def _holds_unhashable(key: tuple[Any, ...]) -> bool:
 def _handler(code: int) -> Callable[[Machine], bool | None]:
     name = OPCODES.get(code)
     if name is None:
-        return lambda machine: machine._fail(f"{code:#04x} is no opcode", "pickle.opcode")
+        return lambda machine: machine._fail(f"{code:#04x} is not an opcode", "pickle.opcode")
     method: Callable[[Machine], bool | None] = getattr(Machine, f"_{name}")
     if Refusals.allows(code):
         return method

@@ -103,11 +103,11 @@ class Refusals:
 
     def reduce(self, function: Any, offset: int) -> None:
         if type(function) is not Global or _path(function) not in _CALLABLE:
-            self.add("it calls something that is no allowed function", offset)
+            self.add("it calls something that is not an allowed function", offset)
 
     def newobj(self, function: Any, offset: int) -> None:
         if type(function) is not Global or _path(function) not in _NEW:
-            self.add("it makes an object of something that is no allowed class", offset)
+            self.add("it makes an object of something that is not an allowed class", offset)
 
     def build(self, target: Any, offset: int) -> None:
         if not isinstance(target, Thing) or target.path not in _BUILDABLE:
@@ -117,7 +117,7 @@ class Refusals:
         if type(id) is tuple and id and as_text(id[0]) == "storage":
             return
         if type(id) is not int:
-            self.add("it refers to something outside of the pickle that is no storage", offset)
+            self.add("it refers to something outside of the pickle that is not a storage", offset)
 
 
 def _path(each: Global) -> str:

@@ -11,11 +11,12 @@ import os
 import signal
 import subprocess
 import sys
+from _thread import interrupt_main
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from threading import Timer
+from threading import Event, Timer
 from types import FrameType, TracebackType
 from typing import IO, NamedTuple
 from warnings import catch_warnings, simplefilter
@@ -27,6 +28,7 @@ from modelglass.report import Finding, ScannedFile, codec
 # The process; modules of the current folder do not come before installed ones there.
 _COMMAND = (sys.executable, "-P", "-m", "modelglass.formats.scan.isolated")
 _OWN = 0.8  # of the time, after which the process stops by itself
+_PAGES = Path("/proc/self/statm")  # of Linux; elsewhere addresses are not memory
 _THREADED = ("torch", "mlx", "numpy")  # packages whose threads do not survive a fork
 
 
@@ -49,20 +51,29 @@ class Isolated:
         """What is found in a file; that the process did not come to an end with it is a finding, too."""
         if self._process is None:
             self._process = _started(self._limits)
-        answer = self._asked(self._process, [_hex(path), None if within is None else _hex(within)])
+        answer, too_late = self._asked(self._process, [_hex(path), None if within is None else _hex(within)])
         if not answer.endswith(b"\n"):
-            return Looked(_ended(path, self._limits, self._end()))
+            code = self._end()
+            why = f"took longer than seconds = {self._limits.seconds}" if too_late else f"ended ({code})"
+            return Looked(_ended(path, why))
         file, opened = json.loads(answer)
         return Looked(codec.from_json(ScannedFile, file), tuple(str(_path(each)) for each in opened))
 
-    def _asked(self, process: _Process, order: list[str | None]) -> bytes:
-        timer = Timer(self._limits.seconds, process.kill)
+    def _asked(self, process: _Process, order: list[str | None]) -> tuple[bytes, bool]:
+        """The answer, and whether the process was ended because it took too long."""
+        killed = Event()
+
+        def kill() -> None:
+            killed.set()
+            process.kill()
+
+        timer = Timer(self._limits.seconds, kill)
         timer.start()
         try:
-            with suppress(BrokenPipeError):
+            with suppress(OSError):  # the process is gone; systems say it in several ways
                 process.orders.write(json.dumps(order).encode() + b"\n")
                 process.orders.flush()
-            return process.answers.readline()
+            return process.answers.readline(), killed.is_set()
         finally:
             timer.cancel()
 
@@ -73,7 +84,7 @@ class Isolated:
             return 0
         process.kill()
         for pipe in (process.orders, process.answers):
-            with suppress(BrokenPipeError):
+            with suppress(OSError):
                 pipe.close()
         return process.wait()
 
@@ -89,7 +100,7 @@ class _Process(NamedTuple):
 
 def _started(limits: Limits) -> _Process:
     """A copy of this process, which is there at once; a new one where copying is not possible or not wise."""
-    if hasattr(os, "fork") and not any(name in sys.modules for name in _THREADED):
+    if can_fork() and not any(name in sys.modules for name in _THREADED):
         return _forked(limits)
     command = (*_COMMAND, json.dumps(asdict(limits)))
     pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
@@ -97,6 +108,20 @@ def _started(limits: Limits) -> _Process:
     assert process.stdin is not None
     assert process.stdout is not None
     return _Process(process.stdin, process.stdout, process.kill, process.wait)
+
+
+def unbounded() -> tuple[str, ...]:
+    """What this system does not bound in another process."""
+    try:
+        import resource  # noqa: F401
+    except ModuleNotFoundError:
+        return ("memory", "writing")
+    return () if _PAGES.exists() else ("memory",)
+
+
+def can_fork() -> bool:
+    """Whether this system can copy a process. Libraries of macOS may end a copy, so there it is not tried."""
+    return hasattr(os, "fork") and sys.platform != "darwin"
 
 
 def _forked(limits: Limits) -> _Process:
@@ -133,9 +158,8 @@ def _path(text: str) -> Path:
     return Path(os.fsdecode(bytes.fromhex(text)))
 
 
-def _ended(path: Path, limits: Limits, code: int) -> ScannedFile:
+def _ended(path: Path, why: str) -> ScannedFile:
     """A file that its reader did not come to an end with."""
-    why = f"took longer than seconds = {limits.seconds}" if code == -signal.SIGKILL else f"ended ({code})"
     text = f"the process that read it {why}: what it found is lost, and the file is as if not looked at"
     hint = "if you trust the file, give it more: --limit seconds=N, --limit memory_nbytes=N"
     finding = Finding(code="limit", level="limit", text=text, file=str(path), details={"hint": hint})
@@ -177,8 +201,9 @@ def _looked(path: Path, within: Path | None, limits: Limits) -> Looked:
 @contextmanager
 def _alarm(seconds: float) -> Iterator[None]:
     """Inside, an error is raised after so long."""
-    if not hasattr(signal, "setitimer"):  # Windows: the caller's own clock is left
-        yield
+    if not hasattr(signal, "setitimer"):
+        with _alarm_of_thread(seconds):
+            yield
         return
     signal.signal(signal.SIGALRM, _ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -186,6 +211,20 @@ def _alarm(seconds: float) -> Iterator[None]:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@contextmanager
+def _alarm_of_thread(seconds: float) -> Iterator[None]:
+    """The same where the system has no timers (Windows): another thread has this one run a handler."""
+    signal.signal(signal.SIGTERM, _ring)
+    timer = Timer(seconds, interrupt_main, (signal.SIGTERM,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _ring(number: int, frame: FrameType | None) -> None:
@@ -199,9 +238,8 @@ def _confine(memory_nbytes: int) -> None:
     except ModuleNotFoundError:  # Windows has no such limits
         return
     limits = {resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0}
-    pages = Path("/proc/self/statm")
-    if pages.exists():  # Linux; elsewhere addresses are not memory
-        now = int(pages.read_text().split()[0]) * resource.getpagesize()
+    if _PAGES.exists():
+        now = int(_PAGES.read_text().split()[0]) * resource.getpagesize()
         limits[resource.RLIMIT_AS] = now + memory_nbytes
     for kind, most in limits.items():
         resource.setrlimit(kind, (most, most))

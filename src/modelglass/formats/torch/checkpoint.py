@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -162,7 +162,7 @@ def _belongs(name: str, value: Any) -> bool:
 
     Beside dictionaries of tensors, a name such as "rng_state" says that it is not.
     """
-    kind = _kind_by_name(name)
+    kind = kind_by_name(name)
     if is_tensor(value):
         return kind not in (*_NEVER_MODEL, "normalisation")
     return kind not in _NEVER_MODEL and not is_optimizer(value) and _holds_tensors(value)
@@ -184,20 +184,24 @@ def _holds_tensors(value: Any) -> bool:
 
 def _take_off_prefix(found: Contents, reading: Reading) -> None:
     """Names of wrapped models all begin alike, with something that is not a part of the model."""
-    prefix = ""
-    names = [name for name, _, _ in found.tensors]
-    while names:
-        more = next((each for each in PREFIXES if all(name.startswith(prefix + each) for name in names)), "")
-        if not more:
-            break
-        prefix += more
-    reading.prefix = prefix
+    prefix = reading.prefix = common_prefix([name for name, _, _ in found.tensors])
     if prefix:
         found.tensors = [(name.removeprefix(prefix), thing, kind) for name, thing, kind in found.tensors]
         wrapped = found.modules
         found.modules = {
             path.removeprefix(prefix): each for path, each in wrapped.items() if path.startswith(prefix)
         }
+
+
+def common_prefix(names: Sequence[str]) -> str:
+    """What wrappers put before all of the names."""
+    prefix = ""
+    while names:
+        more = next((each for each in PREFIXES if all(name.startswith(prefix + each) for name in names)), "")
+        if not more:
+            break
+        prefix += more
+    return prefix
 
 
 def _tell(found: Contents, reading: Reading, source: Source) -> None:
@@ -244,10 +248,10 @@ def _kind(key: str, value: Any) -> PartKind:
         return "optimizer"
     if key in MODEL_KEYS and _holds_tensors(value):
         return "copy"
-    return _kind_by_name(key)
+    return kind_by_name(key)
 
 
-def _kind_by_name(key: str) -> PartKind:
+def kind_by_name(key: str) -> PartKind:
     for kind, known in _WORDS:
         for word in _WORD.findall(key[:200]):
             lower = word.lower()

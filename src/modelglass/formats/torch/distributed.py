@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from modelglass.formats import pickles
 from modelglass.formats.archives import zip as zips
@@ -17,11 +17,14 @@ from modelglass.formats.pickles.objects import Pairs, Thing, as_text
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import OpenFile, Source
 from modelglass.formats.torch import archive as torch_archive
+from modelglass.formats.torch.checkpoint import MODEL_KEYS, common_prefix, kind_by_name
 from modelglass.formats.torch.tensors import BadTensorError, dtype_of, items_of, shape_of
 from modelglass.report import CheckpointPart, Shape, Tensor
 
 if TYPE_CHECKING:
     from modelglass.formats.tensors.location import Place
+
+_Path: TypeAlias = tuple[str, ...]  # the keys of nested dictionaries
 
 METADATA = ".metadata"
 _OF_A_RANK = re.compile(r"__[0-9]+\.metadata")
@@ -47,7 +50,7 @@ def read(source: OpenFile, reading: Reading) -> None:
     machine = pickles.load(source, reading)
     reading.refusal = "torch reads this folder with pickle itself, whatever it is asked for"
     reading.weights_only = "refuses"
-    text = "torch loads .metadata with pickle, and everything that is no tensor with weights_only=False"
+    text = "torch loads .metadata with pickle, and everything that is not a tensor with weights_only=False"
     reading.found(source, "torch.distributed", "info", text)
     state = _state(machine.result)
     entries = items_of(state.get("state_dict_metadata")) if state is not None else None
@@ -55,14 +58,32 @@ def read(source: OpenFile, reading: Reading) -> None:
         raise source.corrupt("it does not describe a checkpoint", code="dcp.metadata", offset=0)
     chunks = _chunks(source, items_of(state.get("storage_data")))
     files = _files(source, reading, chunks)
-    tensors: list[Tensor] = []
-    for key, entry in entries.items():
-        tensor = _tensor(source, reading, as_text(key), entry)
+    paths = _paths(state.get("planner_data"))
+    tensors = {}
+    for name, entry in _in_order(entries, paths):
+        tensor = _tensor(source, reading, name, entry)
         if tensor is not None:
-            tensors.append(tensor)
-    reading.places = _Places(tensors, chunks, files)
-    _divide(tensors, reading)
+            tensors[name] = tensor
+    names = _divide(tensors, paths, reading)
+    reading.places = _Places({name: chunks.get(stored, []) for name, stored in names.items()}, files)
     _check(source, reading, chunks, files)
+
+
+def _paths(planned: Any) -> dict[str, _Path]:
+    """The keys by which each entry stood in the dictionary that was saved, where its writer noted them."""
+    items = planned.items() if type(planned) is Pairs else ()
+    return {
+        as_text(name): tuple(as_text(key) if isinstance(key, (str, bytes)) else "" for key in keys)
+        for name, keys in items
+        if type(keys) is tuple
+    }
+
+
+def _in_order(entries: Pairs, paths: Mapping[str, _Path]) -> list[tuple[str, Any]]:
+    """The entries in the order they were saved in: processes that share the work list each their own."""
+    places = {name: place for place, name in enumerate(paths)}
+    named = [(as_text(key), entry) for key, entry in entries.items()]
+    return sorted(named, key=lambda each: places.get(each[0], len(places)))
 
 
 def _state(value: Any) -> Pairs | None:
@@ -101,7 +122,7 @@ def _check_chunks(shape: Shape, chunks: Any) -> None:
     for chunk in chunks:
         state = _state(chunk)
         if state is None:
-            raise BadTensorError("a piece that is none")
+            raise BadTensorError("it is not a piece of a tensor")
         sizes, offsets = shape_of(state.get("sizes")), shape_of(state.get("offsets"))
         fits = len(sizes) == len(offsets) == len(shape) and all(
             at >= 0 and size >= 0 and at + size <= whole
@@ -119,14 +140,11 @@ class _Places(Mapping[str, "Place"]):
 
     def __init__(
         self,
-        tensors: Sequence[Tensor],
         chunks: Mapping[str, Sequence[_Chunk]],
         files: Mapping[str, OpenFile | None],
     ) -> None:
         self._files = files
-        self._whole = {
-            tensor.name: chunks[tensor.name][0] for tensor in tensors if len(chunks.get(tensor.name, ())) == 1
-        }
+        self._whole = {name: pieces[0] for name, pieces in chunks.items() if len(pieces) == 1}
 
     def __getitem__(self, name: str) -> Place:
         chunk = self._whole[name]
@@ -167,19 +185,59 @@ def _files(source: OpenFile, reading: Reading, chunks: dict[str, list[_Chunk]]) 
     return {path: open_sibling(source, path, reading, "invalid") for path in paths}
 
 
-def _divide(tensors: list[Tensor], reading: Reading) -> None:
-    """States of an optimizer are no parameters; they stand under a key of their own."""
+def _divide(tensors: Mapping[str, Tensor], paths: Mapping[str, _Path], reading: Reading) -> dict[str, str]:
+    """Tell the model from what is beside it, as in a file with the same dictionary.
+
+    States of an optimizer are not parameters; they stand under a key of their own. What comes back is under
+    which name each of the model's tensors is stored.
+    """
+    under = _place_of_model([paths.get(name, ()) for name in tensors])
     parts: dict[str, list[Tensor]] = defaultdict(list)
-    for tensor in tensors:
-        top = tensor.name.partition(".")[0]
-        is_state = ".state." in f".{tensor.name}" and "optim" in top.lower()
-        parts[top if is_state else ""].append(tensor)
+    for name, tensor in tensors.items():
+        parts[_part_of(name, paths.get(name, ()), under)].append(tensor)
     reading.tensors = parts.pop("", [])
     for key, held in parts.items():
         states = tuple(replace(tensor, kind="buffer") for tensor in held)
-        reading.parts.append(CheckpointPart(kind="optimizer", key=key, tensors=states))
-    if len(parts):
-        reading.parts.insert(0, CheckpointPart(kind="model", key=""))
+        last = key.rpartition(".")[2]
+        kind = "copy" if last in MODEL_KEYS else kind_by_name(last)
+        reading.parts.append(CheckpointPart(kind=kind, key=key, tensors=states))
+    if parts or under:
+        reading.parts.insert(0, CheckpointPart(kind="model", key=".".join(under)))
+    return _shorten(".".join((*under, "")), reading)
+
+
+def _place_of_model(paths: Sequence[_Path]) -> _Path:
+    """The keys that the model's dictionary stands under: a usual one, also inside of one that holds all."""
+    under: _Path = ()
+    while True:
+        depth = len(under)
+        first = {path[depth] for path in paths if len(path) > depth + 1}
+        usual = next((key for key in MODEL_KEYS if key in first), None)
+        if usual is not None:
+            return (*under, usual)
+        if len(first) != 1 or any(len(path) <= depth + 1 for path in paths):
+            return ()
+        under += (*first,)
+
+
+def _part_of(name: str, path: _Path, under: _Path) -> str:
+    """The part that a tensor belongs to; that of the model has no name."""
+    if under:
+        depth = len(under)
+        return "" if path[:depth] == under else ".".join(path[: depth if len(path) > depth else 1])
+    top = name.partition(".")[0]
+    return top if ".state." in f".{name}" and "optim" in top.lower() else ""
+
+
+def _shorten(beginning: str, reading: Reading) -> dict[str, str]:
+    """Give the model's tensors the names they have in it, without what wrappers put before all of them."""
+    stored = [tensor.name for tensor in reading.tensors]
+    names = [name.removeprefix(beginning) for name in stored]
+    reading.prefix = common_prefix(names)
+    names = [name.removeprefix(reading.prefix) for name in names]
+    tensors = zip(reading.tensors, names, strict=True)
+    reading.tensors = [replace(tensor, name=name, storage=name) for tensor, name in tensors]
+    return dict(zip(names, stored, strict=True))
 
 
 def _check(

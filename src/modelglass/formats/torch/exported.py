@@ -319,7 +319,7 @@ def _described(each: Any) -> tuple[Found, str, bool]:
 def _integer(value: Mapping[str, Any]) -> int:
     number = value["as_int"]
     if type(number) is not int or number < 0:
-        raise ValueError(f"{number!r} is no size")
+        raise ValueError(f"{number!r} is not a size")
     return number
 
 

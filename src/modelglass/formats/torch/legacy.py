@@ -76,7 +76,7 @@ def _records(
 ) -> dict[str, tuple[Source, int, int]]:
     """Where each storage is: in the order of the keys, each after its number of elements."""
     if not isinstance(keys, list):
-        raise source.corrupt("the list of storages is none", code="torch.storages", offset=offset)
+        raise source.corrupt("the list of storages is not a list", code="torch.storages", offset=offset)
     found: dict[str, tuple[Source, int, int]] = {}
     for key in keys:
         name = as_text(key)

@@ -85,7 +85,7 @@ def _storages(
         offset = machine.feed.offset
         entry = machine.result
         if type(entry) is not tuple or len(entry) != 3:
-            raise member.corrupt("an entry that is no storage", code="tar.storage", offset=offset)
+            raise member.corrupt("an entry that is not a storage", code="tar.storage", offset=offset)
         key, location, cls = entry
         (numel,) = _COUNT.unpack(member.read(offset, _COUNT.size, "a storage's length"))
         offset += _COUNT.size
@@ -117,7 +117,7 @@ def _tensors(member: Source, reading: Reading, storages: dict[str, tuple[Any, ..
         offset = machine.feed.offset
         entry = machine.result
         if type(entry) is not tuple or len(entry) != 3:
-            raise member.corrupt("an entry that is no tensor", code="tar.tensor", offset=offset)
+            raise member.corrupt("an entry that is not a tensor", code="tar.tensor", offset=offset)
         (dims,) = _DIMS.unpack(member.read(offset, _DIMS.size, "a tensor's dimensions"))
         if not 0 <= dims <= reading.limits.dims:
             raise member.corrupt(f"a tensor of {dims:,} dimensions", code="tar.tensor", offset=offset)

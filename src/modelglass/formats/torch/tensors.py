@@ -124,7 +124,7 @@ def _of_record(record: Record) -> Found:
     """The tensor of an entry of a state dict, whose form is known to be right."""
     dtype = _STORAGES.get(record.storage.path)
     if dtype is None:
-        raise BadTensorError(f"{record.storage.path} is no known storage")
+        raise BadTensorError(f"{record.storage.path} is not a known storage")
     if len(record.shape) != len(record.strides):
         raise BadTensorError(f"strides {record.strides} do not fit the shape {record.shape}")
     storage = Storage(record.number, dtype, record.numel, record.device)
@@ -151,7 +151,7 @@ def storage_of(value: Any) -> Storage:
         raise BadTensorError("a storage whose size is not a number")
     dtype = _STORAGES.get(cls.path)
     if dtype is None:
-        raise BadTensorError(f"{cls.path} is no known storage")
+        raise BadTensorError(f"{cls.path} is not a known storage")
     name = key if type(key) is str else as_text(key) or preview(key, most=100)
     where = device if type(device) is str else as_text(device)
     return Storage(name, dtype, numel, where, _view(id[5]) if len(id) > 5 else None)
@@ -169,7 +169,7 @@ def _view(view: Any) -> tuple[str, int, int] | None:
     if view is None:
         return None
     if type(view) is not tuple or len(view) != 3 or not all(type(part) is int for part in view[1:]):
-        raise BadTensorError("a view of a storage that is none")
+        raise BadTensorError("a view of something that is not a storage")
     return as_text(view[0]), view[1], view[2]
 
 
@@ -180,7 +180,7 @@ def shape_of(value: Any) -> Shape:
     if type(value) is list:
         value = tuple(value)
     if type(value) is not tuple:
-        raise BadTensorError("a shape that is none")
+        raise BadTensorError("an invalid shape")
     if len(value) > 64:
         raise BadTensorError(f"a shape of {len(value):,} dimensions")
     for size in value:
@@ -235,7 +235,7 @@ def _inner(value: Any) -> Found:
     while isinstance(value, Thing) and value.path in _WRAPPERS and depth < 8:
         value, depth = _arguments(value)[0], depth + 1
     if not is_tensor(value) or value.path in _WRAPPERS:
-        raise BadTensorError("a tensor made of something that is none")
+        raise BadTensorError("invalid arguments for a tensor")
     return tensor_of(value)
 
 
@@ -255,7 +255,7 @@ def _sparse(layout: Any, data: Any, *rest: Any, thing: Thing) -> Found:
 
 
 def _dense(part: Any) -> Found:
-    """A part of a sparse tensor, which is no sparse one: these could contain each other over and over."""
+    """A part of a sparse tensor, which is not a sparse one: these could contain each other over and over."""
     if part.path == "torch._utils._rebuild_sparse_tensor":
         raise BadTensorError("a sparse tensor made of sparse tensors")
     return tensor_of(part)

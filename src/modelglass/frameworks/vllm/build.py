@@ -159,12 +159,20 @@ def _process(output: IO[bytes], scratch: Path) -> Iterator[subprocess.Popen[str]
         yield process
     finally:
         if process.poll() is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _kill(process)
         process.wait()
         if process.stdin is not None:
             with suppress(OSError):
                 process.stdin.close()
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """End the process, and those that it started where a system knows them as one group."""
+    if not hasattr(os, "killpg"):
+        process.kill()
+        return
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _environment(scratch: Path) -> dict[str, str]:

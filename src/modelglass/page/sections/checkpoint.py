@@ -80,7 +80,7 @@ def _architecture(found: Architecture, report: Report) -> Rows:
 def _cache(found: Architecture) -> str:
     each = found.kv_cache_nbytes_per_token
     if each is None:
-        return f"unknown: {found.kv_cache_reason or 'the configuration does not say'}"
+        return f"unknown: {found.kv_cache_reason or 'the configuration does not specify it'}"
     text = f"{each:,} B a token in {found.kv_cache_dtype or 'its type'}"
     beyond = found.kv_cache_nbytes_per_token_beyond_window
     if found.sliding_window is not None and beyond != each:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from modelglass.page import Block, Cell, Column, Heading, Table, Tone, parse_columns
-from modelglass.page.units import shape_text, share, short, value_text
+from modelglass.page.units import range_text, shape_text, share, short, value_text
 from modelglass.report import Module, Report, Unique, UniqueModule, UniqueOp, Value
 
 KINDS = ("modules", "ops")
@@ -118,7 +118,7 @@ def data(report: Report, unique: Unique, choice: UniqueChoice, columns: Sequence
         kind = section.kind.removesuffix("s")
         for row in section.rows:
             figures = [Cell(f"{each}", each) for each in (row.count, row.macs, row.total_macs)]
-            values = [_exact(row.inputs), _exact(row.outputs), json.dumps(row.settings)]
+            values = [_exact(row.inputs), _exact(row.outputs), json.dumps(row.settings, ensure_ascii=False)]
             cells: list[Cell | str] = [kind, row.id, row.name, *figures, *values, "; ".join(row.where)]
             rows.append([cells[place] for place in places])
     return Table([Column(name, name) for name in names], rows)
@@ -129,7 +129,7 @@ def _sections(report: Report, unique: Unique, choice: UniqueChoice) -> Iterator[
     if "modules" in choice.kinds:
         rows = module_rows(report, unique)
         number = f"{len(report.model.modules):,} modules, {len(unique.modules):,} distinct"
-        how = "" if ran else "; without inputs nothing ran, and they are told apart by what they are"
+        how = "" if ran else "; without inputs nothing ran, and they are grouped by type and settings"
         yield _section("modules", f"{report.model.name}: {number}{how}", rows, choice, report)
     if "ops" in choice.kinds and ran:
         rows = [_op_row(report, each) for each in unique.ops]
@@ -144,7 +144,7 @@ def _section(kind: str, title: str, rows: Sequence[Row], choice: UniqueChoice, r
     dtypes = Counter(value.dtype for value in values if value.dtype is not None)
     usual = dtypes.most_common(1)[0][0] if dtypes else None
     shown = choice.of(rows)
-    title += f"; tensors are {usual} unless said" if usual else ""
+    title += f"; tensors are {usual} unless noted" if usual else ""
     title += f"; the first {len(shown):,}" if len(shown) < len(rows) else ""
     cost = report.cost
     macs, at_least = (None, False) if cost is None else (cost.macs, not cost.complete)
@@ -153,23 +153,36 @@ def _section(kind: str, title: str, rows: Sequence[Row], choice: UniqueChoice, r
 
 def module_rows(report: Report, unique: Unique) -> list[Row]:
     by_path = {module.path: module for module in report.model.modules}
-    return [_module_row(report, each, by_path[each.paths[0]]) for each in unique.modules]
+    return [
+        _module_row(report, each, [by_path[path] for path in each.paths if path in by_path])
+        for each in unique.modules
+    ]
 
 
-def _module_row(report: Report, each: UniqueModule, module: Module) -> Row:
+def _module_row(report: Report, each: UniqueModule, modules: Sequence[Module]) -> Row:
     call = report.model.calls[each.calls[0]] if each.calls else None
     return Row(
         id=each.id,
-        name=module.type,
+        name=modules[0].type,
         count=len(each.paths) if report.run.mode == "none" else each.count,
         inputs=tensors(call.inputs) if call else (),
         outputs=tensors(call.outputs) if call else (),
-        settings=module.config,
+        settings=_ranges([module.config for module in modules]),
         macs=each.macs,
         total_macs=each.total_macs,
         where=[shown_path(path) for path in each.paths],
         ran=call is not None,
     )
+
+
+def _ranges(configs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The settings of modules that are alike: where a rate, their number or name differs, its range."""
+    first = configs[0]
+    if all(config == first for config in configs):
+        return first
+    several = {key: [config[key] for config in configs] for key in first}
+    differing = {key for key, values in several.items() if any(value != first[key] for value in values)}
+    return {key: range_text(several[key], _compact) if key in differing else first[key] for key in first}
 
 
 def _op_row(report: Report, each: UniqueOp) -> Row:

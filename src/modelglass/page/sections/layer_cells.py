@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from modelglass.page import Cell
-from modelglass.page.units import shape_text, share, short, size, value_text
+from modelglass.page.units import range_text, shape_text, share, short, size, value_text
 from modelglass.report import Tally
 from modelglass.report.blocks import representatives
 from modelglass.report.layers import calls_by_module, saw_calls
@@ -284,11 +284,7 @@ def _shape_range(shapes: Sequence[Shape | None]) -> str:
 
 def _setting(values: Sequence[Json]) -> str:
     """A setting of one module, or the range of it in several."""
-    if all(value == values[0] for value in values):
-        return _plain(values[0])
-    numbers = all(type(value) in (int, float) for value in values)
-    ends = (min(values), max(values)) if numbers else (values[0], values[-1])
-    return "…".join(map(_plain, ends))
+    return range_text(values, _plain)
 
 
 def _plain(value: Json) -> str:

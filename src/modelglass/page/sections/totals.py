@@ -18,20 +18,32 @@ SHOWN_VALUES = 6
 
 def totals(report: Report) -> list[tuple[str, str]]:
     """Label and text of each total, in reading order."""
-    rows: list[tuple[str, str]] = []
     if report.checkpoint is not None:
-        rows.extend(file_rows(report, report.checkpoint))
+        return [
+            *file_rows(report, report.checkpoint),
+            *count_rows(report),
+            *more_rows(report, report.checkpoint),
+        ]
+    return [*count_rows(report), *cost_rows(report), *run_rows(report)]
+
+
+def count_rows(report: Report) -> Iterator[tuple[str, str]]:
+    """What the model's tensors come to."""
     if report.counts is not None:
-        rows.extend(_counts(report.counts, _share(report)))
-    if report.checkpoint is not None:
-        rows.extend(more_rows(report, report.checkpoint))
-        return rows
+        yield from _counts(report.counts, _share(report))
+
+
+def cost_rows(report: Report) -> Iterator[tuple[str, str]]:
+    """What the run comes to, if there was one."""
     if report.cost is not None and report.run.mode != "none":
-        rows.extend(_cost(report.cost, report.run))
+        yield from _cost(report.cost, report.run)
     if report.memory is not None:
-        rows.extend(_memory(report.memory))
-    rows.extend(_run(report.run, run_text(report.model.source, report.run.mode)))
-    return rows
+        yield from _memory(report.memory)
+
+
+def run_rows(report: Report) -> Iterator[tuple[str, str]]:
+    """What ran, and on what."""
+    yield from _run(report.run, run_text(report.model.source, report.run.mode))
 
 
 def _counts(counts: Counts, served: Share | None) -> Iterator[tuple[str, str]]:
@@ -39,7 +51,7 @@ def _counts(counts: Counts, served: Share | None) -> Iterator[tuple[str, str]]:
     plus = f" + {hole}" if counts.uninitialised else ""
     yield "parameters", f"{counts.params:,}{plus}"
     if served is not None and served.padding:
-        yield "  padding", f"{served.padding:,} of them, which stand for nothing"
+        yield "  padding", f"{served.padding:,} of them, not weights"
     if counts.logical_params != counts.params:
         yield "  logical", f"{counts.logical_params:,} (packed weights unfolded)"
     if counts.active_params != counts.params:
@@ -59,7 +71,7 @@ def _counts(counts: Counts, served: Share | None) -> Iterator[tuple[str, str]]:
     yield "size", f"{at_least}{size(counts.nbytes)} ({parts})"
     if dtypes:
         yield "types", dtypes if counts.shards is None else f"{dtypes}; 1 of {counts.shards:,} shards"
-    plain = {bits_of(dtype) for dtype in counts.params_by_dtype}  # packed without changing that is no news
+    plain = {bits_of(dtype) for dtype in counts.params_by_dtype}  # packed, but of that type all the same
     if counts.bits_per_weight is not None and plain != {counts.bits_per_weight}:
         yield "bits", f"{counts.bits_per_weight:.2f} for each weight, scales and the like included"
 

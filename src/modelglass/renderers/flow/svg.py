@@ -31,6 +31,11 @@ _NARROWEST = 420.0  # of a picture
 
 def render(flow: Flow) -> str:
     """The picture; each box and line tells more when the mouse rests on it."""
+    return drawing(flow, style=f"<style>{STYLE}</style>")
+
+
+def drawing(flow: Flow, *, style: str = "") -> str:
+    """The picture for a page that has its style already."""
     boxes = {node.id: _Box.of(node) for node in flow.nodes if node.kind != "group"}
     looped = _words.self_repeating(flow)
     sizes = {id: (box.width + (_LOOP if id in looped else 0.0), box.height) for id, box in boxes.items()}
@@ -51,7 +56,7 @@ def render(flow: Flow) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" class="modelglass-flow" role="img" '
         f'viewBox="0 0 {_n(width)} {_n(height)}" width="{_n(width)}" height="{_n(height)}">',
         f"<title>{_xml(flow.name)}</title>",
-        f"<style>{STYLE}</style>",
+        *filter(None, [style]),
         f'<rect class="page" width="{_n(width)}" height="{_n(height)}"/>',
         _text(_MARGIN, 32, name, "heading"),
         f'<g transform="translate({_n(left)} {_n(_HEADER + _MARGIN / 2)})">',

@@ -23,7 +23,7 @@ def stacks(a: Part, b: Part) -> bool:
         return False
     shapes, each = _shapes(b), _shapes(members[0])
     if a.numel == b.numel:
-        # A list of two square matrices is no stack of itself: that has no more tensors than a member.
+        # A list of two square matrices is not a stack of itself: that has no more tensors than a member.
         fitting = 0 < len(shapes) <= len(each)
         return fitting and all(shape[:1] == (len(members),) for shape in shapes)
     ranks = sorted(len(shape) + 1 for shape in each)

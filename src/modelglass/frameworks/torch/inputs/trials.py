@@ -20,6 +20,7 @@ from modelglass.inputs.described import FLOAT, Node
 from modelglass.inputs.signature import parameters
 from modelglass.report import Failure, Value
 
+ARRAYS = "torch"  # whose functions make tensors, in Python that is shown
 SMALL = 1 << 22  # elements of a model and its inputs that may run for real, where values decide
 _CONVOLUTIONS = (
     *(nn.Conv1d, nn.Conv2d, nn.Conv3d),
@@ -65,14 +66,19 @@ def prepare() -> None:
     run_fake(nn.Linear(1, 1, device="meta"), request, in_copy=False)
 
 
-def use_one_thread() -> None:
+def can_be_copied() -> bool:
+    """Whether a copy of the process can run trials: a GPU that is in use cannot be shared with one."""
+    return not torch.cuda.is_initialized()
+
+
+def prepare_copy() -> None:
     """In a copy of the process: the threads that kernels share their work with stayed behind, and they would
     wait for them for ever."""
     torch.set_num_threads(1)
 
 
 def try_inputs(native: nn.Module, call: Call, *, in_copy: bool = False) -> Trial:
-    """One fake run; a real one where values decide and it is no effort. What it raises is its result."""
+    """One fake run; a real one where values decide and the model is small. What it raises is its result."""
     request = Request(inputs=inputs_of(native, call, fake=True), detail=Detail.FLOW)
     depth, run, wants_values = run_fake(native, request, in_copy=in_copy)
     if run.failure is not None and wants_values and _is_small(native, call):

@@ -1,6 +1,6 @@
-"""Where torch works in place, but not while someone watches.
+"""Where eager torch writes in place but avoids it under fake tensors and dispatch modes.
 
-Fake tensors and dispatch modes make torch avoid writing to its own intermediate results. Each rule here
+There it does not write to its own intermediate results. Each rule here
 names such a place: what a real run writes to instead of taking new memory.
 """
 

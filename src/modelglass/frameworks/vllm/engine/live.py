@@ -71,7 +71,7 @@ def observe_engine(native: Any, engine: Any, request: Request) -> Observation:
 
 
 def _ignore_progress(text: str) -> None:
-    """Nobody wants to hear of progress."""
+    """Discard progress messages."""
 
 
 def _check(request: Request) -> None:

@@ -1,4 +1,4 @@
-"""What is found out of vLLM's modules, one after another: what their tensors stand for."""
+"""Logical meaning of the tensors of vLLM modules."""
 
 from __future__ import annotations
 

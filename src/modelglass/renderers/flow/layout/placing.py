@@ -50,7 +50,7 @@ def room_between(left: Item, right: Item) -> float:
 
 def _importance(part: Link) -> int:
     if part.target.enters or part.source.leaves:
-        return _BOX_TO_BOX  # a group's gate is no place for a kink
+        return _BOX_TO_BOX  # a group's gate is not a place for a kink
     lines = part.source.passing + part.target.passing
     return (_BOX_TO_BOX, _BOX_TO_LINE, _LINE_TO_LINE)[lines]
 

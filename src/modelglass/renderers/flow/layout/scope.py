@@ -159,7 +159,7 @@ def _is_straight(part: Link) -> bool:
 
 
 def _go(points: list[Point], to: Point) -> None:
-    """Go on to a point; what lies between on one upright line is no corner."""
+    """Go on to a point; what lies between on one upright line is not a corner."""
     if len(points) > 1 and points[-2].x == points[-1].x == to.x:
         points.pop()
     points.append(to)
