@@ -47,7 +47,7 @@ Exit codes:
 @option("--framework-b", metavar="NAME", help="Framework that builds B, or A again if there is no B.")
 @trust_option
 @rank_options
-@option("--all", "all_", is_flag=True, help="Show everything side by side, not only differences.")
+@all_option
 @sort_option(("times", "a", "b"))
 @top_option
 @view_options(api.RENDERERS["compare"])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
 from modelglass import api
 from modelglass.cli._command import Command, option
 from modelglass.cli._exit import write_stderr
+from modelglass.cli._fail_on import FailOn, fail_on_option
 from modelglass.cli._options import (
+    all_option,
     color_option,
     format_option,
     output_option,
@@ -21,12 +24,23 @@ from modelglass.cli._options import (
 from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
 from modelglass.cli._progress import Progress
 from modelglass.cli._types import TargetName
-from modelglass.errors import UsageError
 
 DIFFERENT = 1
 UNREAD, STOPPED = 3, 4  # some values could not be read, or only up to a limit
-VERDICTS = ("identical", "equivalent", "derived", "unrelated", "incomparable")
-DEFAULT_FAILURES = "derived,unrelated,incomparable"
+SEVERITIES = {"derived": "warning", "unrelated": "error", "incomparable": "error"}
+FAILURES = {
+    "derived": "b follows from a by some operations",
+    "unrelated": "nothing connects their values",
+    "incomparable": "not all values were compared",
+}
+
+
+class _Judged(NamedTuple):
+    """A verdict as `FailOn` takes findings."""
+
+    code: str
+    severity: str
+
 
 EPILOG = """\b
 Examples:
@@ -57,15 +71,9 @@ Exit codes:
     metavar="R",
     help="Relative difference (L2) within which a tensor counts as the same.",
 )
-@option(
-    "--fail-on",
-    metavar="VERDICTS",
-    default=DEFAULT_FAILURES,
-    show_default=True,
-    help="Verdicts that exit with 1, comma-separated.",
-)
+@fail_on_option(FAILURES, default="any")
 @trust_option
-@option("--all", "all_", is_flag=True, help="Show every tensor, not only those that changed.")
+@all_option
 @sort_option(("relative_l2", "changed", "max_abs", "snr_db", "a", "b"), unsorted="what changed most first")
 @top_option
 @width_option
@@ -77,7 +85,7 @@ def diff(
     b: str,
     ignore: tuple[str, ...],
     tolerance: float,
-    fail_on: str,
+    fail_on: FailOn,
     trust: bool,
     all_: bool,
     sort: str | None,
@@ -93,7 +101,6 @@ def diff(
     that return a model. Tensors are lined up as `compare` does, whatever their names, and values are read a
     piece at a time. Configurations and saved reports have no values, and the answer says so.
     """
-    failures = _verdicts(fail_on)
     with Progress() as progress, stdout_to_stderr():
         found = api.diff(a, b, ignore=ignore, tolerance=tolerance, trust=trust, progress=progress)
     look: dict[str, object] = {} if format_ == "json" else {"all": all_, "sort": sort, "top": top}
@@ -104,15 +111,6 @@ def diff(
         first = found.failures[0]
         write_stderr(f"error: {first.file}: {first.tensor or ''}: {first.text}", f"  hint: {first.hint}")
         raise SystemExit(STOPPED if all(each.limit for each in found.failures) else UNREAD)
-    if found.verdict in failures:
+    judged = [_Judged(found.verdict, SEVERITIES[found.verdict])] if found.verdict in SEVERITIES else []
+    if fail_on.matching_codes(judged):
         raise SystemExit(DIFFERENT)
-
-
-def _verdicts(given: str) -> frozenset[str]:
-    names = frozenset(given.replace(" ", "").split(",")) - {""}
-    unknown = sorted(names - set(VERDICTS))
-    if unknown:
-        raise UsageError(
-            f"--fail-on: {unknown[0]!r} is not a verdict", hint=f"verdicts are {', '.join(VERDICTS)}"
-        )
-    return names
