@@ -40,7 +40,7 @@ def test_the_verdict_comes_first_and_decides_the_exit_code(files: Path, capsys: 
     assert diff(capsys, "zeroed.safetensors", "--fail-on", "nothing")[0] == 2
 
 
-@pytest.mark.parametrize("format", ["text", "json", "markdown", "csv"])
+@pytest.mark.parametrize("format", ["text", "json", "markdown", "csv", "html"])
 def test_every_format_names_what_changed(files: Path, capsys: Capture, format: str) -> None:
     code, out, _ = diff(capsys, "zeroed.safetensors", "--format", format)
     assert code == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 import click
@@ -11,19 +10,10 @@ from modelglass import api
 from modelglass.cli._command import Command, option
 from modelglass.cli._exit import write_stderr
 from modelglass.cli._fail_on import FailOn, fail_on_option
-from modelglass.cli._options import (
-    all_option,
-    color_option,
-    format_option,
-    output_option,
-    sort_option,
-    top_option,
-    trust_option,
-    width_option,
-)
-from modelglass.cli._output import emit, stdout_to_stderr, wants_color, width_of
-from modelglass.cli._progress import Progress
+from modelglass.cli._options import all_option, sort_option, top_option, trust_option
+from modelglass.cli._progress import working
 from modelglass.cli._types import TargetName
+from modelglass.cli._view import View, view_options
 
 DIFFERENT = 1
 UNREAD, STOPPED = 3, 4  # some values could not be read, or only up to a limit
@@ -76,10 +66,7 @@ Exit codes:
 @all_option
 @sort_option(("relative_l2", "changed", "max_abs", "snr_db", "a", "b"), unsorted="what changed most first")
 @top_option
-@width_option
-@format_option(api.RENDERERS["diff"])
-@color_option
-@output_option
+@view_options(api.RENDERERS["diff"])
 def diff(
     a: str,
     b: str,
@@ -90,23 +77,18 @@ def diff(
     all_: bool,
     sort: str | None,
     top: int | None,
-    width: int | None,
-    format_: str,
-    color: str,
-    output: Path | None,
+    view: View,
 ) -> None:
-    """Show what changed between the values of two models, and what explains it.
+    """Show what changed from one model's values to another's.
 
     A and B are checkpoints of any format or their folders, or file.py::function or package.module:function
     that return a model. Tensors are lined up as `compare` does, whatever their names, and values are read a
     piece at a time. Configurations and saved reports have no values, and the answer says so.
     """
-    with Progress() as progress, stdout_to_stderr():
+    with working() as progress:
         found = api.diff(a, b, ignore=ignore, tolerance=tolerance, trust=trust, progress=progress)
-    look: dict[str, object] = {} if format_ == "json" else {"all": all_, "sort": sort, "top": top}
-    if format_ == "text":
-        look |= {"width": width_of(width, output), "color": wants_color(color, output)}
-    emit(api.RENDERERS["diff"][format_](found, **look), output)
+    options = view.options({"all": all_, "sort": sort, "top": top})
+    view.emit(api.RENDERERS["diff"][view.format_](found, **options))
     if found.failures:
         first = found.failures[0]
         write_stderr(f"error: {first.file}: {first.tensor or ''}: {first.text}", f"  hint: {first.hint}")
