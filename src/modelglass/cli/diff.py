@@ -79,7 +79,7 @@ def diff(
     top: int | None,
     view: View,
 ) -> None:
-    """Show what changed from one model's values to another's.
+    """Show what changed between two models' values.
 
     A and B are checkpoints of any format or their folders, or file.py::function or package.module:function
     that return a model. Tensors are lined up as `compare` does, whatever their names, and values are read a

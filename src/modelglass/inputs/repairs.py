@@ -18,6 +18,7 @@ from modelglass.inputs.described import (
     Path,
     Plain,
     Several,
+    Shape,
     Tensor,
 )
 from modelglass.inputs.start import ORDINARY, sized, wanted
@@ -110,7 +111,8 @@ def _structured(seen: Evidence) -> Iterator[Call]:
 def _plain(seen: Evidence) -> Iterator[Call]:
     """A number where the code counts with it."""
     if not re.search(
-        r"integer|Integer|number|item|Value|DataDependent|index", seen.trial.error + seen.trial.message
+        r"integer|Integer|number|item|Value|DataDependent|(?<!at )index",
+        seen.trial.error + seen.trial.message,
     ):
         return
     for path, tensor in seen.call.tensors().items():
@@ -145,10 +147,25 @@ def _as_wanted(seen: Evidence) -> Iterator[Call]:
             if want.ranks and rank not in want.ranks:
                 yield seen.call.having(path, wanted(want, seen.hints))
             fitted = sized(tensor.shape, want)
+            if fitted != tensor.shape and _is_batch(tensor.shape, seen.call):
+                yield seen.call.having(path, Tensor((*tensor.shape, *fitted), FLOAT))
             if fitted != tensor.shape:
                 yield seen.call.having(path, Tensor(fitted, FLOAT))
             if tensor.dtype != FLOAT:
                 yield seen.call.having(path, wanted(want, seen.hints))
+
+
+def _is_batch(shape: Shape, call: Call) -> bool:
+    """Whether a shape is one size, the batch that larger inputs have."""
+    return any(each.shape[:1] == shape for each in call.tensors().values() if len(each.shape) > 1)
+
+
+def _transposed(seen: Evidence) -> Iterator[Call]:
+    """The sizes as a layer met them, where the model exchanges two dimensions before it."""
+    met = seen.trial.met[0] if seen.trial.met else ()
+    for path, tensor in seen.near():
+        if tensor.shape[:1] == met[:1] and tensor.shape != met and sorted(tensor.shape) == sorted(met):
+            yield seen.call.having(path, replace(tensor, shape=met))
 
 
 def _exchanged(seen: Evidence) -> Iterator[Call]:
@@ -321,6 +338,7 @@ RULES: tuple[Rule, ...] = (
     _plain,
     _lettered,
     _ranked,
+    _transposed,
     _exchanged,
     _swept,
     _anything,

@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import TypeAlias
 
-from modelglass.inputs.described import BATCH, Call, Path
+from modelglass.inputs.described import BATCH, FLOAT, LENGTH, Call, Path, Tensor
 from modelglass.inputs.given import Fixed
 from modelglass.inputs.repairs import Evidence, repairs
 from modelglass.inputs.signature import Parameter
@@ -20,6 +20,7 @@ Try: TypeAlias = Callable[[Call], Trial]
 TRIALS = 200
 ENOUGH = 40  # trials that end alike
 MORE = 40  # trials after one that ran, but mixed its batch
+POSITIONS = "positions"  # the hint that says how many a table of learned ones has
 _LETTERS = {4: "BCHW", 5: "BCDHW"}
 
 
@@ -62,7 +63,7 @@ class Search:
         if call is None:
             return self._failed(over=self._is_over())
         self.on_trial(Found(call=call, trial=self._known[call], trials=len(self._known)))
-        call = self._single(call)
+        call = self._at_own_length(self._single(call))
         return Found(
             call=call, trial=self._known[call], free=tuple(self._free(call)), trials=len(self._known)
         )
@@ -142,6 +143,18 @@ class Search:
         )
         return single if single != call and self._runs(single) else call
 
+    def _at_own_length(self, call: Call) -> Call:
+        """The call with sequences of values as long as the model's table of positions, if that runs."""
+        if self._fixed.nodes:
+            return call
+        length, tensors = self._model.hints.get(POSITIONS), call.tensors()
+        lengths = (place for letter, group in _groups(call) if letter == "L" for place in group)
+        places = [(path, dim) for path, dim in lengths if tensors[path].shape[dim] == LENGTH]
+        if length is None or not places or any(tensors[path].dtype != FLOAT for path, _ in places):
+            return call
+        longer = _changed(call, places, length)
+        return longer if self._runs(longer) else call
+
     def _free(self, call: Call) -> Iterator[tuple[str, tuple[tuple[Path, int], ...]]]:
         used: dict[str, int] = {}
         tensors = call.tensors()
@@ -176,9 +189,13 @@ def _groups(call: Call) -> list[tuple[str, tuple[tuple[Path, int], ...]]]:
     return [(letter, tuple(places)) for (letter, _), places in found.items()]
 
 
+def _sized(call: Call, path: Path, dim: int, size: int) -> Tensor:
+    """An input with another size."""
+    tensor = call.tensors()[path]
+    return replace(tensor, shape=(*tensor.shape[:dim], size, *tensor.shape[dim + 1 :]))
+
+
 def _changed(call: Call, places: Sequence[tuple[Path, int]], size: int) -> Call:
-    tensors = call.tensors()
     for path, dim in places:
-        shape = tensors[path].shape
-        tensors[path] = replace(tensors[path], shape=(*shape[:dim], size, *shape[dim + 1 :]))
-    return call.having_all(tensors)
+        call = call.having(path, _sized(call, path, dim, size))
+    return call

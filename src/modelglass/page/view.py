@@ -6,10 +6,12 @@ hardly change are differences, so that many rows take little room.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from modelglass.page import text_of
+from modelglass.page.sections.distinct import known_as
 from modelglass.page.sections.layer_cells import Cells, Row, rows_of
 from modelglass.page.units import shape_text
 from modelglass.report import FINDINGS
@@ -42,6 +44,7 @@ def _modules(report: Report) -> dict[str, Any]:
     cells = Cells(report)
     rows = [Row((module,), module.name, ()) for module in modules]
     texts = {name: numbered(text_of(cells.cell(row, name)) for row in rows) for name in _TEXTS}
+    texts["operators"] = numbered(_operators(report))
     folded = rows_of(report)
     records: list[dict[str, Any]] = [dict(layer) for layer in report.layers]
     figures = {name: [record[name] for record in records] for name in _FIGURES}
@@ -54,6 +57,17 @@ def _modules(report: Report) -> dict[str, Any]:
         "folded": None if len(folded) == len(modules) else [_folded(row, places) for row in folded],
         "failed": None if report.run.failure is None else report.run.failure.module,
     }
+
+
+def _operators(report: Report) -> Iterator[str]:
+    """What ran in each module itself, in forward."""
+    ran: dict[str, Counter[str]] = defaultdict(Counter)
+    for op in report.model.ops:
+        if op.phase == "forward":
+            ran[op.module][known_as(op.name)] += 1
+    for module in report.model.modules:
+        found = ran[module.path]
+        yield ", ".join(f"{name} ×{times:,}" if times > 1 else name for name, times in found.items())
 
 
 def _parents(report: Report, places: Mapping[str, int]) -> Iterator[int]:

@@ -52,7 +52,7 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.report.fit": "AUTOCAST Axes Fit Option Sharding WEIGHTS WhatIf",
         "modelglass.report.flow": "Flow FlowEdge FlowNode NodeKind Stage",
         "modelglass.report.lifetimes": (
-            "Category Lifetimes MemoryPhase OptimizerStep Step Storage VALUES_DECIDE"
+            "Category Lifetimes MemoryPhase MemoryPiece OptimizerStep Step Storage VALUES_DECIDE"
         ),
         "modelglass.report.matching": "Difference Matching Side",
         "modelglass.report.memory": "CATEGORIES Coverage KvCache LiveTensor Memory Method Moment",

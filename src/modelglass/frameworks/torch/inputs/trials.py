@@ -17,6 +17,7 @@ from modelglass.frameworks.torch.session import observe, run_fake
 from modelglass.frameworks.torch.structure import modules as structure
 from modelglass.inputs import Call, Model, Named, Plain, Several, Trial, Want
 from modelglass.inputs.described import FLOAT, Node
+from modelglass.inputs.search import POSITIONS
 from modelglass.inputs.signature import parameters
 from modelglass.report import Failure, Value
 
@@ -54,7 +55,7 @@ def known_of(native: nn.Module) -> Model:
     return Model(
         parameters=parameters(native.forward),
         wants=layers,
-        hints=dict(_hints(native)),
+        hints={**dict(_hints(native)), **_positions(native)},
         parts=lists[0] if lists and lists[0] < 9 else 0,
     )
 
@@ -162,6 +163,14 @@ def _hints(native: nn.Module) -> Iterator[tuple[str, int]]:
             if is_size and name not in seen and any(part in name for part in _NAMES):
                 seen.add(name)
                 yield name, first
+
+
+def _positions(native: nn.Module) -> dict[str, int]:
+    """How many positions a model has learned, where a table of its own that has a batch of one says so."""
+    for name, tensor in native.named_parameters():
+        if "pos" in name.rpartition(".")[2] and tensor.dim() == 3 and tensor.shape[0] == 1:
+            return {POSITIONS: tensor.shape[1]}
+    return {}
 
 
 def _failed(native: nn.Module, failure: Failure, depth: int) -> Trial:
