@@ -27,7 +27,7 @@ _LEVELS: dict[Level, str] = {
 _ABOUT: dict[Level, str] = {
     "invalid": "The file breaks the rules of its format, can be read in two ways, or is not a model.",
     "limit": "Reading stopped at a limit; the result is incomplete.",
-    "high": "Loading runs what the file says, or reaches outside of it.",
+    "high": "Loading runs what the file names, or reaches outside of it.",
     "notice": "Loading needs or runs something beyond tensors.",
     "info": "Ordinary files have this as well.",
 }
