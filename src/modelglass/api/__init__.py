@@ -6,6 +6,7 @@ from modelglass._lazy import attach
 
 if TYPE_CHECKING:
     from modelglass.api._compare import compare as compare, compare_structure as compare_structure
+    from modelglass.api._diff import diff as diff
     from modelglass.api._fit import fit as fit
     from modelglass.api._flow import flow as flow
     from modelglass.api._found import (
@@ -83,6 +84,7 @@ __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         "modelglass.api._compare": "compare compare_structure",
+        "modelglass.api._diff": "diff",
         "modelglass.api._fit": "fit",
         "modelglass.api._flow": "flow",
         "modelglass.api._found": "OF_INPUTS FoundInputs find_inputs",

@@ -9,7 +9,7 @@ from modelglass.page import Block, Facts, Heading, Notes, Page, Text, sort_page
 
 if TYPE_CHECKING:
     from modelglass.page.sections.distinct import UniqueChoice
-    from modelglass.report import Comparison, Fit, Flow, Report, Scan, Unique
+    from modelglass.report import Comparison, Diff, Fit, Flow, Report, Scan, Unique
 
 
 def inspect(
@@ -106,6 +106,13 @@ def compare(
     from modelglass.page.sections.differences import blocks
 
     return sort_page(Page(list(blocks(comparison, all=all))), sort, top)
+
+
+def diff(diff: Diff, *, all: bool = False, sort: str | None = None, top: int | None = None) -> Page:
+    """What changed between the values of two models."""
+    from modelglass.page.sections.changes import blocks
+
+    return sort_page(Page(list(blocks(diff, all=all))), sort, top)
 
 
 def stats(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from modelglass.report.comparison import *
     from modelglass.report.cost import *
     from modelglass.report.dataflow import *
+    from modelglass.report.diff import *
     from modelglass.report.engine import *
     from modelglass.report.execution import *
     from modelglass.report.fit import *
@@ -43,6 +44,7 @@ __getattr__, __dir__, __all__ = attach(
         ),
         "modelglass.report.cost": "Cost ModuleCost",
         "modelglass.report.dataflow": "Dataflow Dims Symbol Symbols",
+        "modelglass.report.diff": "Diff DiffSide DiffVerdict Operation ReadFailure Relation TensorDiff",
         "modelglass.report.engine": (
             "CacheGroup Component Engine PagedCache Piece Reached Serving Shard Share"
         ),
@@ -61,6 +63,6 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.report.scan": "Finding GlobalKind GlobalUse LEVELS Level Scan ScannedFile Verdict",
         "modelglass.report.stats": "Described FINDINGS Histogram TensorStats",
         "modelglass.report.unique": "Reproducers Unique UniqueModule UniqueOp",
-        "modelglass.report.values": "Values",
+        "modelglass.report.values": "Stored Values",
     },
 )

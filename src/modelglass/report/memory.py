@@ -67,7 +67,7 @@ class KvCache:
 
     nbytes_per_token: int  # of layers that keep every token
     windows: Mapping[int, int]  # window length -> bytes per token of the layers that have it
-    fixed_nbytes: int  # whatever the length: states of recurrent layers
+    fixed_nbytes: int  # at any length: states of recurrent layers
     method: Method
     source: str  # "config" or "observed cache"
 

@@ -98,7 +98,7 @@ class RunDiff:
             mixed = prod(one[1:]) if _differ_in_layout(first, other) else 0
         if found:
             text = "what these take comes with channels first in one and last in the other: unless the port "
-            text += "moves them before it flattens, the columns of the weights stand in another order"
+            text += "moves them before it flattens, the columns of the weights are in another order"
             yield Note(code="flattened", text=text, severity="warning", where=tuple(dict.fromkeys(found)))
 
 
