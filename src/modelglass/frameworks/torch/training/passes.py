@@ -84,8 +84,8 @@ class Pass:
                         loss = self._loss(output)
                     self._backward(loss)
         self._tracker.declare("gradients", _gradients(self._model))
-        for category, kind in (("parameters", "_parameters"), ("buffers", "_buffers")):
-            self._tracker.declare(category, named_tensors(self._model, kind))  # those that the pass exchanged
+        self._tracker.declare("parameters", named_tensors(self._model, "_parameters"))  # of exchanged data
+        self._tracker.declare("buffers", named_tensors(self._model, "_buffers"))
         self._tracker.end_run()
         return [output, loss]
 
