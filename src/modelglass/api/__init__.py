@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         scan as scan,
         tensors_by_module as tensors_by_module,
     )
-    from modelglass.api._memory import memory as memory
+    from modelglass.api._memory import inspect_memory as inspect_memory, memory as memory
     from modelglass.api._output import (
         RENDERERS as RENDERERS,
         load as load,
@@ -79,7 +79,7 @@ __getattr__, __dir__, __all__ = attach(
             "children_by_module fixed_seed inspect inspect_calls inspect_modules inspect_run "
             "require_complete scan tensors_by_module"
         ),
-        "modelglass.api._memory": "memory",
+        "modelglass.api._memory": "inspect_memory memory",
         "modelglass.api._stats": "stats",
         "modelglass.api._unique": "reproduce unique",
         "modelglass.api._output": (
