@@ -1,7 +1,7 @@
 """A diffusion transformer over the signals of 5,160 sensors, as `examples/diffusion.yaml` configures it.
 
 modelglass flow examples/diffusion.yaml --trust --inputs examples/diffusion.py::batch
-model-inspector --config examples/diffusion.yaml --trust --inputs examples/diffusion.py::batch
+model-inspector --config examples/diffusion.yaml --trust
 """
 
 import math

@@ -25,6 +25,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "quantized": ({"report", "quantized"}, {"numpy"}),
     "formats": ({"errors", "report", "quantized", "formats"}, {"numpy", "jinja2", "yaml"}),
     "gc_pause": ({"undo"}, set()),
+    "console": (set(), set()),
     "undo": (set(), set()),
     "interrupts": ({"undo"}, set()),
     "frameworks": (
@@ -86,6 +87,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
             "configs",
             "symbols",
             "inputs",
+            "console",
             "files",
             "options",
             "targets",
@@ -101,6 +103,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
             "checkpoints",
             "compat",
             "configs",
+            "console",
             "errors",
             "files",
             "formats",
@@ -114,7 +117,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
         {"mlx"},
     ),
     "mlx": ({"compat"}, set()),
-    "cli": ({"api", "compat", "errors", "files", "cli", "__init__"}, {"click"}),
+    "cli": ({"api", "console", "compat", "errors", "files", "cli", "__init__"}, {"click"}),
     "__init__": ({"_lazy", "_version", "api", "compat", "errors", "report", "frameworks", "analyses"}, set()),
     "__main__": ({"cli"}, set()),
 }

@@ -5,7 +5,11 @@ Each states what happened and what to do next; the command line shows it without
 
 from __future__ import annotations
 
+import sys
 from typing import Any
+
+# Packages that there are not for a system, and what to do instead.
+_NOT_MADE = {("mlx", "win32"): "MLX is not made for Windows: use macOS, Linux or WSL"}
 
 
 class InspectError(Exception):
@@ -63,9 +67,10 @@ class MissingPackageError(InspectError):
     def __init__(
         self, package: str, *, wanted_by: str, extra: str | None = None, hint: str | None = None
     ) -> None:
+        # Of all shells, those of Windows know only these quotes.
+        install = _NOT_MADE.get((package, sys.platform)) or f'pip install "modelglass[{extra or package}]"'
         super().__init__(
-            f"{wanted_by} needs the package {package!r}, which is not installed",
-            hint=hint or f"pip install 'modelglass[{extra or package}]'",
+            f"{wanted_by} needs the package {package!r}, which is not installed", hint=hint or install
         )
 
 

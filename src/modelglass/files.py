@@ -34,9 +34,9 @@ def write_together(contents: Mapping[Path, str | bytes]) -> None:
             for written in partial.values():
                 written.unlink(missing_ok=True)
     except OSError as cause:
-        raise UsageError(
-            f"cannot write {str(target)!r}: {cause.strerror}", hint="choose another file"
-        ) from cause
+        kept = isinstance(cause, PermissionError) and target.exists()
+        hint = "close the program that has it open, or choose another file" if kept else "choose another file"
+        raise UsageError(f"cannot write {str(target)!r}: {cause.strerror}", hint=hint) from cause
 
 
 def check_writable(path: Path) -> None:

@@ -6,7 +6,7 @@ Each checks itself. Each kind of target decides which options apply to it (`targ
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
 from modelglass.errors import UsageError
@@ -20,8 +20,21 @@ OnFailure: TypeAlias = Literal["raise", "report"]
 # Package name = file name in `frameworks`. vLLM's modules are also torch's, so it is asked first.
 FRAMEWORKS = ("vllm", "torch", "mlx")
 SERVING = "vllm"  # the framework that builds a configuration as a rank of an engine would hold it
-AUTOMATIC = "auto"  # for inputs: made from the model's own configuration
+AUTOMATIC = "auto"  # for inputs: made as the model's own configuration says, or found by trying
+SEARCH_SECONDS = 5.0  # that a search for inputs may take
 _MODES = ("fake", "real", "none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Automatic:
+    """Inputs that are made as the model's own configuration says, or found by trying.
+
+    `given` are descriptions of those that are fixed. `needed`: without inputs there is nothing to show.
+    """
+
+    given: tuple[Any, ...] = ()
+    seconds: float = SEARCH_SECONDS
+    needed: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +51,8 @@ class Options:
                 value = getattr(self, option.name)
                 # Tensors and arrays have comparisons of their own, so only plain values are compared.
                 plain = type(value) in (str, int, bool)
-                if not (value is option.default or (plain and value == option.default)):
+                chosen = not (value is option.default or (plain and value == option.default))
+                if chosen and not is_left_open(value):
                     given["run" if option.name == "mode" else option.name] = value
         object.__setattr__(self, "given", given)
         for name, check in self.checks.items():
@@ -108,7 +122,8 @@ class RunOptions(Options):
     @property
     def needs_run(self) -> bool:
         """Whether something is asked for that only a run can give."""
-        return self.inputs is not None or self.input_shape is not None or self.train
+        given = self.inputs is not None and not is_optional(self.inputs)
+        return given or self.input_shape is not None or self.train
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,9 +134,29 @@ class ReadOptions(Options):
     limits: Mapping[str, int] | None = None  # how much work a file may cause
 
 
-def is_automatic(inputs: Any) -> bool:
-    """Whether inputs are to be made from the model's own configuration."""
-    return isinstance(inputs, str) and inputs == AUTOMATIC
+def as_automatic(inputs: Any) -> Automatic | None:
+    """What is asked for where inputs are to be made or found; None where they are given."""
+    if isinstance(inputs, Automatic):
+        return inputs
+    return Automatic() if isinstance(inputs, str) and inputs == AUTOMATIC else None
+
+
+def as_needed(inputs: Any) -> Any:
+    """The same where nothing can be shown without inputs."""
+    if inputs is None:
+        return Automatic()
+    return replace(inputs, needed=True) if isinstance(inputs, Automatic) else inputs
+
+
+def is_left_open(inputs: Any) -> bool:
+    """Whether the user says nothing of inputs that are to be made or found."""
+    wanted = as_automatic(inputs)
+    return wanted is not None and not wanted.given
+
+
+def is_optional(inputs: Any) -> bool:
+    """Whether a model is looked at also where no inputs are found for it."""
+    return isinstance(inputs, Automatic) and not inputs.needed
 
 
 def check_on_failure(on_failure: OnFailure) -> None:

@@ -6,6 +6,7 @@ Only code the user names runs. Nothing is left on disk (no bytecode) or on the i
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from threading import RLock
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from modelglass.errors import MissingPackageError, TargetError, UsageError
 from modelglass.files import suggest_path
@@ -24,6 +25,34 @@ FORMS = "file.py::function or package.module:function"
 
 _FRAMEWORKS = ("torch", "mlx")  # each with an extra of its name, that installs it
 _LONGEST_MESSAGE = 300  # characters
+
+
+_DRIVE = re.compile(r"(?:[\\/]{2}[?.][\\/])?[A-Za-z]:(?=[\\/])")  # of Windows, also of long paths
+
+
+class CodeName(NamedTuple):
+    """A function that is named: in a file, or in a module that can be imported."""
+
+    place: str
+    name: str
+    is_file: bool
+
+
+def parse_code_name(text: str) -> CodeName | None:
+    """What `file.py::function` or `package.module:function` names; None where the text has no such form.
+
+    >>> parse_code_name(r"C:\\models\\net.py::build").name
+    'build'
+    >>> parse_code_name(r"C:\\models\\a.pt") is None
+    True
+    """
+    drive = _DRIVE.match(text)
+    if ":" not in text[drive.end() if drive else 0 :]:
+        return None
+    place, colons, name = text.rpartition("::")
+    if not colons:
+        place, _, name = text.rpartition(":")
+    return CodeName(place, name, bool(colons))
 
 
 FACTORIES = (FunctionType, BuiltinFunctionType, MethodType, type, partial, type(lru_cache(lambda: None)))
@@ -62,9 +91,9 @@ _inside: list[bool] = []  # whether bytecode was not written before, for each th
 
 def _close(folders: set[str]) -> None:
     _inside.append(sys.dont_write_bytecode)
-    sys.dont_write_bytecode = True
     if not any(_real(each or os.curdir) in folders for each in sys.path):
         return
+    sys.dont_write_bytecode = True
     folders -= set(map(_real, folders_of_packages()))
     found = [index for index, each in enumerate(sys.path) if _real(each or os.curdir) in folders]
     _closed.extend((index, sys.path.pop(index)) for index in reversed(found))
@@ -109,10 +138,10 @@ def call_named(text: str) -> Iterator[Any]:
 @contextmanager
 def load_named(text: str) -> Iterator[Any]:
     """The named object itself, not called; what it imports is there inside the block."""
-    place, _, name = text.partition("::") if "::" in text else text.rpartition(":")
-    if not place or not name:
+    named = parse_code_name(text)
+    if named is None or not named.place or not named.name:
         raise UsageError(f"{text!r} does not name a function", hint=f"write {FORMS}")
-    from_file = "::" in text
+    place, name, from_file = named
     folder = Path(place).resolve().parent if from_file else Path.cwd()
     with importing_from(folder):
         module = _load_file(Path(place)) if from_file else _load_module(place)
@@ -206,7 +235,7 @@ def _call_or_keep(found: Any, text: str) -> Any:
         except TypeError as cause:
             raise TargetError(
                 f"{text!r} cannot be called without arguments: {cause}",
-                hint="wrap it: def build(): return " + text.replace("::", ":").rpartition(":")[2] + "(...)",
+                hint="wrap it: def build(): return " + text.rpartition(":")[2] + "(...)",
             ) from cause
         except ValueError:  # a signature written in C
             pass

@@ -133,7 +133,7 @@ def test_what_is_asked_reaches_the_search(run: Run, fitter: Fitter) -> None:
     assert err == "noise\n"
     assert fitter.given == {
         "target": "m.py::build",
-        "inputs": api.TensorSpec.parse_all(["2x16:int64"]),
+        "inputs": api.Automatic(given=api.TensorSpec.parse_all(["2x16:int64"])),
         "device_memory": 24 * 2**30,
         "train": False,
         "optimizer": None,

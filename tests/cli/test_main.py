@@ -138,7 +138,7 @@ WRONG: dict[str, tuple[list[str], int, str]] = {
     "inputs give nothing": (["net.py::build", "--inputs", "net.py::nothing"], 3, "returned None"),
     "builder leaves": (["net.py::leave"], 3, "SystemExit"),
     "both inputs": (["net.py::build", "--inputs", "a", "--input", "2"], 2, "cannot be combined"),
-    "train without inputs": (["net.py::build", "--train"], 2, "needs inputs"),
+    "train without inputs": (["net.py::build", "--train", "--no-run"], 2, "needs inputs"),
     "huge for real": (["net.py::words", "--input", "99999999999999x3", "--run", "real"], 3, "cannot make"),
     "unwritable": (["net.py::build", "-o", "no/such/folder/x"], 2, "cannot write"),
     "no file": (["absent.py::build"], 3, "no file"),

@@ -1,4 +1,4 @@
-"""`dump_model_info` as documented: `python tests/compat/test_dump_model_info.py` runs this file alone."""
+"""`dump_model_info` as documented: `python tests/test_model_info.py` runs this file alone."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ def test_without_matplotlib_there_is_one_warning(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     info, text = dumped(wide(), plot_distributions=True)
     assert text.count("WARNING") == 1
-    assert "pip install 'modelglass[plots]'" in text
+    assert 'pip install "modelglass[plots]"' in text
     assert info.total_params == 262_912
 
 
@@ -332,5 +332,17 @@ def test_the_demo_runs_through_its_four_examples(tmp_path: Path) -> None:
     assert len(list(tmp_path.rglob("*.png"))) == 3
 
 
-if __name__ == "__main__":
-    raise SystemExit(pytest.main([__file__, "-q"]))
+@pytest.mark.slow
+def test_the_script_that_the_document_names_runs_from_a_clone(tmp_path: Path) -> None:
+    script = Path(__file__).parents[1] / "test_model_info.py"
+    environment = {**os.environ, "PYTEST_ADDOPTS": "-k test_it_shares_its_report"}
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout

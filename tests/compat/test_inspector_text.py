@@ -65,7 +65,8 @@ def training(tmp_path_factory: pytest.TempPathFactory) -> Question:
         "normalization": {"time_transform": "ln", "offsets": [0.0, -600.0]},
     }
     torch.save(content, folder / "best.pt")
-    return Question(checkpoint=folder / "best.pt", builder=f"{folder / 'net.py'}::build")
+    inputs = (torch.zeros(3, 4),)
+    return Question(checkpoint=folder / "best.pt", builder=f"{folder / 'net.py'}::build", inputs=inputs)
 
 
 @pytest.mark.slow
@@ -82,7 +83,7 @@ def test_a_checkpoint_in_a_model(language: str, training: Question, golden: Gold
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_checkpoint_alone(language: str, training: Question, golden: Golden) -> None:
-    alone = told(inspect_model(replace(training, builder=None)))
+    alone = told(inspect_model(replace(training, builder=None, inputs=None)))
     golden(f"inspector/alone.{language}.txt", render(alone, language=language))
 
 

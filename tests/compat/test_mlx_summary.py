@@ -376,7 +376,7 @@ for ask in (mg.mlx.install, lambda: mg.mlx.summary(None)):
         print(error.problem, "|", error.hint)
 """
     first, second = fresh(block + code).stdout.splitlines()
-    wanted = "needs the package 'mlx', which is not installed | pip install 'modelglass[mlx]'"
+    wanted = "needs the package 'mlx', which is not installed | pip install \"modelglass[mlx]\""
     assert (first, second) == (f"modelglass.mlx.install() {wanted}", f"modelglass.mlx {wanted}")
 
 
@@ -394,7 +394,7 @@ except SystemExit as stop:
     found = fresh(block + code)
     assert found.stdout == "3\n"
     assert "needs the package 'mlx', which is not installed" in found.stderr
-    assert "pip install 'modelglass[mlx]'" in found.stderr
+    assert 'pip install "modelglass[mlx]"' in found.stderr
     assert "Traceback" not in found.stderr
 
 

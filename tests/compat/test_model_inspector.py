@@ -43,6 +43,10 @@ class Net(nn.Module):
         x = ((x - self.input_mean) / self.input_std).to(self.inside.weight.dtype)
         return self.outside(self.norm(self.inside(x).float()).relu())
 
+class Impossible(Net):
+    def forward(self, x):
+        raise TypeError("never")
+
 class Choosing(Net):
     def forward(self, x):
         return super().forward(x if x.sum() > 0 else -x)
@@ -183,11 +187,26 @@ def test_sizes_are_those_of_real_types(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_without_inputs_there_is_a_summary_and_no_failure() -> None:
+def test_without_inputs_they_are_found_and_the_batch_is_honoured() -> None:
+    found = asked(config="config.yaml", batch_size=3)
+    assert found.flow is not None
+    assert found.estimate is not None
+    assert found.estimate.batch_size == 3
+    assert found.estimate.inputs == (("x", 3 * 4 * 4),)
+    assert found.report is not None
+    assert "inputs-found" in {note.code for note in found.report.notes}
+    assert found.failures == ()
+
+
+@pytest.mark.usefixtures("folder")
+def test_where_no_inputs_are_found_there_is_the_summary_and_a_failure() -> None:
+    Path("config.yaml").write_text("model:\n  _target_: net.Impossible\n")
     found = asked(config="config.yaml")
     assert found.by_type
-    assert (found.unknown["flow"], found.unknown["memory"]) == ("needs-inputs", "needs-inputs")
-    assert found.failures == ()
+    assert (found.flow, found.estimate) == (None, None)
+    (failure,) = found.failures
+    assert "no inputs were found" in failure
+    assert "hint: give" in failure
 
 
 @pytest.mark.usefixtures("folder")

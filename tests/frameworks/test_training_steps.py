@@ -226,6 +226,21 @@ def packed(self: Any, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
             lambda: Apply(given_back, layer=nn.Linear(64, 64)), (torch.ones(512, 64),), True, id="resized"
         ),
         pytest.param(lambda: weighted(torch.trace, 64, 64), (), True, id="trace"),
+        pytest.param(lambda: weighted(lambda w: w * w, 64, 128), (), True, id="a factor that comes twice"),
+        pytest.param(lambda: weighted(lambda w: torch.fmax(w, w), 64, 128), (), True, id="twice in fmax"),
+        pytest.param(
+            lambda: weighted(lambda w: torch.cat([w, w * 2]), 64, 128), (), True, id="a number let go of"
+        ),
+        pytest.param(
+            lambda: weighted(lambda w: torch.combinations(w[0]), 64, 128), (), True, id="combinations"
+        ),
+        pytest.param(lambda: weighted(lambda w: w.clamp(0.0, 0.1), 64, 128), (), True, id="clamp"),
+        pytest.param(
+            lambda: weighted(lambda w, low: w.clamp(min=low), 64, 128),
+            (torch.zeros(64, 128),),
+            True,
+            id="clamp from below",
+        ),
         pytest.param(
             lambda: weighted(lambda w, rows: w.scatter(0, rows, 2.0).mul(3), 64, 128),
             (torch.arange(20 * 128).reshape(20, 128) % 64,),
@@ -336,7 +351,12 @@ def largest_of_bags(w: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("run", "kernel"), [(torch.linalg.matrix_exp, "matrix_exp"), (largest_of_bags, "embedding_bag_backward")]
+    ("run", "kernel"),
+    [
+        (torch.linalg.matrix_exp, "matrix_exp"),
+        (largest_of_bags, "embedding_bag_backward"),
+        (lambda w: w * torch.isin(w.detach(), w.detach()), "isin"),
+    ],
 )
 def test_scratch_that_values_decide_is_not_called_measured(run: Callable[..., Any], kernel: str) -> None:
     memory = mg.inspect(weighted(run, 32, 32), mg.Inputs(), train=True, calibrate=True).memory

@@ -108,5 +108,23 @@ def test_two_hundred_trials_in_this_process_leave_no_trace() -> None:
 
 
 def test_what_is_no_module_is_refused() -> None:
-    with pytest.raises(UsageError, match="modules of torch only"):
+    with pytest.raises(UsageError, match="modules of torch and MLX only"):
         mg.find_inputs(object())
+
+
+class Sensors(nn.Module):
+    """Channels before sensors, and a label beside them; as many sensors as positions were learned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.signal, self.label = nn.Linear(3, 8), nn.Linear(6, 8)
+        self.positions = nn.Parameter(torch.zeros(1, 100, 8))
+
+    def forward(self, x_sig: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        x = self.signal(x_sig.transpose(1, 2))
+        return x + self.positions[:, : x.shape[1]] + self.label(label)[:, None]
+
+
+def test_exchanged_dimensions_and_labels_of_a_batch_are_found_at_the_models_own_length() -> None:
+    found = mg.find_inputs(Sensors())
+    assert found.options == ("--input x_sig=1x3x100", "--input label=1x6")

@@ -79,8 +79,7 @@ def test_tables_of_very_many_rows_are_cut_and_counted() -> None:
 def test_a_page_allows_nothing_but_its_own(report: mg.Report) -> None:
     text = mg.render(report, "html")
     check_html(text)
-    assert "http:" not in text
-    assert "https:" not in text
+    assert "://" not in text.replace("http://www.w3.org/2000/svg", "")
     assert Markup(text).tags >= {"main", "table", "h1", "dl"}
 
 

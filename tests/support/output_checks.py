@@ -133,10 +133,10 @@ def check_visible(value: Any) -> None:
 
 
 PARTS = set(
-    "a aside b blockquote body br button caption circle code dd details div dl dt figcaption figure form g "
-    "h1 h2 h3 h4 head header html i input label li line main meta nav ol option output p path polygon rect "
-    "script section select small span strong style summary svg table tbody td text tfoot th thead title tr "
-    "tspan ul".split()
+    "a aside b blockquote body br button caption circle code dd details div dl dt figcaption figure footer "
+    "form g h1 h2 h3 h4 head header html i input label li line main mark meta nav ol option output p path "
+    "polygon rect script section select small span strong style summary svg table tbody td text tfoot th "
+    "thead title tr tspan ul".split()
 )
 
 

@@ -15,6 +15,7 @@ from modelglass.files import suggest_path
 from modelglass.options import BuildOptions
 from modelglass.targets import resolve
 from modelglass.targets.paths import is_code_name, is_config_path
+from modelglass.user_code import only_installed
 
 SOURCE = """
 import torch
@@ -107,6 +108,18 @@ def test_nothing_is_left_on_disk_or_on_the_path(folder: Path) -> None:
     with pytest.raises(TargetError):
         mg.inspect("my_net.py::explode")
     assert (sorted(folder.rglob("*")), list(sys.path), sys.dont_write_bytecode) == before
+
+
+@pytest.mark.parametrize("on_the_path", [True, False])
+def test_bytecode_is_held_back_only_where_a_folder_could_be_imported(
+    on_the_path: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is installed keeps its bytecode: a listing does not compile the readers each time."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)] * on_the_path)
+    with only_installed(tmp_path / "model.pt"):
+        assert sys.dont_write_bytecode is on_the_path
+    assert sys.dont_write_bytecode is False
 
 
 WRONG = {

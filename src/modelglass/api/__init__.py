@@ -6,12 +6,18 @@ from modelglass._lazy import attach
 
 if TYPE_CHECKING:
     from modelglass.api._compare import compare as compare, compare_structure as compare_structure
+    from modelglass.api._diff import diff as diff
     from modelglass.api._fit import fit as fit
     from modelglass.api._flow import flow as flow
-    from modelglass.api._found import FoundInputs as FoundInputs, find_inputs as find_inputs
+    from modelglass.api._found import (
+        OF_INPUTS as OF_INPUTS,
+        FoundInputs as FoundInputs,
+        find_inputs as find_inputs,
+    )
     from modelglass.api._inspect import (
         children_by_module as children_by_module,
         fixed_seed as fixed_seed,
+        inputs_of as inputs_of,
         inspect as inspect,
         inspect_calls as inspect_calls,
         inspect_modules as inspect_modules,
@@ -32,12 +38,17 @@ if TYPE_CHECKING:
         show as show,
         timeline_plotter as timeline_plotter,
     )
+    from modelglass.api._page import page as page, scan_of as scan_of
     from modelglass.api._stats import stats as stats
     from modelglass.api._unique import reproduce as reproduce, unique as unique
     from modelglass.checkpoints import LIMITS as LIMITS, check_limits as check_limits
     from modelglass.formats.scan.isolated import unbounded as unbounded
     from modelglass.frameworks.shared.request import TensorSpec as TensorSpec
-    from modelglass.options import AUTOMATIC as AUTOMATIC
+    from modelglass.options import (
+        AUTOMATIC as AUTOMATIC,
+        SEARCH_SECONDS as SEARCH_SECONDS,
+        Automatic as Automatic,
+    )
     from modelglass.page import parse_columns as parse_columns
     from modelglass.page.sections.distinct import (
         UNIQUE_COLUMNS as UNIQUE_COLUMNS,
@@ -67,19 +78,22 @@ if TYPE_CHECKING:
     from modelglass.report.sizes import parse_nbytes as parse_nbytes
     from modelglass.targets.paths import is_plain_file as is_plain_file
     from modelglass.targets.python_file import roles_in as roles_in
+    from modelglass.user_code import parse_code_name as parse_code_name
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         "modelglass.api._compare": "compare compare_structure",
+        "modelglass.api._diff": "diff",
         "modelglass.api._fit": "fit",
         "modelglass.api._flow": "flow",
-        "modelglass.api._found": "FoundInputs find_inputs",
+        "modelglass.api._found": "OF_INPUTS FoundInputs find_inputs",
         "modelglass.api._inspect": (
-            "children_by_module fixed_seed inspect inspect_calls inspect_modules inspect_run "
+            "children_by_module fixed_seed inputs_of inspect inspect_calls inspect_modules inspect_run "
             "require_complete scan tensors_by_module"
         ),
         "modelglass.api._memory": "inspect_memory memory",
+        "modelglass.api._page": "page scan_of",
         "modelglass.api._stats": "stats",
         "modelglass.api._unique": "reproduce unique",
         "modelglass.api._output": (
@@ -88,7 +102,7 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.checkpoints": "LIMITS check_limits",
         "modelglass.formats.scan.isolated": "unbounded",
         "modelglass.frameworks.shared.request": "TensorSpec",
-        "modelglass.options": "AUTOMATIC",
+        "modelglass.options": "AUTOMATIC SEARCH_SECONDS Automatic",
         "modelglass.renderers._escape": "told unspoken",
         "modelglass.page": "parse_columns",
         "modelglass.page.sections.layers": "COLUMNS DATA_COLUMNS SORTS",
@@ -100,5 +114,6 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.report.sizes": "parse_nbytes",
         "modelglass.targets.paths": "is_plain_file",
         "modelglass.targets.python_file": "roles_in",
+        "modelglass.user_code": "parse_code_name",
     },
 )

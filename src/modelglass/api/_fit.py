@@ -12,7 +12,7 @@ from modelglass.api._inspect import request_for, require_complete
 from modelglass.api._memory import unknown_memory
 from modelglass.api._models import BuiltModel, with_model
 from modelglass.errors import UsageError
-from modelglass.options import AUTOMATIC, BuildOptions, Progress, RunOptions
+from modelglass.options import BuildOptions, Progress, RunOptions, as_needed
 from modelglass.targets import resolve
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def fit(
     """
     nbytes = _device_nbytes(device_memory, device_nbytes)
     run = RunOptions(
-        inputs=AUTOMATIC if inputs is None and input_shape is None else inputs,
+        inputs=as_needed(inputs) if input_shape is None else inputs,
         input_shape=input_shape,
         batch_size=batch_size,
         dtype=dtype,

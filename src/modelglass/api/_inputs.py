@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from modelglass.api._found import can_be_found, find_inputs
+from modelglass.api._found import NOT_FOUND, FoundInputs, described, find_inputs, trials_for
 from modelglass.errors import InputsError, UsageError
-from modelglass.options import is_automatic
+from modelglass.options import Automatic, Progress, as_automatic
 
 if TYPE_CHECKING:
     from modelglass.frameworks.shared.request import Inputs
@@ -26,7 +26,9 @@ REAL_NBYTES = 2 << 30  # of a model that may be built with its weights where val
 
 
 @contextmanager
-def make_inputs(opened: OpenModel, given: Any, notes: list[Note], run: str = "fake") -> Iterator[Any]:
+def make_inputs(
+    opened: OpenModel, given: Any, notes: list[Note], run: str, progress: Progress
+) -> Iterator[Any]:
     """The inputs of a model; what code imported to make them is forgotten afterwards.
 
     Where none are given, they are made from the model's configuration; automatic ones are found by trying
@@ -38,19 +40,8 @@ def make_inputs(opened: OpenModel, given: Any, notes: list[Note], run: str = "fa
         yield given  # a prompt, whatever it looks like
     elif given is None:
         yield automatic_inputs(opened.native, opened.inputs, notes)
-    elif is_automatic(given):
-        found = automatic_inputs(opened.native, opened.inputs, notes)
-        if found is None and can_be_found(opened.native):
-            weights = NEEDS_VALUES if opened.weightless and _may_have_weights(opened.native) else ()
-            by_trying = find_inputs(opened.native, run=run, wanting_values=weights)
-            notes.append(by_trying.note)
-            found = by_trying.inputs
-        if found is None:
-            raise UsageError(
-                "the inputs cannot be derived from the model's configuration",
-                hint="give --inputs file.py::function or --input 1x3x224x224",
-            )
-        yield found
+    elif (wanted := as_automatic(given)) is not None:
+        yield _made_or_found(opened, wanted, notes, run, progress)
     else:
         from modelglass.targets.code import result_of
 
@@ -58,6 +49,70 @@ def make_inputs(opened: OpenModel, given: Any, notes: list[Note], run: str = "fa
             if found is None:
                 raise InputsError(f"{given!r} returned None", hint="return a tensor, a tuple or a dict")
             yield found
+
+
+def _made_or_found(
+    opened: OpenModel, wanted: Automatic, notes: list[Note], run: str, progress: Progress
+) -> Any:
+    """What the user gave where that is enough, what the configuration says, or what trials find."""
+    if wanted.given and _is_enough(opened.native, wanted.given):
+        return wanted.given
+    own = None if wanted.given else automatic_inputs(opened.native, opened.inputs, notes)
+    if own is not None:
+        return own
+    try:
+        found = _by_trying(opened, wanted, run, progress)
+    except InputsError as cause:
+        if wanted.needed:
+            raise
+        notes.append(_not_found_note(cause))
+        return None
+    if found is not None:
+        notes.append(found.note)
+        return found.inputs
+    if wanted.needed:
+        raise UsageError(
+            "the inputs cannot be derived from the model's configuration",
+            hint="give --inputs file.py::function or --input 1x3x224x224",
+        )
+    return None
+
+
+def _by_trying(opened: OpenModel, wanted: Automatic, run: str, progress: Progress) -> FoundInputs | None:
+    """None: inputs of such a model cannot be looked for."""
+    if trials_for(opened.native) is None:
+        return None
+    progress("looking for inputs")
+    weights = NEEDS_VALUES if opened.weightless and _may_have_weights(opened.native) else ()
+    return find_inputs(
+        opened.native, seconds=wanted.seconds, given=wanted.given, run=run, wanting_values=weights
+    )
+
+
+def _is_enough(native: Any, given: tuple[Any, ...]) -> bool:
+    """Whether what the user gave is all that the model requires."""
+    from modelglass.inputs import missing
+
+    trials = trials_for(native)
+    return trials is None or not missing(given, trials.known_of(native).parameters)
+
+
+def _not_found_note(cause: InputsError) -> Note:
+    from modelglass.report import Note
+
+    return Note(code=NOT_FOUND, severity="warning", text=f"nothing was run: {cause.problem}; {cause.hint}")
+
+
+def shown_inputs(opened: OpenModel, wanted: Automatic, run: str, progress: Progress) -> FoundInputs:
+    """What a model is called with where nothing else is asked of it, written down."""
+    trials = trials_for(opened.native)
+    own = None if wanted.given else automatic_inputs(opened.native, opened.inputs)
+    found = _by_trying(opened, wanted, run, progress) if own is None else None
+    if own is not None and trials is not None:
+        found = described(opened.native, own, trials)
+    if found is None:
+        raise UsageError("the inputs of this model cannot be found", hint="they are for torch and MLX only")
+    return found
 
 
 def automatic_inputs(native: Any, own: Any = None, notes: list[Note] | None = None) -> Inputs | None:

@@ -11,17 +11,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelglass.api._inputs import NEEDS_VALUES
+from modelglass.api._inputs import NEEDS_VALUES, shown_inputs
 from modelglass.api._models import BuiltModel, require_extra, with_model
 from modelglass.errors import ForwardError, UsageError
 from modelglass.gc_pause import paused_gc
 from modelglass.options import (
-    AUTOMATIC,
+    Automatic,
     BuildOptions,
     OnFailure,
     Progress,
     ReadOptions,
     RunOptions,
+    as_needed,
     check_on_failure,
 )
 from modelglass.page.units import pace
@@ -30,6 +31,7 @@ from modelglass.targets import Readable, Runnable, as_saved_report, resolve
 from modelglass.targets.kind import report_nothing
 
 if TYPE_CHECKING:
+    from modelglass.api._found import FoundInputs
     from modelglass.formats.reading import Reading
     from modelglass.frameworks.shared.request import Request
     from modelglass.report import RunMode, Scan, Serving, Tensor, Values, WhatIf
@@ -90,6 +92,8 @@ def inspect(
     build = BuildOptions(
         builder=builder, model_key=model_key, trust=trust, framework=framework, serving=serving
     )
+    if isinstance(inputs, Automatic) and (train or run == "real"):
+        inputs = as_needed(inputs)
     asked = RunOptions(
         inputs=inputs,
         input_shape=input_shape,
@@ -120,18 +124,39 @@ def inspect_run(target: Any, inputs: Any = None, **options: Any) -> Report:
 
     Where no inputs are given, they are made from the model's own configuration.
     """
-    if inputs is None and not options.get("input_shape"):
+    if (inputs is None or (isinstance(inputs, Automatic) and not inputs.given)) and not options.get(
+        "input_shape"
+    ):
         target = resolve_before(target, options, runs=True)
         saved = as_saved_report(target)
         if saved is not None:
             return saved
-        inputs = AUTOMATIC
+        inputs = as_needed(inputs)
     return inspect(target, inputs, **options)
 
 
 def inspect_modules(target: Any, inputs: Any = None, **options: Any) -> Report:
     """The report of a target with its modules: a folder of weights is built from its configuration."""
     return inspect(resolve_before(target, options, runs=True), inputs, **options)
+
+
+def inputs_of(
+    target: Any,
+    wanted: Automatic,
+    *,
+    run: RunMode = "fake",
+    builder: Any = None,
+    model_key: str | None = None,
+    trust: bool = False,
+    progress: Progress | None = None,
+) -> FoundInputs:
+    """What a target runs with where nothing else is asked: by its own configuration, or found by trying."""
+    build = BuildOptions(builder=builder, model_key=model_key, trust=trust)
+    asked = RunOptions(inputs=wanted)
+    runnable = resolve(target, build, asked).to_run()
+
+    with runnable.open(weightless=run != "real") as opened:
+        return shown_inputs(opened, wanted, run, progress or report_nothing)
 
 
 def resolve_before(target: Any, options: Mapping[str, Any], *, runs: bool = False) -> Readable | Runnable:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from modelglass.api._inputs import NEEDS_VALUES, REAL_NBYTES, make_inputs
 from modelglass.errors import MissingPackageError, UnknownTargetError, UsageError
+from modelglass.options import Automatic, as_automatic
 from modelglass.targets import Runnable
-from modelglass.user_code import FACTORIES, load_named
+from modelglass.targets.kind import report_nothing
+from modelglass.user_code import FACTORIES, load_named, parse_code_name
 
 if TYPE_CHECKING:
     from modelglass.frameworks.protocol import Adapter
@@ -42,7 +44,7 @@ class BuiltModel:
         with ExitStack() as stack:
             if run.train and not self.is_user_object:
                 stack.enter_context(self.adapter.training_mode(self.native))
-            if isinstance(optimizer, str) and ":" in optimizer:
+            if isinstance(optimizer, str) and parse_code_name(optimizer):
                 optimizer = stack.enter_context(load_named(optimizer))
             yield optimizer
 
@@ -80,7 +82,7 @@ def with_model(
     """
     from modelglass import frameworks
 
-    makes_own = own_inputs and target.has_own_inputs and run.mode != "none" and run.input_shape is None
+    makes_own = own_inputs and target.has_own_inputs and run.input_shape is None
     notes: list[Note] = []
     while True:
         try:
@@ -94,8 +96,11 @@ def with_model(
                     raise _unsupported_error(opened.native, adapter, target, framework)
                 notes = [*opened.notes, *notes]
                 inputs = run.inputs
-                if makes_own if inputs is None else isinstance(inputs, (str, *FACTORIES)):
-                    inputs = stack.enter_context(make_inputs(opened, inputs, notes, run.mode))
+                if run.mode == "none" and (inputs is None or as_automatic(inputs)):
+                    inputs = None
+                elif makes_own if inputs is None else isinstance(inputs, (str, Automatic, *FACTORIES)):
+                    making = make_inputs(opened, inputs, notes, run.mode, progress or report_nothing)
+                    inputs = stack.enter_context(making)
                 if progress is not None:
                     progress("observing the model")
                 return look(

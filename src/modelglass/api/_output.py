@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from modelglass.api._flow import flow
 from modelglass.api._models import require_extra
+from modelglass.console import encodable
 from modelglass.errors import UsageError
 from modelglass.files import write_whole
 from modelglass.gc_pause import paused_gc
@@ -20,23 +21,14 @@ from modelglass.renderers._escape import unspoken
 from modelglass.report import Report
 
 if TYPE_CHECKING:
-    from modelglass.report import Comparison, Fit, Flow, Scan
+    from modelglass.report import Comparison, Diff, Fit, Flow, Scan
     from modelglass.report.codec import Document
 
 Loaded = TypeVar("Loaded")
 
 
-NOUNS = (
-    "inspect",
-    "flow",
-    "memory",
-    "fit",
-    "compare",
-    "stats",
-    "scan",
-    "unique",
-    "snapshot",
-)  # by the command
+# By the command, and what `memory` makes of a recording.
+NOUNS = ("inspect", "flow", "memory", "fit", "compare", "diff", "stats", "scan", "unique", "snapshot")
 _PAGES = {"text": "pages", "markdown": "pages", "csv": "tables"}  # what is made first, to be written so
 _NOUN_OF = {"Report": "inspect", "Comparison": "compare", "MemorySnapshot": "snapshot"}  # others: their own
 _OTHERS = {"flow": ("mermaid", "dot", "svg"), "scan": ("sarif",)}
@@ -69,12 +61,16 @@ def _renderer(noun: str, format: str) -> Callable[..., str]:
 
 def _page(noun: str, nouns: Sequence[Any], options: Mapping[str, Any]) -> str:
     """One file for browsers, with what `--format json` gives inside."""
+    if noun == "inspect":
+        from modelglass.api._page import page
+
+        return page(*nouns, **options)
     from modelglass.page import pages
     from modelglass.renderers.pages import html
 
     whole = {name: value for name, value in options.items() if name == "redact"}
     document = RENDERERS[noun]["json"](*nouns, **whole)
-    if noun in ("inspect", "memory"):
+    if noun == "memory":
         nouns = (_with_blocks(*nouns),)
     return html.render(getattr(pages, noun)(*nouns, **options), document)
 
@@ -101,7 +97,9 @@ RENDERERS = {
 }
 
 
-def render(report: Report | Flow | Scan | Fit | Comparison, format: str = "text", **options: Any) -> str:
+def render(
+    report: Report | Flow | Scan | Fit | Comparison | Diff, format: str = "text", **options: Any
+) -> str:
     """The report as "text", "json", "markdown", "csv" or "html", or its "memory" as text.
 
     A scan can be written as "sarif", too.
@@ -135,16 +133,16 @@ def _renderers_of(result: Any) -> Mapping[str, Callable[..., str]]:
     if noun not in RENDERERS or not type(result).__module__.startswith("modelglass.report."):
         raise UsageError(
             f"this is a {kind}, not a report",
-            hint="render what mg.inspect, mg.flow, mg.fit, mg.scan or mg.compare_structure returns",
+            hint="render what mg.inspect, mg.flow, mg.fit, mg.scan, mg.compare or mg.diff returns",
         )
     return RENDERERS[noun]
 
 
-def show(report: Report | Flow | Scan | Fit | Comparison, **options: Any) -> None:
+def show(report: Report | Flow | Scan | Fit | Comparison | Diff, **options: Any) -> None:
     """Print the report as text, coloured and as wide as the terminal."""
     terminal = sys.stdout.isatty()
     defaults = {"width": _terminal_width() if terminal else 100, "color": terminal}
-    sys.stdout.write(render(report, "text", **{**defaults, **options}))
+    sys.stdout.write(encodable(render(report, "text", **{**defaults, **options}), sys.stdout))
 
 
 def _terminal_width() -> int:
@@ -190,7 +188,7 @@ def save(noun: Document, path: str | os.PathLike[str]) -> None:
     if format_of(noun) is None:
         raise UsageError(
             f"this is a {type(noun).__name__}, not a report",
-            hint="save what mg.inspect, mg.flow, mg.fit, mg.scan, mg.unique or mg.compare returns",
+            hint="save what mg.inspect, mg.flow, mg.fit, mg.scan, mg.unique, mg.compare or mg.diff returns",
         )
     write_whole(Path(path), RENDERERS["inspect"]["json"](noun))
 

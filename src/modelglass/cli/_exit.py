@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from errno import EINVAL
 from typing import Any
 
+from modelglass.console import never_fail
 from modelglass.errors import ForwardError, InspectError
 
 STOPPED = 130  # as shells have it
@@ -17,8 +19,8 @@ BROKEN = 3  # a bug of ours must not look like an answer (1) or wrong usage (2)
 
 def exit_code(command: Callable[[], Any], *, debug: bool = False) -> Any:
     """The exit code of a command; what it raises is reported on stderr."""
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 still gets its table
+    for stream in (sys.stdout, sys.stderr):
+        never_fail(stream)  # a terminal without UTF-8 still gets its table
     try:
         return command()
     except InspectError as error:
@@ -31,11 +33,11 @@ def exit_code(command: Callable[[], Any], *, debug: bool = False) -> Any:
     except KeyboardInterrupt:
         write_stderr("stopped")
         return STOPPED
-    except BrokenPipeError:
-        # Whoever read the output has seen enough. Python must not complain again when it shuts down.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except OSError as error:
+        if _is_closed_pipe(error):
+            # Whoever read the output has seen enough. Python must not complain again when it shuts down.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
         # What a command reads is looked at in many places; a name that the system refuses is not a bug.
         if debug:
             _traceback()
@@ -48,6 +50,12 @@ def exit_code(command: Callable[[], Any], *, debug: bool = False) -> Any:
         return BROKEN
 
 
+def _is_closed_pipe(error: OSError) -> bool:
+    """Whether nobody reads the output any more; Windows calls that an invalid argument of no file."""
+    on_windows = os.name == "nt" and error.errno == EINVAL and error.filename is None
+    return isinstance(error, BrokenPipeError) or on_windows
+
+
 def end_of_run(report: Any, *, shown: bool) -> None:
     """End the command where the model raised; `shown`: its output has the reason already."""
     from modelglass import api
@@ -58,6 +66,15 @@ def end_of_run(report: Any, *, shown: bool) -> None:
         if not shown:
             _tell_error(error)
         raise SystemExit(error.exit_code) from None
+
+
+def tell_of_inputs(notes: Iterable[Any]) -> None:
+    """Say that inputs were found, or not."""
+    from modelglass import api
+
+    told = [f"{each.severity}: {each.text}" for each in notes if each.code in api.OF_INPUTS]
+    if told:
+        write_stderr(*told)
 
 
 def _show_layers(report: Any) -> None:

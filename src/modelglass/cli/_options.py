@@ -27,6 +27,8 @@ output_option = option("-o", "--output", type=NewFile(), metavar="FILE", help="W
 
 depth_option = option("--depth", type=click.IntRange(0), metavar="N", help="Levels of nesting to show.")
 
+all_option = option("--all", "all_", is_flag=True, help="Show everything side by side, not only differences.")
+
 top_option = option("--top", type=click.IntRange(1), metavar="N", help="Show only the first N rows.")
 
 plot_option = option("--plot", type=NewFile(), metavar="FILE", help="Draw a picture: .png, .svg or .pdf.")
@@ -67,16 +69,29 @@ inputs_options = options(
         "--inputs",
         metavar="CODE",
         type=TargetName(),
-        help="Function that returns the inputs (file.py::function), or auto: by configuration or trying.",
+        help="Function that returns the inputs (file.py::function), or auto, as without either option.",
     ),
     option(
         "--input",
         "specs",
         metavar="SPEC",
         multiple=True,
-        help="Shape of an input: 1x3x224x224, 2x16:int64, mask=2x16:bool. Repeatable.",
+        help="Shape of an input: 1x3x224x224, 2x16:int64, mask=2x16:bool. Repeatable. Others are found by "
+        "trying.",
     ),
 )
+
+budget_option = option(
+    "--input-budget",
+    "budget",
+    type=click.FloatRange(min=0, min_open=True),
+    default=api.SEARCH_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time for finding inputs.",
+)
+
+no_run_option = option("--no-run", is_flag=True, help="Read the structure only, and look for no inputs.")
 
 trust_option = option(
     "--trust",
@@ -85,11 +100,31 @@ trust_option = option(
     "built.",
 )
 
+run_option = option(
+    "--run",
+    type=click.Choice(["fake", "real", "none"]),
+    default="fake",
+    show_default=True,
+    help="fake: compute nothing; real: compute on copies; none: read the structure only.",
+)
+
+stats_option = option("--stats", is_flag=True, help="Read every weight and show statistics.")
+
 train_option = option("--train", is_flag=True, help="Run a training step, not only a forward pass.")
 
 calibrate_option = option(
     "--calibrate", is_flag=True, help="Run each kernel once to measure its own scratch memory."
 )
+
+
+def parse_or_find(inputs: str | None, specs: tuple[str, ...], budget: float) -> Any:
+    """What the two options give, completed by what is found."""
+    given = parse_inputs(inputs, specs)
+    if given is None:
+        return api.Automatic(seconds=budget, needed=False)
+    if given == api.AUTOMATIC:
+        return api.Automatic(seconds=budget)
+    return api.Automatic(given=given, seconds=budget) if specs else given
 
 
 def parse_inputs(inputs: str | None, specs: tuple[str, ...], suffix: str = "") -> Any:

@@ -20,7 +20,8 @@ def emit(text: str, output: Path | None) -> None:
     if output is None:
         from click import echo  # the quick listing writes by itself
 
-        echo(api.unspoken(text), nl=False, color=True)  # colour was decided when the text was made
+        # Colour was decided when the text was made. The stream is named: click would choose another encoding.
+        echo(api.unspoken(text), file=sys.stdout, nl=False, color=True)
         return
     write_whole(output, text)
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
+from modelglass import api
 from modelglass.cli._command import option, options, options_as
-from modelglass.cli._options import inputs_options, parse_inputs, trust_option
+from modelglass.cli._options import budget_option, inputs_options, no_run_option, parse_or_find, trust_option
 from modelglass.cli._types import TargetName
 
 target_argument = click.argument("target", type=TargetName())
@@ -36,14 +37,16 @@ class GivenTarget:
     target: str
     inputs: str | None = None
     specs: tuple[str, ...] = ()
+    budget: float = api.SEARCH_SECONDS
+    no_run: bool = False
     builder: str | None
     model_key: str | None
     trust: bool
 
     @property
     def arguments(self) -> tuple[str, Any]:
-        """The target and its inputs, for functions of the API."""
-        return self.target, parse_inputs(self.inputs, self.specs)
+        """The target and its inputs, given or to be found, for functions of the API."""
+        return self.target, parse_or_find(self.inputs, self.specs, self.budget)
 
     @property
     def build(self) -> dict[str, Any]:
@@ -51,5 +54,10 @@ class GivenTarget:
         return {"builder": self.builder, "model_key": self.model_key, "trust": self.trust}
 
 
-target_options = options_as("given", GivenTarget, target_argument, inputs_options, config_options)
+target_options = options_as(
+    "given", GivenTarget, target_argument, inputs_options, budget_option, config_options
+)
+structure_options = options_as(
+    "given", GivenTarget, target_argument, inputs_options, budget_option, no_run_option, config_options
+)
 weights_options = options_as("given", GivenTarget, target_argument, config_options)

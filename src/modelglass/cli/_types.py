@@ -24,7 +24,7 @@ class TargetName(click.ParamType):  # type: ignore[type-arg]  # generic from cli
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        path, colons, begun = incomplete.partition("::")
+        path, colons, begun = incomplete.rpartition("::")
         if not colons:
             return [CompletionItem(incomplete, type="file")]
         names = api.roles_in(Path(path))

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from modelglass.cli._command import options_as
+from modelglass.cli._exit import tell_of_inputs
 from modelglass.cli._options import color_option, format_option, output_option, width_option
 from modelglass.cli._output import emit, wants_color, width_of
 
 _DOCUMENTS = ("json", "sarif")  # for programs: they hold everything, in an order of their own
 _PAGES = ("text", "markdown", "html")
+_WITH_NOTES = (*_DOCUMENTS, *_PAGES)
 _NONE: Mapping[str, Any] = {}
 
 
@@ -41,6 +43,11 @@ class View:
     def shows_failure(self) -> bool:
         """Whether somebody reads in it why a run failed."""
         return self.output is None and self.format_ not in ("json", "csv")
+
+    def tell_of_inputs(self, notes: Iterable[Any]) -> None:
+        """Say on stderr that inputs were found, or not, where the result has no notes."""
+        if self.format_ not in _WITH_NOTES:
+            tell_of_inputs(notes)
 
     def emit(self, text: str) -> None:
         """Write the result where it is wanted."""

@@ -66,5 +66,6 @@ def fit(
         )
     options = view.options({"sort": sort, "top": top})
     view.emit(api.RENDERERS["fit"][view.format_](found, **options))
+    view.tell_of_inputs(found.notes)
     if not found.fits:
         raise SystemExit(DOES_NOT_FIT)

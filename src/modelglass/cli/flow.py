@@ -67,6 +67,7 @@ def flow(
             progress=progress,
         )
     view.emit(api.RENDERERS["flow"][view.format_](found, **view.options()))
+    view.tell_of_inputs(found.notes)
 
 
 def _format_of(output: Path | None) -> str:

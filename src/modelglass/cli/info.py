@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -12,8 +11,8 @@ from modelglass.cli._command import Command, option
 from modelglass.cli._options import output_option
 from modelglass.cli._output import emit
 from modelglass.cli._progress import working
-from modelglass.cli._serving import parse_serving, serving_options
-from modelglass.cli._target import GivenTarget, target_options
+from modelglass.cli._serving import GivenEngine, serving_options
+from modelglass.cli._target import GivenTarget, structure_options
 from modelglass.compat import model_info
 
 EPILOG = """\b
@@ -26,31 +25,29 @@ Examples:
 
 
 @click.command(name="info", cls=Command, epilog=EPILOG)
-@target_options
+@structure_options
 @option("--name", metavar="TEXT", help="Name of the model in the document (default: its class).")
 @serving_options
 @output_option
 def info(
     given: GivenTarget,
     name: str | None,
-    framework: str | None,
+    engine: GivenEngine,
     output: Path | None,
-    **engine: Any,
 ) -> None:
     """Write model_info.json, for a registry.
 
     The document describes a model layer by layer. TARGET is a configuration (config.json, model.yaml), or
-    file.py::function or package.module:function that returns a model. Without inputs nothing runs, and fields
-    that need a run are null; a Hugging Face configuration has inputs of its own. With --framework vllm, a
+    file.py::function or package.module:function that returns a model. Inputs that are not given are found
+    by trying; where nothing runs, fields that need a run are null. With --framework vllm, a
     configuration is built as one rank of an engine would hold it.
     """
-    serving = parse_serving(framework, engine)
+    asked = given.build | engine.options
     with working() as progress:
         report = api.inspect(
             *given.arguments,
-            **given.build,
-            framework=framework,
-            serving=serving,
+            run="none" if given.no_run else "fake",
+            **asked,
             progress=progress,
         )
     emit(model_info.rendered(report, name), output)

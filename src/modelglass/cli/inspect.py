@@ -14,14 +14,17 @@ from modelglass.cli._options import (
     depth_option,
     limit_option,
     parse_limits,
+    run_option,
     sort_option,
+    stats_option,
     top_option,
     train_option,
 )
 from modelglass.cli._progress import working
-from modelglass.cli._serving import parse_serving, serving_options
-from modelglass.cli._target import GivenTarget, target_options
+from modelglass.cli._serving import GivenEngine, serving_options
+from modelglass.cli._target import GivenTarget, structure_options
 from modelglass.cli._view import View, view_options
+from modelglass.errors import UsageError
 
 EPILOG = """\b
 Examples:
@@ -38,26 +41,22 @@ Examples:
 
 
 @click.command(name="inspect", cls=Command, epilog=EPILOG)
-@target_options
-@option(
-    "--run",
-    type=click.Choice(["fake", "real", "none"]),
-    default="fake",
-    show_default=True,
-    help="fake: compute nothing; real: compute on copies; none: read the structure only.",
-)
+@structure_options
+@option("--show-inputs", is_flag=True, help="Show only what the model runs with: as options, and as Python.")
+@run_option
 @train_option
 @depth_option
 @columns_option(api.COLUMNS)
 @sort_option(api.SORTS)
 @top_option
 @option("--no-fold", is_flag=True, help="Show equal blocks one by one.")
-@option("--stats", is_flag=True, help="Read every weight and show statistics.")
+@stats_option
 @limit_option
 @serving_options
 @view_options(api.RENDERERS["inspect"])
 def inspect(
     given: GivenTarget,
+    show_inputs: bool,
     run: Any,
     train: bool,
     depth: int | None,
@@ -67,22 +66,25 @@ def inspect(
     no_fold: bool,
     stats: bool,
     limits: tuple[str, ...],
-    framework: str | None,
+    engine: GivenEngine,
     view: View,
-    **engine: Any,
 ) -> None:
     """Show a model layer by layer.
 
     The table has shapes, parameters and cost. TARGET is a checkpoint (a file or a folder), a configuration
     (config.json, model.yaml), a saved report, or file.py::function or package.module:function that returns a
-    model. Without inputs only the structure is read; a Hugging Face configuration has inputs of its own.
+    model. Inputs that are not given are found by trying, and the output says so.
     With --framework vllm, a configuration is built as one rank of an engine would hold it, without an engine
     and without weights.
     """
     known = api.DATA_COLUMNS if view.format_ == "csv" else api.COLUMNS
     shown = None if columns is None else api.parse_columns(columns, known)
+    run = "none" if given.no_run else run
+    if show_inputs:
+        _show_inputs(given, run, view)
+        return
     most = parse_limits(limits)
-    serving = parse_serving(framework, engine)
+    asked = given.build | engine.options
     # What the user's code prints must not mix with the result.
     with working() as progress:
         report = api.inspect(
@@ -91,13 +93,22 @@ def inspect(
             train=train,
             stats=stats,
             limits=most,
-            **given.build,
-            framework=framework,
-            serving=serving,
+            **asked,
             on_failure="report",
             progress=progress,
         )
     rows = {"sort": sort, "top": top, "depth": depth, "columns": shown}
     options = view.options(rows, pages={"fold": not no_fold})
     view.emit(api.render(report, view.format_, **options))
+    view.tell_of_inputs(report.notes)
     end_of_run(report, shown=view.shows_failure)
+
+
+def _show_inputs(given: GivenTarget, run: Any, view: View) -> None:
+    target, wanted = given.arguments
+    if not isinstance(wanted, api.Automatic):
+        raise UsageError("--show-inputs shows inputs that are found", hint="leave --inputs out")
+    with working() as progress:
+        found = api.inputs_of(target, wanted, run=run, progress=progress, **given.build)
+    lines = (found.text, *((" ".join(found.options),) if found.options else ()), found.python)
+    view.emit("".join(f"{line}\n" for line in lines))

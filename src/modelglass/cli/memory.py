@@ -84,6 +84,7 @@ def memory(
     options = view.options({"sort": sort, "top": top}, pages={"contexts": contexts})
     if report.run.failure is None or view.format_ != "csv":  # a table of what never happened would be empty
         view.emit(api.RENDERERS["memory"][view.format_](report, **options))
+    view.tell_of_inputs(report.notes)
     if report.run.failure is None and report.memory is None:  # in JSON, which has a place for that
         write_stderr(*(f"{note.severity}: {note.text}" for note in report.notes if note.severity != "info"))
         raise SystemExit(INCOMPLETE)

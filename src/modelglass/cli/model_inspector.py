@@ -13,9 +13,10 @@ import click
 from modelglass.cli._exit import write_stderr
 from modelglass.cli._options import (
     NO_OPTIMIZER,
+    budget_option,
     inputs_options,
     output_option,
-    parse_inputs,
+    parse_or_find,
     trust_option,
     width_option,
 )
@@ -29,6 +30,7 @@ FINDINGS, FAILED = 1, 3
 
 EPILOG = """\b
 Examples:
+  model-inspector --config config.yaml
   model-inspector --config config.yaml --inputs model.py::batch
   model-inspector --config config.json --batch-size 8 --lang ko
   model-inspector --checkpoint best.pt
@@ -61,6 +63,7 @@ not be read, built or run, or a checkpoint's shapes are not the model's.
     "--lang", type=click.Choice(inspector.LANGUAGES), help="Of headings; by default from the locale."
 )
 @inputs_options
+@budget_option
 @click.option("--builder", metavar="CODE", help="Code that builds the model: file.py::function.")
 @click.option("--model-key", metavar="A.B", help="Where in the configuration the model is.")
 @trust_option
@@ -82,6 +85,7 @@ def model_inspector(
     lang: str | None,
     inputs: str | None,
     specs: tuple[str, ...],
+    budget: float,
     builder: str | None,
     model_key: str | None,
     trust: bool,
@@ -97,7 +101,8 @@ def model_inspector(
     """
     if config is None and checkpoint is None:
         raise click.UsageError("give --config FILE, --checkpoint FILE, or both")
-    given = parse_inputs(inputs, specs)
+    is_run = inputs or specs or config is not None or builder is not None
+    given = parse_or_find(inputs, specs, budget) if is_run else None
     with working(NAME) as progress:
         question = inspector.Question(
             config=config,

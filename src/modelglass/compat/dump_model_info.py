@@ -13,6 +13,7 @@ from typing import Any
 
 from modelglass import api
 from modelglass.compat import listing
+from modelglass.console import AS_ASCII
 from modelglass.page.units import MB, megabytes
 from modelglass.report import Report, Shape, Tensor
 
@@ -145,7 +146,7 @@ class _Teller:
             try:
                 print(line)
             except UnicodeEncodeError:
-                print(line.encode("ascii", "replace").decode())
+                print(line.encode("ascii", AS_ASCII).decode())
         except Exception as error:  # nobody is listening
             self.problems.append(f"cannot print: {_words(error)}")
             self._silent = True

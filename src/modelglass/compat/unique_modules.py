@@ -189,11 +189,11 @@ def _ops_document(report: Report, unique: Unique, source: Path) -> PytorchOpsDoc
 
 def _origin(load_fn: Any) -> tuple[str, str]:
     """The file and the name of a function, without the folders that differ between machines."""
-    if isinstance(load_fn, str) and ":" not in load_fn:  # a configuration
-        return Path(load_fn).name, Path(load_fn).name
     if isinstance(load_fn, str):
-        place, _, name = load_fn.rpartition(":")
-        return f"{Path(place.rstrip(':')).name}:{name}", name
+        named = api.parse_code_name(load_fn)
+        if named is None:  # a configuration
+            return Path(load_fn).name, Path(load_fn).name
+        return f"{Path(named.place).name}:{named.name}", named.name
     function = unwrap(getattr(load_fn, "func", load_fn))  # of a partial, or of what a decorator made
     name = getattr(function, "__qualname__", type(function).__qualname__)
     code = getattr(function, "__code__", None)

@@ -18,7 +18,7 @@ from modelglass.configs.process import importing, offline_and_quiet, untouched
 from modelglass.configs.proving import check_proven, proven
 from modelglass.configs.reading import read
 from modelglass.errors import MissingPackageError, TargetError, UsageError
-from modelglass.user_code import FORMS, load_named, only_installed, user_errors
+from modelglass.user_code import FORMS, load_named, only_installed, parse_code_name, user_errors
 
 Notes = tuple[tuple[str, str], ...]
 
@@ -97,7 +97,7 @@ def built_by(builder: Any, section: Any, *, weightless: bool = True) -> Iterator
     if not isinstance(builder, str):
         yield _by_function(builder, section, weightless)
         return
-    if ":" not in builder:
+    if parse_code_name(builder) is None:
         raise UsageError(f"the builder {builder!r} does not name a function", hint=f"write {FORMS}")
     with load_named(builder) as function:
         yield _by_function(function, section, weightless)
@@ -105,7 +105,8 @@ def built_by(builder: Any, section: Any, *, weightless: bool = True) -> Iterator
 
 def is_huggingface(section: Any, file: Path | None) -> bool:
     """Whether this is a configuration of transformers. A whole file must be JSON, as theirs are."""
-    if not isinstance(section, dict) or is_node(section) or (file is not None and file.suffix != ".json"):
+    is_other_file = file is not None and file.suffix.lower() != ".json"
+    if not isinstance(section, dict) or is_node(section) or is_other_file:
         return False
     if isinstance(section.get("model_type"), str):
         return True

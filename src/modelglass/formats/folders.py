@@ -102,7 +102,7 @@ def _names(folder: Path) -> list[str]:
 def _chosen(folder: Path, names: list[str]) -> list[str]:
     """The file that is the model, or the files; an index goes before its shards."""
     for suffix in (*_INDEXES, *WEIGHTS):
-        found = [name for name in names if name.endswith(suffix) and not name.startswith(_TRAINING)]
+        found = [name for name in names if name.lower().endswith(suffix) and not name.startswith(_TRAINING)]
         usual = next((name for stem in _STEMS if (name := stem + suffix) in found), None)
         if usual is not None or len(found) == 1:
             return [usual or found[0]]
@@ -145,7 +145,7 @@ def _below(folder: Path, names: list[str]) -> str | None:
         if (folder / name).is_dir() and not (folder / name).is_symlink():
             try:
                 with os.scandir(folder / name) as entries:
-                    inside = any(entry.name.endswith(endings) for entry in entries)
+                    inside = any(entry.name.lower().endswith(endings) for entry in entries)
             except OSError:
                 continue
             found += [name] if inside else []

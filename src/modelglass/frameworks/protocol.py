@@ -7,12 +7,40 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from modelglass.frameworks.shared.request import Request
+    from modelglass.frameworks.shared.request import Inputs, Request
+    from modelglass.inputs import Call, Model, Trial
     from modelglass.report import Lifetimes, Observation, Op
     from modelglass.report.values import Values
 
 # From the memory of few and of fewer equal blocks, that of all: (short, long, path, few, count).
 Extrapolate: TypeAlias = Callable[..., Any]
+
+
+class Trials(Protocol):
+    """Trials of inputs, where nothing says what a model takes."""
+
+    ARRAYS: str  # the name of the module whose functions make arrays
+
+    def prepare(self) -> None:
+        """Load what runs need, before there are copies of the process."""
+
+    def can_be_copied(self) -> bool:
+        """Whether a copy of the process can run trials."""
+
+    def prepare_copy(self, native: Any) -> None:
+        """In a copy of the process, before the first trial."""
+
+    def known_of(self, native: Any) -> Model:
+        """What a model shows of its inputs without a run."""
+
+    def try_inputs(self, native: Any, call: Call, *, in_copy: bool = False) -> Trial:
+        """One run with a guess; what it raises is its result. A copy of the process needs no tidying."""
+
+    def inputs_of(self, native: Any, call: Call, *, fake: bool) -> Inputs:
+        """Inputs as described; fake ones take no memory where that can be."""
+
+    def float_name(self, native: Any) -> str:
+        """The element type of floating inputs."""
 
 
 class Adapter(Protocol):
@@ -28,6 +56,9 @@ class Adapter(Protocol):
 
     def observe(self, native: Any, request: Request) -> Observation:
         """Read the structure, and run the model once where the request wants a run."""
+
+    def trials(self, native: Any) -> Trials | None:
+        """How inputs are tried; None where they cannot be looked for."""
 
     def run_shortened(self, native: Any, request: Request, place: Extrapolate) -> Lifetimes | None:
         """What `observe` would find of memory, from runs with few of the equal blocks; None: not possible."""

@@ -4,12 +4,14 @@ Nothing here knows a framework: whoever asks runs the trials.
 """
 
 from modelglass.inputs.described import Call, Named, Plain, Several, Tensor
+from modelglass.inputs.given import Fixed, call_of, fixed_by, missing
 from modelglass.inputs.process import search_within
 from modelglass.inputs.search import Found, Model, Search
 from modelglass.inputs.trial import Trial, Want
 
 __all__ = [
     "Call",
+    "Fixed",
     "Found",
     "Model",
     "Named",
@@ -19,5 +21,8 @@ __all__ = [
     "Tensor",
     "Trial",
     "Want",
+    "call_of",
+    "fixed_by",
+    "missing",
     "search_within",
 ]

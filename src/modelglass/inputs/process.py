@@ -6,7 +6,6 @@ import os
 import pickle
 import select
 import signal
-import sys
 import time
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
@@ -18,12 +17,12 @@ from modelglass.inputs.search import Found, Search
 _GRACE = 1.0  # seconds that a copy may take beyond its time, for the trial that is going on
 
 
-def search_within(seconds: float, make: Callable[[bool], Search]) -> Found:
+def search_within(seconds: float, make: Callable[[bool], Search], *, can_copy: bool) -> Found:
     """What a search finds. Its trials run in a copy of this process where there can be one.
 
     `make` learns whether it is in a copy, which has nothing to tidy up.
     """
-    if not hasattr(os, "fork") or _has_gpu():
+    if not can_copy or not hasattr(os, "fork"):
         return make(False).found()
     reading, writing = os.pipe()
     with catch_warnings():
@@ -42,12 +41,6 @@ def search_within(seconds: float, make: Callable[[bool], Search]) -> Found:
         os.close(reading)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-
-
-def _has_gpu() -> bool:
-    """Whether a GPU is in use, which a copy of the process cannot share."""
-    torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.cuda.is_initialized())
 
 
 def _serve(answers: IO[bytes], make: Callable[[bool], Search]) -> None:

@@ -7,8 +7,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from modelglass.inputs.described import BOOL, FLOAT, WHOLE, Call, Named, Node, Path, Plain, Several, Tensor
-from modelglass.inputs.start import LENGTH, ORDINARY, sized, wanted
+from modelglass.inputs.described import (
+    BOOL,
+    FLOAT,
+    LENGTH,
+    WHOLE,
+    Call,
+    Named,
+    Node,
+    Path,
+    Plain,
+    Several,
+    Shape,
+    Tensor,
+    sides,
+    with_sides,
+)
+from modelglass.inputs.start import ORDINARY, sized, wanted
 from modelglass.inputs.trial import Trial
 
 _ROUND = (8, 14, 16, 24, 28, 32, 48, 56, 64, 96, 112, 128, 160, 192, 224, 256, 299, 320, 384, 448, 512)
@@ -98,7 +113,8 @@ def _structured(seen: Evidence) -> Iterator[Call]:
 def _plain(seen: Evidence) -> Iterator[Call]:
     """A number where the code counts with it."""
     if not re.search(
-        r"integer|Integer|number|item|Value|DataDependent|index", seen.trial.error + seen.trial.message
+        r"integer|Integer|number|item|Value|DataDependent|(?<!at )index",
+        seen.trial.error + seen.trial.message,
     ):
         return
     for path, tensor in seen.call.tensors().items():
@@ -130,13 +146,28 @@ def _as_wanted(seen: Evidence) -> Iterator[Call]:
     for path, tensor in seen.near():
         if tensor.shape == met:
             rank = len(tensor.shape)
-            if want.ranks and rank not in want.ranks:
+            if want.ranks and (rank not in want.ranks or rank >= 4):
                 yield seen.call.having(path, wanted(want, seen.hints))
             fitted = sized(tensor.shape, want)
+            if fitted != tensor.shape and _is_batch(tensor.shape, seen.call):
+                yield seen.call.having(path, Tensor((*tensor.shape, *fitted), FLOAT))
             if fitted != tensor.shape:
                 yield seen.call.having(path, Tensor(fitted, FLOAT))
             if tensor.dtype != FLOAT:
                 yield seen.call.having(path, wanted(want, seen.hints))
+
+
+def _is_batch(shape: Shape, call: Call) -> bool:
+    """Whether a shape is one size, the batch that larger inputs have."""
+    return any(each.shape[:1] == shape for each in call.tensors().values() if len(each.shape) > 1)
+
+
+def _transposed(seen: Evidence) -> Iterator[Call]:
+    """The sizes as a layer met them, where the model exchanges two dimensions before it."""
+    met = seen.trial.met[0] if seen.trial.met else ()
+    for path, tensor in seen.near():
+        if tensor.shape[:1] == met[:1] and tensor.shape != met and sorted(tensor.shape) == sorted(met):
+            yield seen.call.having(path, replace(tensor, shape=met))
 
 
 def _exchanged(seen: Evidence) -> Iterator[Call]:
@@ -206,13 +237,12 @@ def _pairs(trial: Trial) -> list[tuple[int, int]]:
 def _in_proportion(tensor: Tensor, before: int, after: int) -> Iterator[Tensor]:
     rank = len(tensor.shape)
     if rank >= 3 and before > 0:
-        sides = tensor.shape[2:]
-        factor = (after / before) ** (1 / len(sides))
-        scaled = tuple(max(1, round(side * factor)) for side in sides)
-        if scaled != sides:
-            near = tuple(min(_ROUND, key=lambda each: abs(each - side)) for side in scaled)
-            yield replace(tensor, shape=(*tensor.shape[:2], *near))
-            yield replace(tensor, shape=(*tensor.shape[:2], *scaled))
+        old = [tensor.shape[dim] for dim in sides(tensor.shape)]
+        factor = (after / before) ** (1 / len(old))
+        scaled = [max(1, round(side * factor)) for side in old]
+        if scaled != old:
+            yield with_sides(tensor, [min(_ROUND, key=lambda each: abs(each - side)) for side in scaled])
+            yield with_sides(tensor, scaled)
     for dim in range(rank - 1, 0, -1):
         size, rest = divmod(tensor.shape[dim] * after, before)
         if not rest and 0 < size != tensor.shape[dim] and size < 1 << 20:
@@ -268,7 +298,7 @@ def _swept(seen: Evidence) -> Iterator[Call]:
     own = tuple(size for size in seen.hints.values() if 1 < size < 5000)
     for side in dict.fromkeys((*own[:6], *_SIDES)):
         pictures = {
-            path: replace(each, shape=(*each.shape[:2], *(side,) * (len(each.shape) - 2)))
+            path: with_sides(each, (side,) * (len(each.shape) - 2))
             for path, each in tensors.items()
             if len(each.shape) >= 4
         }
@@ -309,6 +339,7 @@ RULES: tuple[Rule, ...] = (
     _plain,
     _lettered,
     _ranked,
+    _transposed,
     _exchanged,
     _swept,
     _anything,

@@ -9,17 +9,19 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import TypeAlias
 
-from modelglass.inputs.described import Call, Path
+from modelglass.inputs.described import BATCH, FLOAT, LENGTH, Call, Path, Tensor, sides
+from modelglass.inputs.given import Fixed
 from modelglass.inputs.repairs import Evidence, repairs
 from modelglass.inputs.signature import Parameter
-from modelglass.inputs.start import BATCH, optional_node, starts
+from modelglass.inputs.start import optional_node, starts
 from modelglass.inputs.trial import Trial, Want
 
 Try: TypeAlias = Callable[[Call], Trial]
 TRIALS = 200
 ENOUGH = 40  # trials that end alike
 MORE = 40  # trials after one that ran, but mixed its batch
-_LETTERS = {4: "BCHW", 5: "BCDHW"}
+POSITIONS = "positions"  # the hint that says how many a table of learned ones has
+_LETTERS = {4: "HW", 5: "DHW"}  # of sides
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +48,11 @@ class Found:
 class Search:
     """Looks for a call that runs. The same model gives the same call, unless time runs out."""
 
-    def __init__(self, model: Model, run: Try, *, seconds: float, fixed: Call | None = None) -> None:
+    def __init__(self, model: Model, run: Try, *, seconds: float, fixed: Fixed | None = None) -> None:
         self._model = model
         self._run = run
         self._until = time.monotonic() + seconds
-        self._fixed = dict(fixed.arguments) if fixed is not None else {}
+        self._fixed = fixed or Fixed()
         self._known: dict[Call, Trial] = {}
         self.best: tuple[Call, Trial] | None = None
         self.on_trial: Callable[[Found], None] = lambda found: None
@@ -61,7 +63,7 @@ class Search:
         if call is None:
             return self._failed(over=self._is_over())
         self.on_trial(Found(call=call, trial=self._known[call], trials=len(self._known)))
-        call = self._single(call)
+        call = self._at_own_length(self._single(call))
         return Found(
             call=call, trial=self._known[call], free=tuple(self._free(call)), trials=len(self._known)
         )
@@ -81,7 +83,7 @@ class Search:
         more = 0
         model = self._model
         for index, call in enumerate(starts(model.parameters, model.wants, model.hints, model.parts)):
-            heappush(queue, (-(1 << 30), index, next(numbers), self._kept(call)))
+            heappush(queue, (-(1 << 30), index, next(numbers), self._kept(self._fixed.followed(call))))
         optional = tuple(
             (each.name, optional_node(each, model.wants, model.hints, model.parts))
             for each in model.parameters
@@ -113,7 +115,7 @@ class Search:
 
     def _kept(self, call: Call) -> Call:
         """The call with what the user has fixed."""
-        return replace(call, arguments=tuple({**dict(call.arguments), **self._fixed}.items()))
+        return self._fixed.kept(call)
 
     def _try(self, call: Call) -> Trial:
         trial = self._known.get(call)
@@ -130,18 +132,35 @@ class Search:
 
     def _single(self, call: Call) -> Call:
         """The call with a batch of one, if that runs."""
-        batched = {
-            path: replace(each, shape=(1, *each.shape[1:]))
-            for path, each in call.tensors().items()
-            if each.shape[:1] == (BATCH,) and path[0] not in self._fixed
-        }
-        single = call.having_all(batched)
-        return single if batched and self._runs(single) else call
+        if self._fixed.nodes:
+            return call
+        single = call.having_all(
+            {
+                path: replace(each, shape=(1, *each.shape[1:]))
+                for path, each in call.tensors().items()
+                if each.shape[:1] == (BATCH,)
+            }
+        )
+        return single if single != call and self._runs(single) else call
+
+    def _at_own_length(self, call: Call) -> Call:
+        """The call with sequences of values as long as the model's table of positions, if that runs."""
+        if self._fixed.nodes:
+            return call
+        length, tensors = self._model.hints.get(POSITIONS), call.tensors()
+        lengths = (place for letter, group in _groups(call) if letter == "L" for place in group)
+        places = [(path, dim) for path, dim in lengths if tensors[path].shape[dim] == LENGTH]
+        if length is None or not places or any(tensors[path].dtype != FLOAT for path, _ in places):
+            return call
+        longer = _changed(call, places, length)
+        return longer if self._runs(longer) else call
 
     def _free(self, call: Call) -> Iterator[tuple[str, tuple[tuple[Path, int], ...]]]:
         used: dict[str, int] = {}
+        tensors = call.tensors()
         for letter, places in _groups(call):
-            tensors = call.tensors()
+            if any(path[0] in self._fixed.nodes for path, _ in places):
+                continue
             size = tensors[places[0][0]].shape[places[0][1]]
             if not any(
                 self._runs(_changed(call, places, other))
@@ -164,15 +183,23 @@ def _groups(call: Call) -> list[tuple[str, tuple[tuple[Path, int], ...]]]:
     for path, each in call.tensors().items():
         rank = len(each.shape)
         for dim, size in enumerate(each.shape):
-            letter = _LETTERS[rank][dim] if rank in _LETTERS else "B" if dim == 0 else "L"
-            if letter != "C" and size > 0:
+            if rank in _LETTERS:
+                places = sides(each.shape)
+                letter = "B" if dim == 0 else _LETTERS[rank][places.index(dim)] if dim in places else ""
+            else:
+                letter = "B" if dim == 0 else "L"
+            if letter and size > 0:
                 found.setdefault((letter, size), []).append((path, dim))
     return [(letter, tuple(places)) for (letter, _), places in found.items()]
 
 
+def _sized(call: Call, path: Path, dim: int, size: int) -> Tensor:
+    """An input with another size."""
+    tensor = call.tensors()[path]
+    return replace(tensor, shape=(*tensor.shape[:dim], size, *tensor.shape[dim + 1 :]))
+
+
 def _changed(call: Call, places: Sequence[tuple[Path, int]], size: int) -> Call:
-    tensors = call.tensors()
     for path, dim in places:
-        shape = tensors[path].shape
-        tensors[path] = replace(tensors[path], shape=(*shape[:dim], size, *shape[dim + 1 :]))
-    return call.having_all(tensors)
+        call = call.having(path, _sized(call, path, dim, size))
+    return call

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from modelglass.errors import UsageError
@@ -66,6 +66,22 @@ class Heading(NamedTuple):
     level: int = 3
     cut: bool = False  # to one line
     of_document: bool = False
+    key: str = ""  # of a section: where links to it lead
+
+
+class Figure(NamedTuple):
+    """A figure that people ask for first: short, in full, and how it is known."""
+
+    label: str
+    text: str
+    exact: str
+    known: str
+
+
+class Figures(NamedTuple):
+    """The few figures that matter most."""
+
+    rows: Sequence[Figure]
 
 
 class Facts(NamedTuple):
@@ -121,7 +137,7 @@ class Diagram(NamedTuple):
     words: Mapping[str, str] | None = None
 
 
-Block: TypeAlias = Heading | Facts | Text | Table | Listing | Items | Notes | Timeline | Diagram
+Block: TypeAlias = Heading | Figures | Facts | Text | Table | Listing | Items | Notes | Timeline | Diagram
 
 
 class Page(NamedTuple):
@@ -129,6 +145,15 @@ class Page(NamedTuple):
 
     blocks: Sequence[Block]
     longest: int | None = None
+
+
+def ending(remarks: Iterable[str], notes: Sequence[Note]) -> Iterator[Block]:
+    """What comes after the figures, where there is something."""
+    lines = list(remarks)
+    if lines:
+        yield Text(lines, tone="quiet")
+    if notes:
+        yield Notes(notes)
 
 
 def text_of(cell: Cell | str, *, brief: bool = False) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from modelglass.page import Block, Facts, Heading, Notes, Page, Text, sort_page
 
 if TYPE_CHECKING:
     from modelglass.page.sections.distinct import UniqueChoice
-    from modelglass.report import Comparison, Fit, Flow, MemorySnapshot, Report, Scan, Unique
+    from modelglass.report import Comparison, Diff, Fit, Flow, MemorySnapshot, Report, Scan, Unique
 
 
 def inspect(
@@ -26,12 +26,26 @@ def inspect(
     from modelglass.page.sections import layers
     from modelglass.page.sections.totals import totals
 
-    if sort or top:
-        table = layers.by_figure(report, sort, top, width=width, depth=depth, columns=columns)
-    else:
-        table = layers.tree(report, width=width, depth=depth, fold=fold, columns=columns)
+    table = layers.listed(report, width=width, depth=depth, fold=fold, columns=columns, sort=sort, top=top)
     heading = Heading(report.model.name, of_document=True)
     return Page([heading, table, Facts(totals(report), head="total", most=4), *_inspected(report)])
+
+
+def whole(
+    report: Report,
+    flow: Flow | None = None,
+    unique: Unique | None = None,
+    scan: Scan | None = None,
+    width: int = 150,
+    **layers: Any,
+) -> Page:
+    """Everything that a report has, and what was worked out from it, one section below the other.
+
+    `layers` says which rows and columns of them there are, as `inspect` has it.
+    """
+    from modelglass.page.sections.whole import blocks
+
+    return Page(list(blocks(report, flow, unique, scan, {"width": width, **layers})))
 
 
 def _inspected(report: Report) -> Iterator[Block]:
@@ -92,6 +106,13 @@ def compare(
     from modelglass.page.sections.differences import blocks
 
     return sort_page(Page(list(blocks(comparison, all=all))), sort, top)
+
+
+def diff(diff: Diff, *, all: bool = False, sort: str | None = None, top: int | None = None) -> Page:
+    """What changed between the values of two models."""
+    from modelglass.page.sections.changes import blocks
+
+    return sort_page(Page(list(blocks(diff, all=all))), sort, top)
 
 
 def stats(

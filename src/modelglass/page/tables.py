@@ -9,7 +9,7 @@ from modelglass.page import Table, first_rows
 
 if TYPE_CHECKING:
     from modelglass.page.sections.distinct import UniqueChoice
-    from modelglass.report import Comparison, Fit, Flow, MemorySnapshot, Report, Scan, Unique
+    from modelglass.report import Comparison, Diff, Fit, Flow, MemorySnapshot, Report, Scan, Unique
 
 
 def inspect(
@@ -81,6 +81,13 @@ def compare(
     from modelglass.page.sections.differences import differences, side_by_side
 
     return first_rows(side_by_side(comparison) if all else differences(comparison), sort, top)
+
+
+def diff(diff: Diff, *, all: bool = False, sort: str | None = None, top: int | None = None) -> Table:
+    """A row for each tensor that changed; with `all`, for each tensor."""
+    from modelglass.page.sections.changes import tensors
+
+    return first_rows(tensors(diff, all=all), sort, top)
 
 
 def scan(scan: Scan, *, redact: bool = False, top: int | None = None) -> Table:

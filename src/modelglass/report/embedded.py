@@ -9,7 +9,8 @@ from modelglass.errors import ReportFormatError
 
 MARK = '<meta name="modelglass-document"'  # near the beginning of each page that holds one
 MOST = 1 << 29  # bytes of a document: a page of a few kilobytes can claim to hold more than any machine does
-_OPEN, _CLOSE = '<script type="application/octet-stream" id="modelglass-document">', "</script>"
+_ID = "modelglass-document"
+_OPEN, _CLOSE = '<script type="application/octet-stream" id="{id}">', "</script>"
 _GZIP = 31  # the window of zlib with a header of gzip, which browsers read
 _HINT = "pass a page that modelglass wrote, or the JSON of mg.save"
 
@@ -21,13 +22,18 @@ def packed(text: str) -> str:
 
 
 def embed(text: str) -> str:
-    """The element that holds a document, which browsers neither run nor show."""
-    return f"{_OPEN}{packed(text)}{_CLOSE}"
+    """The element that holds a document."""
+    return held(text, _ID)
+
+
+def held(text: str, id: str) -> str:
+    """An element that holds a text, which browsers neither run nor show."""
+    return f"{_OPEN.format(id=id)}{packed(text)}{_CLOSE}"
 
 
 def extract(page: str, *, most: int = MOST) -> str:
     """The document that a page holds, unless it is longer than `most` bytes."""
-    _, found, rest = page.rpartition(_OPEN)
+    _, found, rest = page.rpartition(_OPEN.format(id=_ID))
     data, closed, _ = rest.partition(_CLOSE)
     if not found or not closed:
         raise ReportFormatError("this page holds no modelglass document", hint=_HINT)

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from modelglass.options import SERVING, BuildOptions, ReadOptions, RunOptions, is_automatic
+from modelglass.options import SERVING, BuildOptions, ReadOptions, RunOptions, as_automatic
 from modelglass.report import Report
 from modelglass.targets.kind import OpenModel, Readable, Runnable, Target
 from modelglass.targets.paths import (
@@ -89,11 +89,11 @@ def resolve(
         else:
             file = next(kind.file for kind in OBJECTS if isinstance(target, kind.type))
         found = import_module(f"modelglass.targets.{file}").resolve(target, build)
-    if isinstance(run.inputs, str) and is_automatic(run.inputs):  # a run is asked for, with whatever inputs
-        found = found.to_run()
     if check and not (build.given.keys() | run.given.keys() | read.given.keys()) <= found.takes:
         found.check(build, run, read)
-    return found
+    wanted = as_automatic(run.inputs)
+    # A run is asked for, with whatever inputs.
+    return found if wanted is None or wanted.given or not wanted.needed else found.to_run()
 
 
 def as_saved_report(target: Target) -> Report | None:

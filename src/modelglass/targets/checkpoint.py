@@ -71,6 +71,6 @@ def _list_names(names: list[str]) -> str:
 def resolve(target: str | os.PathLike[str], build: BuildOptions) -> Checkpoint:
     path = Path(target)
     check_exists(path)
-    if path.suffix == ".py":
+    if path.suffix.lower() == ".py":
         raise _suggest_functions(path)
     return Checkpoint(path)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from modelglass.errors import TargetError
 from modelglass.files import suggest_path
+from modelglass.user_code import parse_code_name
 
 CONFIG = "config.json"  # the name of a model's configuration in its folder
 CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
@@ -26,14 +27,14 @@ _SAVED = {  # by the suffix, what each document of ours has near its beginning
 
 def is_code_name(text: str) -> bool:
     """Whether the text has the form of a code target."""
-    return ":" in text and not os.path.lexists(text)  # a file may have such a name
+    return parse_code_name(text) is not None and not os.path.lexists(text)  # a file may have such a name
 
 
 def is_config_path(path: Path) -> bool:
     """Whether this is a configuration: a YAML or JSON file, or a folder with config.json and no weights."""
     if os.path.isdir(path):
         return config_in(path) is not None and not has_weights(path)
-    if path.suffix.lower() not in CONFIG_SUFFIXES or path.name.endswith(".index.json"):
+    if path.suffix.lower() not in CONFIG_SUFFIXES or path.name.lower().endswith(".index.json"):
         return False
     return path.suffix.lower() != ".json" or not (b'"weight_map"' in _head(path) or is_saved(path))
 
@@ -67,7 +68,8 @@ def is_checkpoint_file(path: Path) -> bool:
 
     with OpenFile(path) as source:
         found = table.format_of(source.up_to(0, table.HEAD), source)
-    return path.name.endswith(".index.json") or (found is not None and found.module != table.DOCUMENTS)
+    is_index = path.name.lower().endswith(".index.json")
+    return is_index or (found is not None and found.module != table.DOCUMENTS)
 
 
 def config_in(folder: Path) -> Path | None:
@@ -89,7 +91,7 @@ def config_file(path: Path) -> Path | None:
 def has_weights(folder: Path) -> bool:
     """Whether files in a folder look like weights. `training_args.bin` has none."""
     try:
-        names = os.listdir(folder)
+        names = [name.lower() for name in os.listdir(folder)]
     except OSError:
         return False  # nothing can be read there, whatever it is
     return any(name.endswith(_WEIGHTS) and not name.startswith("training_args.") for name in names)

@@ -60,7 +60,7 @@ def resolve(target: str | os.PathLike[str], build: BuildOptions) -> Served:
 def _check_config(path: Path) -> None:
     check_exists(path)
     found = config_file(path)
-    if found is None or found.suffix != ".json":
+    if found is None or found.suffix.lower() != ".json":
         raise TargetError(
             f"{str(path)!r} is not a configuration that vLLM could build a model from",
             hint=f"give a {CONFIG} of Hugging Face, or a folder with one",

@@ -18,7 +18,7 @@ _RULE = 80  # cells of the line below a heading
 _MIB = 2**20
 _LARGER = ("GiB", "TiB", "PiB")
 _LEAST_VALUE = 20  # cells that a value has however long its label is
-_LONGEST_LABEL = 44
+_LONGEST_LABEL = 56
 
 
 def heading(text: str) -> str:

@@ -20,7 +20,7 @@ from modelglass.compat.model_inspector.inspection import Inspection, TypeCount
 from modelglass.compat.model_inspector.normalisation import settings
 from modelglass.compat.model_inspector.weight_figures import weight_figures
 from modelglass.errors import ForwardError, InputsError, MissingPackageError, TargetError, UsageError
-from modelglass.options import BuildOptions, RunOptions
+from modelglass.options import Automatic, BuildOptions, RunOptions, as_automatic
 from modelglass.page.units import shape_text
 from modelglass.report import AUTOCAST, Json, Report, WhatIf
 from modelglass.targets.config import Config
@@ -38,7 +38,8 @@ class Question:
     """What is looked at, and how.
 
     `config` is a configuration, `checkpoint` a file or folder of weights; at least one of them is given. A
-    `builder` makes the model from what they say. Without a `batch_size` it is 512 where that can be tried.
+    `builder` makes the model from what they say. Without `inputs` they are found: by its
+    configuration, or by trying. Without a `batch_size` it is 512 where that can be tried.
     """
 
     config: Path | None = None
@@ -69,14 +70,26 @@ def inspect_model(question: Question) -> Inspection:
                 hint="give --builder file.py::function or --config FILE, which say how to build its model",
             )
         return _of_checkpoint(question)
-    found = _of_checkpoint(question)
-    run = RunOptions(inputs=question.inputs)
-    return with_model(
-        _built_from(question),
-        run,
-        lambda built: _of_model(question, found, built),
-        progress=question.progress,
-    )
+    return _of_built(question, _of_checkpoint(question))
+
+
+def _of_built(question: Question, found: Inspection) -> Inspection:
+    """What the model shows that code builds; where no inputs are given or found, its structure."""
+    target, progress = _built_from(question), question.progress
+    seen: list[BuiltModel] = []
+
+    def look(built: BuiltModel) -> Inspection:
+        seen.append(built)
+        return _of_model(question, found, built)
+
+    inputs = Automatic() if question.inputs is None else question.inputs
+    try:
+        return with_model(target, RunOptions(inputs=inputs), look, progress=progress)
+    except (InputsError, UsageError) as error:
+        if seen or as_automatic(inputs) is None:
+            raise
+        structure = with_model(target, RunOptions(), look, own_inputs=False, progress=progress)
+        return _failed(structure, str(error), "flow", "memory")
 
 
 def _check_roles(config: Path | None, checkpoint: Path | None) -> None:
@@ -182,7 +195,7 @@ def _of_model(question: Question, found: Inspection, built: BuiltModel) -> Inspe
     )
     found = _matched(found, native, report)
     if given is None:
-        return _without(found, "needs-inputs", "flow", "memory")
+        return found
     _, problem = _tried(lambda: report)
     if problem:
         return _failed(found, problem, "flow", "memory")

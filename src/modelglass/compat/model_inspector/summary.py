@@ -13,6 +13,7 @@ from modelglass.compat.model_inspector._lines import (
     rows,
     value_text,
 )
+from modelglass.compat.model_inspector.labels import readable
 from modelglass.renderers._escape import cell_width, fitted, printable
 
 if TYPE_CHECKING:
@@ -39,21 +40,21 @@ def sections(inspection: Inspection, say: Words, width: int, verbose: bool) -> I
         yield f"{say('by-type')}:\n{_by_type(inspection.by_type, counts, say)}"
     if inspection.normalisation:
         listed = [
-            (key, say("no-values") if value is None else value_text(value))
+            (readable(key, say), say("no-values") if value is None else value_text(value))
             for key, value in flattened(inspection.normalisation)
         ]
         yield f"{say('normalisation')}:\n{rows(listed, width)}"
 
 
 def reason(text: str, say: Words) -> str:
-    """Why something is missing: one of our own sentences by its key, or what went wrong."""
-    return say(text) if text in ("needs-code", "needs-inputs") else say("failed").format(why=printable(text))
+    """Why something is missing: our own sentence by its key, or what went wrong."""
+    return say(text) if text == "needs-code" else say("failed").format(why=printable(text))
 
 
 def _config(config: Mapping[str, Json], say: Words, width: int, verbose: bool) -> str:
     flat = list(flattened(config))
     most = MOST_SETTINGS if verbose else SHOWN_SETTINGS
-    text = rows([(key, value_text(value)) for key, value in flat[:most]], width)
+    text = rows([(readable(key, say), value_text(value)) for key, value in flat[:most]], width)
     return text + (f"\n{INDENT}… {say('config-more').format(n=len(flat) - most)}" if len(flat) > most else "")
 
 

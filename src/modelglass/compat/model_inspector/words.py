@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from modelglass.compat.model_inspector.labels import WORDS as SETTINGS
+
 LANGUAGES = ("en", "ko")
 
 Words = Callable[[str], str]
@@ -127,16 +129,13 @@ _WORDS: dict[str, tuple[str, str]] = {
         "needs code that builds the model: --builder file.py::function or --config FILE",
         "모델을 만드는 코드가 필요합니다: --builder file.py::function 또는 --config FILE",
     ),
-    "needs-inputs": (
-        "needs inputs: --inputs file.py::function or --input 1x3x224x224",
-        "입력이 필요합니다: --inputs file.py::function 또는 --input 1x3x224x224",
-    ),
     "failed": ("unknown: {why}", "알 수 없음: {why}"),
     "batch-kept": (
         "of the inputs as given, since another batch size cannot be tried: {why}",
         "다른 배치 크기로는 실행할 수 없어 주어진 입력 그대로 측정했습니다: {why}",
     ),
     "notes": ("📝 Notes", "📝 참고"),
+    **SETTINGS,
 }
 
 # What a training step excludes and what its moments are called, as the analyses say it.

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from contextvars import copy_context
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlx import nn
 
@@ -35,12 +35,22 @@ from modelglass.report import Lifetimes, Model, Observation, Run
 from modelglass.report.values import Values
 from modelglass.undo import UndoLog, run_and_undo
 
+if TYPE_CHECKING:
+    from modelglass.frameworks.protocol import Trials
+
 FRAMEWORK = "mlx"
 
 
 def accepts(native: object) -> bool:
     """Whether this is something MLX can run as a model."""
     return isinstance(native, nn.Module)
+
+
+def trials(native: Any) -> Trials | None:
+    """How inputs are tried, by traced runs."""
+    from modelglass.frameworks.mlx.inputs import trials
+
+    return trials
 
 
 def observe(native: nn.Module, request: Request) -> Observation:

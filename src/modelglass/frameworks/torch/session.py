@@ -12,7 +12,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -75,6 +75,9 @@ from modelglass.report import Call, Dataflow, KvCache, Lifetimes, Model, Note, O
 from modelglass.report.values import Values
 from modelglass.undo import UndoLog, drop_tracebacks, forget_frames, raise_interruption, run_and_undo
 
+if TYPE_CHECKING:
+    from modelglass.frameworks.protocol import Trials
+
 FRAMEWORK = "torch"
 
 
@@ -88,6 +91,13 @@ def _with_real_default_device() -> Iterator[None]:
     """What is made inside without a word about its device has values, also where the user's would not."""
     with torch.device("cpu") if is_meta_by_default() else nullcontext():
         yield
+
+
+def trials(native: Any) -> Trials | None:
+    """How inputs are tried; exported programs say themselves what they take."""
+    from modelglass.frameworks.torch.inputs import trials
+
+    return trials if isinstance(native, nn.Module) else None
 
 
 def observe(native: Any, request: Request) -> Observation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -21,6 +21,9 @@ from modelglass.frameworks.vllm.versions import version_notes
 from modelglass.report import Engine, Lifetimes, Observation, RankModel
 from modelglass.report.values import Values
 
+if TYPE_CHECKING:
+    from modelglass.frameworks.protocol import Trials
+
 FRAMEWORK = "vllm"
 
 _ENGINES = ("LLM", "LLMEngine")
@@ -30,6 +33,11 @@ _ASYNCHRONOUS = ("AsyncLLM", "AsyncLLMEngine")
 def accepts(native: object) -> bool:
     """Whether this is an engine of vLLM, or one of its modules."""
     return isinstance(native, nn.Module) or _is_a(native, *_ENGINES, *_ASYNCHRONOUS)
+
+
+def trials(native: Any) -> Trials | None:
+    """Engines take texts, which need not be looked for."""
+    return None
 
 
 def observe(native: Any, request: Request) -> Observation:

@@ -72,6 +72,22 @@ DATA_COLUMNS = (*COLUMNS, *(name for name in _DATA if name not in COLUMNS))
 _RECORDED = {"size": "nbytes"}  # columns that a record has under another name
 
 
+def listed(
+    report: Report,
+    *,
+    width: int,
+    depth: int | None = None,
+    fold: bool = True,
+    columns: Sequence[str] | str | None = None,
+    sort: str | None = None,
+    top: int | None = None,
+) -> Table:
+    """The table as a tree, or by a figure where an order or a number of rows is asked for."""
+    if sort or top:
+        return by_figure(report, sort, top, width=width, depth=depth, columns=columns)
+    return tree(report, width=width, depth=depth, fold=fold, columns=columns)
+
+
 def tree(
     report: Report, *, width: int, depth: int | None, fold: bool, columns: Sequence[str] | str | None
 ) -> Table:

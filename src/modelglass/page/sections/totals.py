@@ -18,20 +18,32 @@ SHOWN_VALUES = 6
 
 def totals(report: Report) -> list[tuple[str, str]]:
     """Label and text of each total, in reading order."""
-    rows: list[tuple[str, str]] = []
     if report.checkpoint is not None:
-        rows.extend(file_rows(report, report.checkpoint))
+        return [
+            *file_rows(report, report.checkpoint),
+            *count_rows(report),
+            *more_rows(report, report.checkpoint),
+        ]
+    return [*count_rows(report), *cost_rows(report), *run_rows(report)]
+
+
+def count_rows(report: Report) -> Iterator[tuple[str, str]]:
+    """What the model's tensors come to."""
     if report.counts is not None:
-        rows.extend(_counts(report.counts, _share(report)))
-    if report.checkpoint is not None:
-        rows.extend(more_rows(report, report.checkpoint))
-        return rows
+        yield from _counts(report.counts, _share(report))
+
+
+def cost_rows(report: Report) -> Iterator[tuple[str, str]]:
+    """What the run comes to, if there was one."""
     if report.cost is not None and report.run.mode != "none":
-        rows.extend(_cost(report.cost, report.run))
+        yield from _cost(report.cost, report.run)
     if report.memory is not None:
-        rows.extend(_memory(report.memory))
-    rows.extend(_run(report.run, run_text(report.model.source, report.run.mode)))
-    return rows
+        yield from _memory(report.memory)
+
+
+def run_rows(report: Report) -> Iterator[tuple[str, str]]:
+    """What ran, and on what."""
+    yield from _run(report.run, run_text(report.model.source, report.run.mode))
 
 
 def _counts(counts: Counts, served: Share | None) -> Iterator[tuple[str, str]]:

@@ -23,10 +23,8 @@ def timeline(memory: Memory) -> str:
     peak = max((moment.nbytes for moment in memory.timeline), default=0) or 1
     label = html(f"memory over {len(memory.timeline):,} kernels, at most {size(peak)}")
     parts = [*_lines(peak), *_areas(moments, peak), *_phases(memory), *_mark(memory, peak)]
-    return (
-        f'<svg class="timeline" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">'
-        f"{''.join(parts)}</svg>{_legend(moments)}"
-    )
+    head = f'class="timeline" data-left="{_LEFT}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"'
+    return f'<svg {head} aria-label="{label}">{"".join(parts)}</svg>{_legend(moments)}'
 
 
 def _drawn(memory: Memory) -> Sequence[int]:

@@ -6,6 +6,7 @@ own script and style, so that there are no attributes of either; all texts are e
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
@@ -20,6 +21,7 @@ from modelglass.page import (
     Column,
     Diagram,
     Facts,
+    Figures,
     Heading,
     Items,
     Listing,
@@ -34,33 +36,36 @@ from modelglass.page import (
 )
 from modelglass.page.notes import note_text
 from modelglass.renderers._escape import html, shortened
-from modelglass.report.embedded import MARK, embed
+from modelglass.report.embedded import MARK, embed, held
 
 _LONGEST = 400  # characters of one text; documents and the text's own tooltip have more
 _LONGEST_TOOLTIP = 10_000
 _MOST_ROWS = 2_000  # of a table, for those who read without a script
 _DEEPEST = 12  # levels of a tree that are indented
 _WEB = Path(__file__).with_name("web")
+_SCRIPTS = ("core", "tables", "grid", "layers", "icicle", "flow", "memory", "weights", "page")
 _FIRST_LEVEL = 2  # of headings below the page's own
 
 Escape = Callable[[str], str]
 
 
-def render(page: Page, document: str) -> str:
-    """The page as HTML, with the document (its JSON) inside."""
+def render(page: Page, document: str, view: Mapping[str, Any] | None = None) -> str:
+    """The page as HTML, with the document (its JSON) inside, and what its script draws from."""
     write = partial(_shown, longest=page.longest or _LONGEST)
     style = _style()
     title = next((block.text for block in page.blocks if isinstance(block, Heading)), "modelglass")
-    body = "\n".join(_sections(page.blocks, write))
+    body = "\n".join([*_menu(page.blocks, write), "<main>", *_sections(page.blocks, write), "</main>"])
+    script = _script()
+    data = "" if view is None else held(json.dumps(view, allow_nan=False), "modelglass-view")
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_policy(style, [])}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_policy(style, script)}">\n'
         f'{MARK} content="{html(_format_of(document))}">\n'
         f'<meta name="generator" content="modelglass {html(__version__)}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n<meta name="referrer" content="no-referrer">\n'
         f"<title>{html(shortened(title, 120))}</title>\n<style>{style}</style>\n</head>\n<body>\n"
-        f"<main>\n{body}\n</main>\n{embed(document)}\n</body>\n</html>\n"
+        f"{body}\n{_footer()}\n{data}\n{embed(document)}\n<script>{script}</script>\n</body>\n</html>\n"
     )
 
 
@@ -69,14 +74,10 @@ def _format_of(document: str) -> str:
     return next(iter(document.partition('"format": "')[2].split('"', 1)), "")
 
 
-def _policy(style: str, scripts: Sequence[str]) -> str:
+def _policy(style: str, script: str) -> str:
     """Nothing is loaded from anywhere, and of what is here only our own has an effect."""
-    allowed = " ".join(map(_hash, scripts))
-    return (
-        f"default-src 'none'; style-src {_hash(style)}; "
-        + (f"script-src {allowed}; " if scripts else "")
-        + "base-uri 'none'; form-action 'none'"
-    )
+    own = f"style-src {_hash(style)}; script-src {_hash(script)}"
+    return f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"
 
 
 def _hash(content: str) -> str:
@@ -89,6 +90,26 @@ def _style() -> str:
 
     indents = "".join(f".d{depth}{{--depth:{depth}}}" for depth in range(1, _DEEPEST + 1))
     return f"{(_WEB / 'page.css').read_text(encoding='utf-8')}{indents}\n{STYLE}"
+
+
+@cache
+def _script() -> str:
+    parts = [(_WEB / f"{name}.js").read_text(encoding="utf-8") for name in _SCRIPTS]
+    return f"(()=>{{'use strict';\n{''.join(parts)}}})();"
+
+
+def _menu(blocks: Sequence[Any], write: Escape) -> Iterator[str]:
+    """Where the sections are, if there are several."""
+    sections = [block for block in blocks if isinstance(block, Heading) and block.key]
+    if sections:
+        links = (f'<a href="#section-{each.key}">{write(each.text)}</a>' for each in sections)
+        yield f'<nav aria-label="Sections">{"".join(links)}</nav>'
+
+
+def _footer() -> str:
+    return (
+        f"<footer>Made by modelglass {html(__version__)}. The report itself is inside of this file.</footer>"
+    )
 
 
 def _shown(text: str, longest: int) -> str:
@@ -105,7 +126,7 @@ def _sections(blocks: Sequence[Any], write: Escape) -> Iterator[str]:
     for index, block in enumerate(blocks):
         if isinstance(block, Heading) and (index == 0 or block.level <= _FIRST_LEVEL):
             yield "</section>" if is_open else ""
-            yield "<section>"
+            yield f'<section id="section-{block.key}">' if block.key else "<section>"
             is_open = True
         if isinstance(block, Heading):
             yield from _heading(block, write, 1 if index == 0 else block.level)
@@ -123,6 +144,15 @@ def _heading(block: Heading, write: Escape, level: int) -> Iterator[str]:
 
 def _tone(tone: str | None) -> str:
     return f"t-{tone}" if tone else "t"
+
+
+def _figures(block: Figures, write: Escape) -> Iterator[str]:
+    items = (
+        f'<li><span class="label">{write(each.label)}</span> <strong>{write(each.text)}</strong> '
+        f'<span class="exact">{write(each.exact)}</span> <span class="known">{write(each.known)}</span></li>'
+        for each in block.rows
+    )
+    yield f'<ul class="figures">{"".join(items)}</ul>'
 
 
 def _facts(block: Facts, write: Escape) -> Iterator[str]:
@@ -235,6 +265,7 @@ def _diagram(block: Diagram, write: Escape) -> Iterator[str]:
 
 
 _WRITERS: dict[type, Callable[[Any, Escape], Iterator[str]]] = {
+    Figures: _figures,
     Facts: _facts,
     Text: _text,
     Table: _table,

@@ -11,6 +11,7 @@ from modelglass.page import (
     UNBROKEN,
     Diagram,
     Facts,
+    Figures,
     Heading,
     Items,
     Listing,
@@ -44,6 +45,10 @@ def _shortened(text: str, longest: int) -> str:
 def _heading(block: Heading, escape: Escape) -> Iterator[str]:
     yield f"{'#' * block.level} {escape(block.text)}"
     yield from map(escape, filter(None, (block.about, *(text for text, _ in block.below))))
+
+
+def _figures(block: Figures, escape: Escape) -> Iterator[str]:
+    return _facts(Facts([(each.label, f"{each.text} ({each.known})") for each in block.rows]), escape)
 
 
 def _facts(block: Facts, escape: Escape) -> Iterator[str]:
@@ -120,6 +125,7 @@ def _line(cells: Iterable[str]) -> str:
 
 _WRITERS: dict[type, Callable[[Any, Escape], Iterator[str]]] = {
     Heading: _heading,
+    Figures: _figures,
     Facts: _facts,
     Text: _text,
     Table: _table,

@@ -11,6 +11,7 @@ from modelglass.page import (
     Cell,
     Diagram,
     Facts,
+    Figures,
     Heading,
     Items,
     Listing,
@@ -75,6 +76,10 @@ def _heading(block: Heading, line: _Line) -> Iterator[str]:
     text = f"{block.text}: {block.about}" if block.about else block.text
     title = line.cut(text, block.tone) if block.cut else line.text(text, block.tone)
     yield "\n".join([title, *(line.text(text, tone) for text, tone in block.below)])
+
+
+def _figures(block: Figures, line: _Line) -> Iterator[str]:
+    return _facts(Facts([(each.label, f"{each.text} ({each.known})") for each in block.rows]), line)
 
 
 def _facts(block: Facts, line: _Line) -> Iterator[str]:
@@ -249,6 +254,7 @@ def _guide(levels: Sequence[bool]) -> str:
 
 _WRITERS: dict[type, Callable[[Any, _Line], Iterator[str]]] = {
     Heading: _heading,
+    Figures: _figures,
     Facts: _facts,
     Text: _text,
     Table: _table,

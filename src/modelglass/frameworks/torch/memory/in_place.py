@@ -95,6 +95,13 @@ def is_sum_of_gradients(func: Any, args: tuple[Any, ...], place: Place) -> bool:
     )
 
 
+def gives_twice_to_one() -> bool:
+    """Whether the engine adds up two gradients of the node at work, once its formula has ended."""
+    node = current_node()
+    goals = [] if node is None else [goal for goal in node.next_functions if goal[0] is not None]
+    return len(set(goals)) < len(goals)
+
+
 def restore_arguments(func: Any, args: tuple[Any, ...], place: Place, at: int) -> tuple[Any, ...]:
     """The arguments as a real run has them: vectors are worked out for gradients, and for who watches.
 
