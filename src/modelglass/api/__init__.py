@@ -70,6 +70,7 @@ if TYPE_CHECKING:
         AUTOCAST as AUTOCAST,
         FINDINGS as FINDINGS,
         WEIGHTS as WEIGHTS,
+        MemorySnapshot as MemorySnapshot,
         Serving as Serving,
         WhatIf as WhatIf,
     )
@@ -108,7 +109,7 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.page.sections.layers": "COLUMNS DATA_COLUMNS SORTS",
         "modelglass.page.sections.distinct": "UNIQUE_COLUMNS UNIQUE_DATA_COLUMNS UNIQUE_SORTS UniqueChoice",
         "modelglass.page.sections.statistics": "STATS_COLUMNS STATS_SORTS",
-        "modelglass.report": "AUTOCAST FINDINGS WEIGHTS Serving WhatIf",
+        "modelglass.report": "AUTOCAST FINDINGS WEIGHTS MemorySnapshot Serving WhatIf",
         "modelglass.report.dtypes": "full_dtype_name",
         "modelglass.report.scan": "LEVELS Level",
         "modelglass.report.sizes": "parse_nbytes",

@@ -14,7 +14,6 @@ from modelglass.cli._progress import working
 from modelglass.cli._target import GivenTarget, target_options
 from modelglass.cli._view import View, view_options
 from modelglass.cli._what_if import GivenRun, run_options
-from modelglass.report import MemorySnapshot
 
 EPILOG = """\b
 Examples:
@@ -74,10 +73,10 @@ def memory(
             on_failure="report",
             progress=progress,
         )
-        if draw is not None and not isinstance(report, MemorySnapshot) and report.memory is not None:
+        if draw is not None and not isinstance(report, api.MemorySnapshot) and report.memory is not None:
             progress("drawing")
             draw(report)
-    if isinstance(report, MemorySnapshot):
+    if isinstance(report, api.MemorySnapshot):
         options = view.options({"sort": sort, "top": top})
         view.emit(api.RENDERERS["snapshot"][view.format_](report, **options))
         return
