@@ -21,13 +21,13 @@ from modelglass.renderers._escape import unspoken
 from modelglass.report import Report
 
 if TYPE_CHECKING:
-    from modelglass.report import Comparison, Fit, Flow, Scan
+    from modelglass.report import Comparison, Fit, Flow, Footprint, Scan
     from modelglass.report.codec import Document
 
 Loaded = TypeVar("Loaded")
 
 
-NOUNS = ("inspect", "flow", "memory", "fit", "compare", "stats", "scan", "unique")  # by the command
+NOUNS = ("inspect", "flow", "memory", "fit", "footprint", "compare", "stats", "scan", "unique")
 _PAGES = {"text": "pages", "markdown": "pages", "csv": "tables"}  # what is made first, to be written so
 _OTHERS = {"flow": ("mermaid", "dot", "svg"), "scan": ("sarif",)}
 DRAWINGS = _OTHERS["flow"]  # of a report, what its flow can be drawn as
@@ -95,7 +95,9 @@ RENDERERS = {
 }
 
 
-def render(report: Report | Flow | Scan | Fit | Comparison, format: str = "text", **options: Any) -> str:
+def render(
+    report: Report | Flow | Scan | Fit | Footprint | Comparison, format: str = "text", **options: Any
+) -> str:
     """The report as "text", "json", "markdown", "csv" or "html", or its "memory" as text.
 
     A scan can be written as "sarif", too.
@@ -127,12 +129,12 @@ def _renderers_of(result: Any) -> Mapping[str, Callable[..., str]]:
     if noun not in RENDERERS or not type(result).__module__.startswith("modelglass.report."):
         raise UsageError(
             f"this is a {kind}, not a report",
-            hint="render what mg.inspect, mg.flow, mg.fit, mg.scan or mg.compare_structure returns",
+            hint="render what mg.inspect, mg.flow, mg.fit, mg.footprint, mg.scan or mg.compare returns",
         )
     return RENDERERS[noun]
 
 
-def show(report: Report | Flow | Scan | Fit | Comparison, **options: Any) -> None:
+def show(report: Report | Flow | Scan | Fit | Footprint | Comparison, **options: Any) -> None:
     """Print the report as text, coloured and as wide as the terminal."""
     terminal = sys.stdout.isatty()
     defaults = {"width": _terminal_width() if terminal else 100, "color": terminal}
@@ -182,7 +184,7 @@ def save(noun: Document, path: str | os.PathLike[str]) -> None:
     if format_of(noun) is None:
         raise UsageError(
             f"this is a {type(noun).__name__}, not a report",
-            hint="save what mg.inspect, mg.flow, mg.fit, mg.scan, mg.unique or mg.compare returns",
+            hint="save what mg.inspect, mg.flow, mg.fit, mg.footprint, mg.scan or mg.compare returns",
         )
     write_whole(Path(path), RENDERERS["inspect"]["json"](noun))
 

@@ -32,9 +32,9 @@ from modelglass._version import __version__
 from modelglass.errors import ReportFormatError
 
 if TYPE_CHECKING:
-    from modelglass.report import Comparison, Fit, Flow, Report, Scan, Unique
+    from modelglass.report import Comparison, Fit, Flow, Footprint, Report, Scan, Unique
 
-Document: TypeAlias = "Report | Comparison | Flow | Fit | Scan | Unique"
+Document: TypeAlias = "Report | Comparison | Flow | Fit | Footprint | Scan | Unique"
 Noun = TypeVar("Noun")
 
 
@@ -54,6 +54,7 @@ FORMATS = (
     Format("modelglass-comparison", "Comparison", brief=True),
     Format("modelglass-flow", "Flow"),
     Format("modelglass-fit", "Fit", repeats=("margin_nbytes",)),
+    Format("modelglass-footprint", "Footprint", repeats=("fits", "margin_nbytes")),
     Format("modelglass-scan", "Scan"),
     Format("modelglass-unique", "Unique", open=True),
 )
