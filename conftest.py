@@ -24,6 +24,10 @@ GOLDEN = Path(__file__).parent / "tests" / "golden"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files")
+    parser.addoption("--built", metavar="DIR", help="the wheel and sdist to try, instead of a wheel made now")
+    parser.addoption(
+        "--interpreter", action="append", metavar="PYTHON", help="install the wheel for it; repeatable"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -33,7 +33,7 @@ def _module(path: str, module: nn.Module) -> tuple[Any, ...]:
         path,
         id(module),
         type(module),
-        module.training,
+        getattr(module, "training", None),
         [(key, id(value), _value(value, 0)) for key, value in vars(module).items()],
         [(key, _tensor(value)) for key, value in module._parameters.items()],
         [(key, _tensor(value)) for key, value in module._buffers.items()],

@@ -12,7 +12,7 @@ from modelglass.errors import UsageError
 from modelglass.options import BuildOptions, Progress, ReadOptions
 from modelglass.report.sizes import MOST_TOKENS, device_nbytes
 from modelglass.targets import Readable, resolve
-from modelglass.targets.paths import is_code_name, is_config_path, is_saved
+from modelglass.targets.paths import is_code_name, is_config_path, is_recording, is_saved
 
 if TYPE_CHECKING:
     from modelglass.report import Footprint
@@ -54,7 +54,8 @@ def asks_of_files(target: Any) -> bool:
     if not isinstance(target, (str, os.PathLike)):
         return False
     path = Path(target)
-    known = is_code_name(os.fspath(target)) or is_saved(path) or is_config_path(path)
+    others = is_saved(path) or is_config_path(path) or is_recording(path)
+    known = is_code_name(os.fspath(target)) or others
     return not known and os.path.lexists(path) and path.suffix != ".py"
 
 

@@ -86,9 +86,9 @@ _FREE = frozenset(
     randn_like randint randint_like randperm arange linspace eye tril triu tril_indices triu_indices
     new_empty new_empty_strided new_full new_ones new_zeros scalar_tensor lift lift_fresh assert_async
     assert_tensor_metadata assert_scalar sym_size sym_numel sym_stride sym_storage_offset item
-    local_scalar_dense is_same_size is_nonzero equal resize resize_as set record_stream
-    functional_assert_async functional_assert_scalar functional_sym_constrain_range sym_constrain_range
-    sym_constrain_range_for_size
+    local_scalar_dense is_same_size is_set_to has_same_storage_numel is_nonzero equal resize resize_as set
+    record_stream functional_assert_async functional_assert_scalar functional_sym_constrain_range
+    sym_constrain_range sym_constrain_range_for_size
 
     clone contiguous to to_copy copy copy_from copy_from_and_resize detach alias view unsafe_view
     reshape reshape_alias expand expand_as permute transpose t squeeze unsqueeze select slice narrow

@@ -169,11 +169,12 @@ def _check_mask(func: Any, given: Given, value_of: ValueOf) -> Iterator[Witness]
 
 
 def _check_draw(func: Any, given: Given, value_of: ValueOf) -> Iterator[Witness]:
-    """Without replacement, no more can be drawn than there are."""
-    weights = given["self"]
-    if weights.dim() and given["num_samples"] > weights.shape[-1] and not given.get("replacement", False):
-        shape = [1] * (weights.dim() - 1) + [weights.shape[-1]]
-        yield {"self": torch.ones(shape, dtype=weights.dtype), "num_samples": given["num_samples"]}
+    """At least one is drawn, and without replacement no more than there are."""
+    weights, number = given["self"], given["num_samples"]
+    is_too_many = weights.dim() and number > weights.shape[-1] and not given.get("replacement", False)
+    if number < 1 or is_too_many:
+        shape = [1] * (weights.dim() - 1) + [*weights.shape[-1:]]
+        yield {"self": torch.ones(shape, dtype=weights.dtype), "num_samples": number}
     yield from _check_parameters(func, given, value_of)
 
 

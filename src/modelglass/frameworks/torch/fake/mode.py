@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from modelglass.frameworks.torch.describe import memory_of, tensors_among
+from modelglass.frameworks.torch.fake.accepted_sizes import asks_sizes, check_sizes
 from modelglass.frameworks.torch.fake.accepted_types import check_types
 from modelglass.frameworks.torch.fake.index_values import Rule, check_values, rule_of
 from modelglass.frameworks.torch.fake.known_values import NOTHING, KnownValues, Manner, manner_of, value_of
@@ -107,6 +108,8 @@ class FakeMode(FakeTensorMode):
             result = self._ask(kernel, func, types, args, kwargs)
         finally:
             self._is_asking = False
+        if kernel.asks_sizes:
+            check_sizes(func, args, kwargs, result)
         if question is not None and question == self._question(kernel, args, kwargs):
             self._remember(question, result, given)
         return result
@@ -125,7 +128,8 @@ class FakeMode(FakeTensorMode):
             result = self._run_sized_by_values(kernel, func, types, args, kwargs)
             if result is NOTHING:
                 raise
-        return self._separate(result) if kernel.makes_several else result
+        mended = result if kernel.mend is None else kernel.mend(result)
+        return self._separate(mended) if kernel.makes_several else mended
 
     def _separate(self, result: Any) -> Any:
         """The results, each in memory of its own: shape functions may repeat one."""
@@ -284,7 +288,9 @@ class _Kernel:
 
     manner: Manner
     rule: Rule | None  # how whole numbers among its arguments are checked
+    asks_sizes: bool  # torch's shape function accepts sizes that the kernel does not
     shape: Callable[..., Any] | None  # a shape function of ours
+    mend: Callable[[Any], Any] | None  # what torch's shape function gives
     makes_several: bool  # tensors, all of them in new memory
     is_repeatable: bool
     needs_device: bool  # tensors do not determine the device of the result
@@ -298,7 +304,9 @@ def _kernel(func: Any) -> _Kernel:
     return _Kernel(
         manner=manner_of(func),
         rule=rule_of(func),
+        asks_sizes=asks_sizes(func),
         shape=_SHAPES.get(func),
+        mend=_MENDED.get(func),
         makes_several=len(returns) > 1 and all(each.alias_info is None for each in returns),
         is_repeatable=_is_repeatable(func),
         needs_device=not any(str(argument.type) in _TENSORS for argument in given),
@@ -347,7 +355,25 @@ def _grouped_mm(
     return left.new_empty(shape, dtype=out_dtype or left.dtype)
 
 
-# Shape functions of ours, where torch's own refuses what the real kernel takes. Nothing is registered.
-_SHAPES: dict[Any, Callable[..., Any]] = {}
+def _without_empty_weights(result: Any) -> Any:
+    """For weights that nobody needs, torch's shape function gives an empty tensor; the kernel gives none."""
+    output, weights = result
+    return output, None if weights is not None and weights.shape == (0,) else weights
+
+
+def _is_set_to(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether both are the same view of one memory."""
+    views = [
+        (memory_of(each), each.storage_offset(), each.shape, each.stride(), each.dtype)
+        for each in (left, right)
+    ]
+    return views[0] == views[1]
+
+
+# Shape functions of ours, where torch's own gives something else than the real kernel. Nothing is registered.
+_SHAPES: dict[Any, Callable[..., Any]] = {torch.ops.aten.is_set_to.default: _is_set_to}
 if hasattr(torch.ops.aten, "_grouped_mm"):
     _SHAPES[torch.ops.aten._grouped_mm.default] = _grouped_mm
+_MENDED: dict[Any, Callable[[Any], Any]] = {
+    torch.ops.aten._native_multi_head_attention.default: _without_empty_weights
+}
