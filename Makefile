@@ -4,6 +4,9 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 BENCH_VENV ?= .venv-bench
 VLLM_VENV ?= .venv-vllm
+DIST_VENV ?= .venv-dist
+# What the wheel is tried with, as far as it is there. Of pyenv's, all that it has.
+INTERPRETERS ?= python3.11 python3.12 python3.13
 TORCH ?= 2.6.0 2.9.1 2.11.0 2.14.1 2.15.0
 TRANSFORMERS ?= 5.23.0
 VERSION_VENV = .venv-torch-$(firstword $(TORCH))
@@ -23,7 +26,7 @@ SECONDS ?= 60
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test quick lint types unit docs fuzz browser test-vllm vllm-suite test-versions version-suite golden zoo bench schema clean
+.PHONY: demo test quick lint types unit docs dist fuzz browser test-vllm vllm-suite test-versions version-suite golden zoo bench schema clean
 
 demo: $(VENV)/.core
 	$(BIN)/modelglass examples/models.py::resnet50 --input 1x3x224x224 --depth 1
@@ -123,6 +126,19 @@ docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open build/site/index.html"
 
+# The wheel and the sdist in `dist`: built, checked, and the wheel installed and tried with every interpreter.
+dist: export PYENV_VERSION ?= $(shell pyenv versions --bare 2>/dev/null | grep -E '^3\.1[123]' | paste -sd: -)
+dist: $(DIST_VENV)/.dist $(VENV)/.dev
+	rm -rf dist
+	$(DIST_VENV)/bin/python -m build --outdir dist . >/dev/null
+	$(DIST_VENV)/bin/twine check --strict dist/*
+	$(BIN)/python examples/make_files.py
+	@tried=; for python in $(INTERPRETERS); do \
+	  if $$python -c '' 2>/dev/null; then tried="$$tried --interpreter=$$python"; \
+	  else echo "SKIPPED: the wheel is not tried with $$python, which is not here"; fi; \
+	done; \
+	$(BIN)/pytest tests/test_package.py --built dist $$tried
+
 # The published JSON Schemas, made from the data types.
 schema: $(VENV)/.core
 	$(BIN)/python -c "import json, pathlib; from modelglass.compat.schemas import published; \
@@ -130,7 +146,7 @@ schema: $(VENV)/.core
 	   for name, each in published().items()]"
 
 clean:
-	rm -rf $(VENV) $(BENCH_VENV) $(VLLM_VENV) .venv-torch-*
+	rm -rf $(VENV) $(BENCH_VENV) $(VLLM_VENV) $(DIST_VENV) .venv-torch-* dist
 
 # torch first and alone, so that no other package decides which build comes.
 $(VENV)/.torch:
@@ -150,6 +166,11 @@ $(VENV)/.dev: $(VENV)/.core
 $(VENV)/.docs: pyproject.toml constraints.txt
 	@test -e $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'
+	@touch $@
+
+$(DIST_VENV)/.dist: pyproject.toml constraints.txt
+	@test -e $(DIST_VENV)/bin/python || $(PYTHON) -m venv $(DIST_VENV)
+	$(DIST_VENV)/bin/pip install --quiet -c constraints.txt -e '.[dist]'
 	@touch $@
 
 $(VENV)/.browser: $(VENV)/.dev tests/browser/package.json

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,9 +25,15 @@ GOLDEN = Path(__file__).parent / "tests" / "golden"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files")
+    parser.addoption("--built", metavar="DIR", help="the wheel and sdist to try, instead of a wheel made now")
+    parser.addoption(
+        "--interpreter", action="append", metavar="PYTHON", help="install the wheel for it; repeatable"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts what runs in its background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.pluginmanager.hasplugin("hypothesispytest"):  # not where real engines are tested
         from hypothesis import HealthCheck, settings
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from modelglass.analyses.cost import formulas
-from modelglass.api import _compare, _fit, _flow, _inspect, _memory, _output, _stats, _unique
+from modelglass.api import _compare, _diff, _fit, _flow, _inspect, _memory, _output, _stats, _unique
 from modelglass.cli.main import main
 from modelglass.cli.model_inspector import main as model_inspector
 from modelglass.frameworks.shared import request as requests
@@ -38,7 +38,21 @@ NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
-    [_compare, _fit, _flow, _inspect, _memory, _stats, _unique, _output, formulas, requests, dtypes, sizes],
+    [
+        _compare,
+        _diff,
+        _fit,
+        _flow,
+        _inspect,
+        _memory,
+        _stats,
+        _unique,
+        _output,
+        formulas,
+        requests,
+        dtypes,
+        sizes,
+    ],
     ids=lambda each: each.__name__,
 )
 def test_docstrings(module: ModuleType) -> None:

@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument(
-        "--only", nargs="+", metavar="NAME", help="names of architectures; * stands for anything"
+        "--only", nargs="+", metavar="NAME", help="names of architectures; * matches anything"
     )
     parser.add_argument("--again", action="store_true", help="look again at those that failed a check")
     parser.add_argument("--fresh", action="store_true", help="forget what earlier runs have found")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from modelglass.api import (
         compare as compare,
         compare_structure as compare_structure,
+        diff as diff,
         find_inputs as find_inputs,
         fit as fit,
         flow as flow,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from modelglass.frameworks.shared.request import Inputs as Inputs
     from modelglass.report import (
         Comparison as Comparison,
+        Diff as Diff,
         Engine as Engine,
         Fit as Fit,
         Flow as Flow,
@@ -62,7 +64,7 @@ __getattr__, __dir__, __all__ = attach(
     {
         "modelglass.analyses.cost.formulas": "register_formula",
         "modelglass.api": (
-            "compare compare_structure find_inputs fit flow inspect load memory plot plot_memory render "
+            "compare compare_structure diff find_inputs fit flow inspect load memory plot plot_memory render "
             "reproduce save scan show stats unique"
         ),
         "modelglass.compat.dump_model_info": "LayerInfo ModelInfo dump_model_info",
@@ -71,7 +73,7 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.compat.unique_modules": "extract_pytorch_ops extract_unique_modules",
         "modelglass.errors": "ForwardError InspectError",
         "modelglass.frameworks.shared.request": "Inputs",
-        "modelglass.report": "Comparison Engine Fit Flow Report Scan Serving WhatIf",
+        "modelglass.report": "Comparison Diff Engine Fit Flow Report Scan Serving WhatIf",
     },
     modules=("mlx",),
 )

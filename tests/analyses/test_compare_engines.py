@@ -392,7 +392,7 @@ def test_terms_must_add_up() -> None:
 def test_what_nothing_explains_makes_them_differ() -> None:
     comparison = mg.compare_structure(original()[0], served())
     first, padding, last = comparison.reconciliation
-    odd = replace(padding, code="unexplained", text="nothing explains it", standing="different")
+    odd = replace(padding, code="unexplained", text="unexplained", standing="different")
     other = replace(comparison, reconciliation=(first, odd, last))
     assert not other.same
     assert dict(other.codes) == {"unexplained": 1}

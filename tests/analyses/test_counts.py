@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import build
-from modelglass.analyses.cost import cost
+from modelglass.analyses.cost.cost import cost
 from modelglass.analyses.counts import count
 from modelglass.analyses.notes import figure_notes
 

@@ -389,7 +389,7 @@ ERRORS = {
     ),
     "missing": (
         "model:\n  _target_: netz.Net\n  hidden: ???\n",
-        "model.hidden is ???, which stands for a value that has to be given",
+        "model.hidden is ???, a value that must be given",
         "write the value into the file",
     ),
     "standard": (

@@ -67,13 +67,13 @@ def test_tags_that_are_no_plain_value_are_refused_by_name(tmp_path: Path, tag: s
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("a: 1\nb: 2\na: 3\n", "line 3: the name 'a' stands twice: it is also in line 1"),
-        ("m: {a: 1, a: 2}\n", "line 1: the name 'a' stands twice"),
-        ("a: &a [*a]\n", "line 1: *a stands inside of what it stands for"),
-        ("a: *b\n", "line 1: nothing before it is called &b"),
+        ("a: 1\nb: 2\na: 3\n", "line 3: the name 'a' is there twice: it is also in line 1"),
+        ("m: {a: 1, a: 2}\n", "line 1: the name 'a' is there twice"),
+        ("a: &a [*a]\n", "line 1: *a is inside of its own anchor"),
+        ("a: *b\n", "line 1: no anchor before it is called &b"),
         ("a: [1\n", "this is not YAML"),
         ("a: 1\n---\nb: 2\n", "line 2: a second document begins"),
-        ("? [1]\n: 2\n", "a list or mapping stands where a name should"),
+        ("? [1]\n: 2\n", "a list or mapping is where a name is expected"),
         ("[" * 200, "nested more than 64 levels deep"),
         ("<<: 3\n", "only a mapping can be merged"),
         ("- 1\n", "a configuration has names and values, and this holds a list"),
@@ -108,7 +108,7 @@ def test_aliases_do_not_grow_without_end(tmp_path: Path) -> None:
     lines = [f"a: &a [{','.join('1' * 9)}]"]
     lines += [f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]" for old, new in pairwise(names)]
     began = time.monotonic()
-    with pytest.raises(CorruptFileError, match="its aliases stand for more than 1,000,000 values"):
+    with pytest.raises(CorruptFileError, match="its aliases expand to more than 1,000,000 values"):
         read(written(tmp_path, "\n".join(lines)))
     assert time.monotonic() - began < 5
 

@@ -107,7 +107,7 @@ SERVED = replace(
         ),
         ParameterTerm(
             code="padding",
-            text="elements that stand for nothing",
+            text="padding elements",
             params=15_616,
             tensors_b=("embed.weight", "head.weight"),
         ),
@@ -168,12 +168,12 @@ def test_formats_are_those_that_there_are() -> None:
 
 
 def test_what_nothing_explains_is_a_difference() -> None:
-    odd = ParameterTerm(code="unexplained", text="nothing explains it", params=3, standing="different")
+    odd = ParameterTerm(code="unexplained", text="unexplained", params=3, standing="different")
     totals = [ParameterTerm(code="total", text=f"parameters of {side}", params=125) for side in "ab"]
     comparison = replace(SAME, reconciliation=(totals[0], odd, replace(totals[1], params=128)))
     text = COMPARE["text"](comparison)
     assert text.startswith("different: 1 difference; 2 of 2 tensors")
-    assert "unexplained: nothing explains it" in text
+    assert "unexplained: unexplained" in text
 
 
 def test_a_pair_that_is_not_there_cannot_be_the_first() -> None:

@@ -133,6 +133,7 @@ def _documents() -> dict[str, Document]:
     return {
         "report": report,
         "comparison": mg.compare(model, torch.nn.Linear(3, 8)),
+        "diff": mg.diff(model, torch.nn.Sequential(torch.nn.Linear(3, 8))),
         "flow": mg.flow(report),
         "fit": mg.fit(model, x, device_nbytes=1 << 30, train=True),
         "scan": Scan(files=(file,)),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from modelglass.report import Counts, ModuleCounts, Tally, huggingface_keys as hf
+from modelglass.report.fields import fields_of
 
 if TYPE_CHECKING:
     from modelglass.report import Model, Module, Tensor
@@ -33,11 +34,7 @@ def count(model: Model) -> Counts:
             by_dtype[tensor.dtype] += found[name][0]
             param_nbytes += found[name][3]
     return Counts(
-        params=total.params,
-        trainable=total.trainable,
-        buffers=total.buffers,
-        nbytes=total.nbytes,
-        logical_params=total.logical_params,
+        **fields_of(Tally, total),
         param_nbytes=param_nbytes,
         buffer_nbytes=total.nbytes - param_nbytes,
         params_by_dtype=dict(by_dtype),

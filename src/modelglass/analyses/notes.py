@@ -65,11 +65,11 @@ def change_notes(memory: Memory | None) -> Iterator[Note]:
     """A note for each change by arithmetic that changes nothing."""
     for each in () if memory is None else memory.coverage:
         if not each.has_effect:
-            what = "weights in so few bits" if each.change == "weights" else "so many devices"
+            what = "other types of weights change" if each.change == "weights" else "more devices change"
             yield Note(
                 code="what-if-without-effect",
                 severity="warning",
-                text=f"{what} change nothing here: there is nothing of this model that they are about",
+                text=f"{what} nothing here: this model has no weights that it applies to",
             )
 
 

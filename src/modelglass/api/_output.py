@@ -21,14 +21,16 @@ from modelglass.renderers._escape import unspoken
 from modelglass.report import Report
 
 if TYPE_CHECKING:
-    from modelglass.report import Comparison, Fit, Flow, Scan
+    from modelglass.report import Comparison, Diff, Fit, Flow, Scan
     from modelglass.report.codec import Document
 
 Loaded = TypeVar("Loaded")
 
 
-NOUNS = ("inspect", "flow", "memory", "fit", "compare", "stats", "scan", "unique")  # by the command
+# By the command, and what `memory` makes of a recording.
+NOUNS = ("inspect", "flow", "memory", "fit", "compare", "diff", "stats", "scan", "unique", "snapshot")
 _PAGES = {"text": "pages", "markdown": "pages", "csv": "tables"}  # what is made first, to be written so
+_NOUN_OF = {"Report": "inspect", "Comparison": "compare", "MemorySnapshot": "snapshot"}  # others: their own
 _OTHERS = {"flow": ("mermaid", "dot", "svg"), "scan": ("sarif",)}
 DRAWINGS = _OTHERS["flow"]  # of a report, what its flow can be drawn as
 
@@ -95,7 +97,9 @@ RENDERERS = {
 }
 
 
-def render(report: Report | Flow | Scan | Fit | Comparison, format: str = "text", **options: Any) -> str:
+def render(
+    report: Report | Flow | Scan | Fit | Comparison | Diff, format: str = "text", **options: Any
+) -> str:
     """The report as "text", "json", "markdown", "csv" or "html", or its "memory" as text.
 
     A scan can be written as "sarif", too.
@@ -123,16 +127,18 @@ def _draw(renderer: Callable[..., str], report: Report, *, depth: int | None = N
 
 def _renderers_of(result: Any) -> Mapping[str, Callable[..., str]]:
     kind = type(result).__name__  # a listing of a file does without the nouns that it has no use for
-    noun = {"Report": "inspect", "Comparison": "compare"}.get(kind, kind.lower())
+    noun = {"Report": "inspect", "Comparison": "compare", "MemorySnapshot": "snapshot"}.get(
+        kind, kind.lower()
+    )
     if noun not in RENDERERS or not type(result).__module__.startswith("modelglass.report."):
         raise UsageError(
             f"this is a {kind}, not a report",
-            hint="render what mg.inspect, mg.flow, mg.fit, mg.scan or mg.compare_structure returns",
+            hint="render what mg.inspect, mg.flow, mg.fit, mg.scan, mg.compare or mg.diff returns",
         )
     return RENDERERS[noun]
 
 
-def show(report: Report | Flow | Scan | Fit | Comparison, **options: Any) -> None:
+def show(report: Report | Flow | Scan | Fit | Comparison | Diff, **options: Any) -> None:
     """Print the report as text, coloured and as wide as the terminal."""
     terminal = sys.stdout.isatty()
     defaults = {"width": _terminal_width() if terminal else 100, "color": terminal}
@@ -182,7 +188,7 @@ def save(noun: Document, path: str | os.PathLike[str]) -> None:
     if format_of(noun) is None:
         raise UsageError(
             f"this is a {type(noun).__name__}, not a report",
-            hint="save what mg.inspect, mg.flow, mg.fit, mg.scan, mg.unique or mg.compare returns",
+            hint="save what mg.inspect, mg.flow, mg.fit, mg.scan, mg.unique, mg.compare or mg.diff returns",
         )
     write_whole(Path(path), RENDERERS["inspect"]["json"](noun))
 

@@ -66,5 +66,5 @@ def fail_on_option(codes: Mapping[str, str], default: str | None = None) -> Call
         default=default,
         show_default=default is not None,
         help="Exit with 1 on findings of this level and above (info, notice, high), or on any. "
-        "stats also takes codes, comma-separated.",
+        "stats and diff also take codes, comma-separated.",
     )

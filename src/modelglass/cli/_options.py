@@ -27,6 +27,8 @@ output_option = option("-o", "--output", type=NewFile(), metavar="FILE", help="W
 
 depth_option = option("--depth", type=click.IntRange(0), metavar="N", help="Levels of nesting to show.")
 
+all_option = option("--all", "all_", is_flag=True, help="Show everything side by side, not only differences.")
+
 top_option = option("--top", type=click.IntRange(1), metavar="N", help="Show only the first N rows.")
 
 plot_option = option("--plot", type=NewFile(), metavar="FILE", help="Draw a picture: .png, .svg or .pdf.")

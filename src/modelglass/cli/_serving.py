@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from modelglass import api
-from modelglass.cli._command import option, options
+from modelglass.cli._command import option, options, options_as
 from modelglass.cli._options import device_memory_option
 from modelglass.errors import UsageError
 
@@ -36,7 +37,7 @@ rank_options = options(  # which weights there are, and which of them a rank hol
     ),
 )
 
-serving_options = options(
+_SERVING = (
     framework_option,
     rank_options,
     option("--kv-cache-dtype", metavar="NAME", group=_GROUP, help="Dtype of the KV cache."),
@@ -51,6 +52,32 @@ serving_options = options(
         help="Fraction of device memory vLLM may use (default 0.9).",
     ),
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenEngine:
+    """A framework, and how vLLM would be set up, as given on the command line."""
+
+    framework: str | None
+    tensor_parallel: int | None
+    rank: int | None
+    expert_parallel: bool
+    quantization: str | None
+    model_dtype: str | None
+    kv_cache_dtype: str | None
+    block_size: int | None
+    max_model_len: int | None
+    device_memory: int | None
+    utilization: float | None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The framework and the setup, for functions of the API."""
+        given = asdict(self)
+        return {"framework": given.pop("framework"), "serving": parse_serving(self.framework, given)}
+
+
+serving_options = options_as("engine", GivenEngine, *_SERVING)
 
 
 def parse_serving(framework: str | None, given: dict[str, Any], *, option: str = "--framework") -> Any:

@@ -8,7 +8,14 @@ import click
 
 from modelglass import api
 from modelglass.cli._command import Command, option
-from modelglass.cli._options import inputs_options, parse_inputs, sort_option, top_option, trust_option
+from modelglass.cli._options import (
+    all_option,
+    inputs_options,
+    parse_inputs,
+    sort_option,
+    top_option,
+    trust_option,
+)
 from modelglass.cli._progress import working
 from modelglass.cli._serving import parse_serving, rank_options
 from modelglass.cli._types import TargetName
@@ -47,7 +54,7 @@ Exit codes:
 @option("--framework-b", metavar="NAME", help="Framework that builds B, or A again if there is no B.")
 @trust_option
 @rank_options
-@option("--all", "all_", is_flag=True, help="Show everything side by side, not only differences.")
+@all_option
 @sort_option(("times", "a", "b"))
 @top_option
 @view_options(api.RENDERERS["compare"])

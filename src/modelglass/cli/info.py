@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -12,7 +11,7 @@ from modelglass.cli._command import Command, option
 from modelglass.cli._options import output_option
 from modelglass.cli._output import emit
 from modelglass.cli._progress import working
-from modelglass.cli._serving import parse_serving, serving_options
+from modelglass.cli._serving import GivenEngine, serving_options
 from modelglass.cli._target import GivenTarget, structure_options
 from modelglass.compat import model_info
 
@@ -33,9 +32,8 @@ Examples:
 def info(
     given: GivenTarget,
     name: str | None,
-    framework: str | None,
+    engine: GivenEngine,
     output: Path | None,
-    **engine: Any,
 ) -> None:
     """Write model_info.json, for a registry.
 
@@ -44,14 +42,12 @@ def info(
     by trying; where nothing runs, fields that need a run are null. With --framework vllm, a
     configuration is built as one rank of an engine would hold it.
     """
-    serving = parse_serving(framework, engine)
+    asked = given.build | engine.options
     with working() as progress:
         report = api.inspect(
             *given.arguments,
             run="none" if given.no_run else "fake",
-            **given.build,
-            framework=framework,
-            serving=serving,
+            **asked,
             progress=progress,
         )
     emit(model_info.rendered(report, name), output)

@@ -21,7 +21,7 @@ from modelglass.cli._options import (
     train_option,
 )
 from modelglass.cli._progress import working
-from modelglass.cli._serving import parse_serving, serving_options
+from modelglass.cli._serving import GivenEngine, serving_options
 from modelglass.cli._target import GivenTarget, structure_options
 from modelglass.cli._view import View, view_options
 from modelglass.errors import UsageError
@@ -66,9 +66,8 @@ def inspect(
     no_fold: bool,
     stats: bool,
     limits: tuple[str, ...],
-    framework: str | None,
+    engine: GivenEngine,
     view: View,
-    **engine: Any,
 ) -> None:
     """Show a model layer by layer.
 
@@ -85,7 +84,7 @@ def inspect(
         _show_inputs(given, run, view)
         return
     most = parse_limits(limits)
-    serving = parse_serving(framework, engine)
+    asked = given.build | engine.options
     # What the user's code prints must not mix with the result.
     with working() as progress:
         report = api.inspect(
@@ -94,9 +93,7 @@ def inspect(
             train=train,
             stats=stats,
             limits=most,
-            **given.build,
-            framework=framework,
-            serving=serving,
+            **asked,
             on_failure="report",
             progress=progress,
         )

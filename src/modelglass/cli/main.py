@@ -26,6 +26,7 @@ Examples:
   modelglass report model.py::build --input 1x3x224x224 --train -o page.html
   modelglass flow model.py::build --input 1x3x224x224 -o model.svg
   modelglass compare model.py::build port.py::build
+  modelglass diff base.safetensors tuned.safetensors
   modelglass stats model.py::load --fail-on nan,inf
   modelglass unique model.py::build --input 1x3x224x224 --ops --sort macs
   modelglass info model.py::build --input 1x3x224x224 -o model_info.json
@@ -39,7 +40,8 @@ Exit codes: 0 done; 1 done, with findings; 2 wrong usage; 3 the target could not
 
 
 COMMANDS = (
-    *("inspect", "report", "view", "flow", "memory", "fit", "compare", "stats", "scan", "unique", "info"),
+    *("inspect", "report", "view", "flow", "memory", "fit", "compare", "diff", "stats", "scan", "unique"),
+    "info",
     "completion",
 )
 

@@ -23,7 +23,7 @@ from modelglass.cli._options import (
 )
 from modelglass.cli._output import emit
 from modelglass.cli._progress import working
-from modelglass.cli._serving import parse_serving, serving_options
+from modelglass.cli._serving import GivenEngine, serving_options
 from modelglass.cli._target import GivenTarget, structure_options
 
 EPILOG = """\b
@@ -71,18 +71,17 @@ def whole_page(
     train: bool,
     optimizer: str | None,
     limits: tuple[str, ...],
-    framework: str | None,
     run: Any,
     calibrate: bool,
     stats: bool,
     symbols: bool,
-    **engine: Any,
+    engine: GivenEngine,
 ) -> tuple[Any, str]:
     """The report of a target, and the page of it."""
     most = parse_limits(limits)
     run = "none" if given.no_run else run
     stepper = parse_optimizer(train, optimizer)
-    serving = parse_serving(framework, engine)
+    asked = given.build | engine.options
     with working() as progress:
         found = api.inspect(
             *given.arguments,
@@ -93,9 +92,7 @@ def whole_page(
             stats=stats,
             symbols=symbols,
             limits=most,
-            **given.build,
-            framework=framework,
-            serving=serving,
+            **asked,
             on_failure="report",
             progress=progress,
         )

@@ -42,7 +42,7 @@ def resolved(content: dict[str, Any], key: Key, *, trust: bool) -> Any:
             )
         if text == MISSING:
             raise TargetError(
-                f"{named(place)} is ???, which stands for a value that has to be given",
+                f"{named(place)} is ???, a value that must be given",
                 hint="write the value into the file",
             )
     return value

@@ -77,7 +77,7 @@ def _told(node: str, name: str, reason: _UnprovenError) -> str:
 def _refusal(file: str, refused: list[str]) -> UntrustedError:
     more = f"; and {len(refused) - _MOST_REFUSED:,} more" if len(refused) > _MOST_REFUSED else ""
     return UntrustedError(
-        f"{file} asks for code that nobody vouched for: {'; '.join(refused[:_MOST_REFUSED])}{more}",
+        f"{file} names code that is not trusted: {'; '.join(refused[:_MOST_REFUSED])}{more}",
         hint="only model classes of installed packages are built unasked; if you trust the file and what it "
         "names: --trust (trust=True in Python), or build it yourself: --builder file.py::function",
     )

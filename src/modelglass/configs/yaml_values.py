@@ -1,4 +1,4 @@
-"""YAML as values and nothing else: no tag can name code, no key stands twice, no alias grows without end.
+"""YAML as values and nothing else: no tag can name code, no key is there twice, no alias grows without end.
 
 The text is taken event by event, so that how deep it is nested costs no stack. Numbers are those that Hydra
 reads: `1e-4` is one, dates are texts.
@@ -95,7 +95,7 @@ class _Document:
     def _count(self, event: Any, number: int = 1) -> None:
         self.nodes += number
         if self.nodes > MOST_NODES:
-            problem = f"its aliases stand for more than {MOST_NODES:,} values"
+            problem = f"its aliases expand to more than {MOST_NODES:,} values"
             raise self._wrong(event, "yaml.aliases", problem, "write out what is meant")
 
     def _begin(self, event: Any) -> None:
@@ -105,7 +105,7 @@ class _Document:
             raise self._wrong(event, "yaml.depth", f"this is nested more than {MOST_DEEP} levels deep")
         top = self.open[-1] if self.open else None
         if top is not None and isinstance(top.value, dict) and not top.has_key:
-            raise self._wrong(event, "yaml.key", "a list or mapping stands where a name should")
+            raise self._wrong(event, "yaml.key", "a list or mapping is where a name is expected")
         self.open.append(_Open([] if kind == "seq" else {}, event.anchor, self.nodes))
 
     def _end(self, event: Any) -> None:
@@ -117,9 +117,9 @@ class _Document:
 
     def _alias(self, event: Any) -> None:
         if any(each.anchor == event.anchor for each in self.open):
-            raise self._wrong(event, "yaml.alias", f"*{event.anchor} stands inside of what it stands for")
+            raise self._wrong(event, "yaml.alias", f"*{event.anchor} is inside of its own anchor")
         if event.anchor not in self.anchors:
-            raise self._wrong(event, "yaml.alias", f"nothing before it is called &{event.anchor}")
+            raise self._wrong(event, "yaml.alias", f"no anchor before it is called &{event.anchor}")
         value, size = self.anchors[event.anchor]
         self._count(event, size - 1)
         self._add(value, event, None)
@@ -146,12 +146,12 @@ class _Document:
 
     def _name(self, top: _Open, key: Any, event: Any) -> None:
         if isinstance(key, (list, dict)):  # by an alias
-            raise self._wrong(event, "yaml.key", "a list or mapping stands where a name should")
+            raise self._wrong(event, "yaml.key", "a list or mapping is where a name is expected")
         if key == "<<" and getattr(event, "style", None) in (None, ""):
             key = _MERGE
         if key in top.lines:
             first = f"it is also in line {top.lines[key]}"
-            raise self._wrong(event, "yaml.duplicate-key", f"the name {key!r} stands twice: {first}")
+            raise self._wrong(event, "yaml.duplicate-key", f"the name {key!r} is there twice: {first}")
         top.lines[key] = event.start_mark.line + 1
         top.key, top.has_key = key, True
 

@@ -9,7 +9,7 @@ _MAGIC = (
     (b"\x28\xb5\x2f\xfd", "a zstd file", "unpack it first"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive, which is not opened", "unpack it first, somewhere safe from it"),
     (b"Rar!\x1a\x07", "a RAR archive", "unpack it first"),
-    (b"PYTORCH1", "a preview of torch's archive format that nobody reads any more", "save it again"),
+    (b"PYTORCH1", "a preview of torch's archive format that is no longer read", "save it again"),
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file, which modelglass does not read", "save the weights as safetensors"),
     (b"\x7fELF", "a program", "get the model's own file"),
     (b"MZ", "a Windows program", "get the model's own file"),

@@ -14,7 +14,7 @@ from modelglass.formats.files_beside import open_sibling
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import OpenFile
 from modelglass.formats.tensors.location import Place
-from modelglass.report import Json, Tensor
+from modelglass.report import Json, Level, Tensor
 
 MOST_NUMBERED = 10_000  # files that numbers alone make one model
 _REFUSED = 100  # shards that cannot be opened, after which going on tells nothing new
@@ -215,26 +215,14 @@ def _compare(
     present = {tensor.name for tensor in part.tensors}
     missing = [name for name in expected if name not in present]
     extra = [tensor.name for tensor in part.tensors if weight_map.get(tensor.name) != shard]
-    if missing:
-        reading.found(
-            source,
-            "index.missing-tensor",
-            "invalid",
-            f"{shard[:200]!r} lacks {_some(missing)}, which the index expects there",
-            shard=shard,
-            count=len(missing),
-            names=missing[:_NAMED],
-        )
-    if extra:
-        reading.found(
-            source,
-            "index.extra-tensor",
-            "notice",
-            f"{shard[:200]!r} holds {_some(extra)}, which the index does not expect there",
-            shard=shard,
-            count=len(extra),
-            names=extra[:_NAMED],
-        )
+    findings: tuple[tuple[list[str], str, Level, str], ...] = (
+        (missing, "index.missing-tensor", "invalid", "lacks {}, which the index expects there"),
+        (extra, "index.extra-tensor", "notice", "holds {}, which the index does not expect there"),
+    )
+    for names, code, level, text in findings:
+        if names:
+            text = f"{shard[:200]!r} {text.format(_some(names))}"
+            reading.found(source, code, level, text, shard=shard, count=len(names), names=names[:_NAMED])
 
 
 def _some(names: list[str]) -> str:

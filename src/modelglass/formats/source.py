@@ -98,6 +98,14 @@ class Source:
         more = {} if hint is None else {"hint": hint}
         return CorruptFileError(problem, file=self.file, code=code, member=self.member, offset=offset, **more)
 
+    def is_archive(
+        self, kind: str, *, hint: str = "unpack it first, or pass the model's own file"
+    ) -> NotAModelError:
+        """The error to raise when it only packs other files."""
+        return NotAModelError(
+            f"this is a {kind}", file=self.file, code="archive", member=self.member, hint=hint
+        )
+
     def over(self, limit: str, value: int, *, offset: int | None = None) -> LimitError:
         """The error to raise when going on would exceed a limit; `limit` is its name in `Limits`."""
         return LimitError(

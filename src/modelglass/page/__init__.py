@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from modelglass.errors import UsageError
@@ -145,6 +145,15 @@ class Page(NamedTuple):
 
     blocks: Sequence[Block]
     longest: int | None = None
+
+
+def ending(remarks: Iterable[str], notes: Sequence[Note]) -> Iterator[Block]:
+    """What comes after the figures, where there is something."""
+    lines = list(remarks)
+    if lines:
+        yield Text(lines, tone="quiet")
+    if notes:
+        yield Notes(notes)
 
 
 def text_of(cell: Cell | str, *, brief: bool = False) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from modelglass._version import __version__
 from modelglass.page.redact import redact_noun
 from modelglass.page.sections.findings import SHOWN, by_severity
 from modelglass.renderers._escape import printable
@@ -26,7 +27,7 @@ _LEVELS: dict[Level, str] = {
 _ABOUT: dict[Level, str] = {
     "invalid": "The file breaks the rules of its format, can be read in two ways, or is not a model.",
     "limit": "Reading stopped at a limit; the result is incomplete.",
-    "high": "Loading runs what the file says, or reaches outside of it.",
+    "high": "Loading runs what the file names, or reaches outside of it.",
     "notice": "Loading needs or runs something beyond tensors.",
     "info": "Ordinary files have this as well.",
 }
@@ -39,18 +40,12 @@ def render(scan: Scan, *, redact: bool = False) -> str:
     scan = redact_noun(scan) if redact else scan
     rules = _rules(scan.findings)
     run = {
-        "tool": {"driver": {"name": "modelglass", "version": _version(), "rules": list(rules.values())}},
+        "tool": {"driver": {"name": "modelglass", "version": __version__, "rules": list(rules.values())}},
         "artifacts": [_artifact(file.path, file.nbytes) for file in scan.files],
         "results": list(_results(scan.findings, list(rules))),
         "columnKind": "unicodeCodePoints",
     }
     return pretty({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
-
-
-def _version() -> str:
-    from importlib.metadata import version  # costs more than all the rest of this file
-
-    return version("modelglass")
 
 
 def _rules(findings: Sequence[Finding]) -> dict[str, dict[str, Any]]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from modelglass.report.comparison import *
     from modelglass.report.cost import *
     from modelglass.report.dataflow import *
+    from modelglass.report.diff import *
     from modelglass.report.engine import *
     from modelglass.report.execution import *
     from modelglass.report.fit import *
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from modelglass.report.parts import *
     from modelglass.report.report import *
     from modelglass.report.scan import *
+    from modelglass.report.snapshot import *
     from modelglass.report.stats import *
     from modelglass.report.unique import *
     from modelglass.report.values import *
@@ -43,6 +45,7 @@ __getattr__, __dir__, __all__ = attach(
         ),
         "modelglass.report.cost": "Cost ModuleCost",
         "modelglass.report.dataflow": "Dataflow Dims Symbol Symbols",
+        "modelglass.report.diff": "Diff DiffSide DiffVerdict Operation ReadFailure Relation TensorDiff",
         "modelglass.report.engine": (
             "CacheGroup Component Engine PagedCache Piece Reached Serving Shard Share"
         ),
@@ -50,7 +53,7 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.report.fit": "AUTOCAST Axes Fit Option Sharding WEIGHTS WhatIf",
         "modelglass.report.flow": "Flow FlowEdge FlowNode NodeKind Stage",
         "modelglass.report.lifetimes": (
-            "Category Lifetimes MemoryPhase OptimizerStep Step Storage VALUES_DECIDE"
+            "Category Lifetimes MemoryPhase MemoryPiece OptimizerStep Step Storage VALUES_DECIDE"
         ),
         "modelglass.report.matching": "Difference Matching Side",
         "modelglass.report.memory": "CATEGORIES Coverage KvCache LiveTensor Memory Method Moment",
@@ -59,8 +62,12 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.report.parts": "CheckpointPart PartKind",
         "modelglass.report.report": "Counts ModuleCounts Note Report Run RunMode Severity Tally",
         "modelglass.report.scan": "Finding GlobalKind GlobalUse LEVELS Level Scan ScannedFile Verdict",
+        "modelglass.report.snapshot": (
+            "DeviceSnapshot HeldMemory MemorySnapshot RecordedBlock RecordedEvent RecordedSegment Recording"
+            " SnapshotMoment"
+        ),
         "modelglass.report.stats": "Described FINDINGS Histogram TensorStats",
         "modelglass.report.unique": "Reproducers Unique UniqueModule UniqueOp",
-        "modelglass.report.values": "Values",
+        "modelglass.report.values": "Stored Values",
     },
 )

@@ -32,9 +32,9 @@ from modelglass._version import __version__
 from modelglass.errors import ReportFormatError
 
 if TYPE_CHECKING:
-    from modelglass.report import Comparison, Fit, Flow, Report, Scan, Unique
+    from modelglass.report import Comparison, Diff, Fit, Flow, MemorySnapshot, Report, Scan, Unique
 
-Document: TypeAlias = "Report | Comparison | Flow | Fit | Scan | Unique"
+Document: TypeAlias = "Report | Comparison | Diff | Flow | Fit | MemorySnapshot | Scan | Unique"
 Noun = TypeVar("Noun")
 
 
@@ -52,9 +52,11 @@ class Format(NamedTuple):
 FORMATS = (
     Format("modelglass-report", "Report", brief=True),
     Format("modelglass-comparison", "Comparison", brief=True),
+    Format("modelglass-diff", "Diff"),
     Format("modelglass-flow", "Flow"),
     Format("modelglass-fit", "Fit", repeats=("margin_nbytes",)),
     Format("modelglass-scan", "Scan"),
+    Format("modelglass-snapshot", "MemorySnapshot"),
     Format("modelglass-unique", "Unique", open=True),
 )
 _HEAD = ("format", "version", "modelglass")  # what each document begins with

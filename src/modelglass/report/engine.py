@@ -44,7 +44,7 @@ class Share:
 
     rank: int | None  # None: the whole model
     params: int  # weights without padding; packed ones as many as they stand for
-    padding: int  # elements that stand for nothing
+    padding: int  # padding elements
     weight_nbytes: int | None  # as stored: padding, scales and zero points included
     nbytes: int | None  # with buffers
     unknown: int = 0  # tensors of unknown size: missing in every figure here
@@ -64,7 +64,7 @@ class CacheGroup:
     block_size: int  # tokens of a block
     block_nbytes: int  # of one layer's block, on one rank
     window: int | None = None  # tokens that are looked back over; None: all
-    grows: bool = True  # False: a state of one size, whatever the length
+    grows: bool = True  # False: a state of one size, at any length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,21 +30,29 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Storage:
-    """One piece of memory, from the step that made it to the last step during which it lived.
+class MemoryPiece:
+    """A piece of memory: what it is held for, and the tensor in it.
 
-    `born` is None when it was there before the first step, `died` when it is there after the last. `name` is
-    the parameter, buffer or input it holds, or whose gradient or optimizer state it is. `saved_by` is the
-    module whose backward pass needs it; an input or a parameter can be needed as well.
+    `name` is the parameter, buffer or input it holds, or whose gradient or optimizer state it is.
     """
 
     nbytes: int
     category: Category
-    born: int | None = None
-    died: int | None = None
     shape: Shape | None = None
     dtype: str | None = None
     name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage(MemoryPiece):
+    """A piece of memory from the step that made it to the last step during which it lived.
+
+    `born` is None when it was there before the first step, `died` when it is there after the last. `saved_by`
+    is the module whose backward pass needs it; an input or a parameter can be needed as well.
+    """
+
+    born: int | None = None
+    died: int | None = None
     saved_by: str | None = None
 
 

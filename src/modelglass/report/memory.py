@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from modelglass.report.lifetimes import MemoryPiece
+
 if TYPE_CHECKING:
     from modelglass.report.fit import WhatIf
-    from modelglass.report.lifetimes import Category, MemoryPhase
-    from modelglass.report.model import Shape
+    from modelglass.report.lifetimes import MemoryPhase
 
 # What memory is held for, in the order in which figures are listed; `Moment.held` follows it.
 CATEGORIES = (
@@ -45,17 +46,12 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveTensor:
+class LiveTensor(MemoryPiece):
     """A piece of memory that is held at the peak.
 
     `op` in `module` and `phase` made it; None: it was there before.
     """
 
-    nbytes: int
-    category: Category
-    shape: Shape | None = None
-    dtype: str | None = None
-    name: str | None = None
     op: str | None = None
     module: str | None = None
     phase: MemoryPhase | None = None
@@ -71,7 +67,7 @@ class KvCache:
 
     nbytes_per_token: int  # of layers that keep every token
     windows: Mapping[int, int]  # window length -> bytes per token of the layers that have it
-    fixed_nbytes: int  # whatever the length: states of recurrent layers
+    fixed_nbytes: int  # at any length: states of recurrent layers
     method: Method
     source: str  # "config" or "observed cache"
 

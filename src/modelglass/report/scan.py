@@ -11,7 +11,7 @@ from modelglass.printing import Printed
 from modelglass.report.model import Json
 
 # "info" is how ordinary files look. "notice": loading needs or runs something beyond tensors. "high":
-# loading runs what the file says, or reaches outside of it. "invalid": the file breaks the rules of its
+# loading runs what the file names, or reaches outside of it. "invalid": the file breaks the rules of its
 # format, can be read in two ways, or is not a model. "limit": reading stopped at a limit, incomplete.
 Level: TypeAlias = Literal["info", "notice", "high", "invalid", "limit"]
 LEVELS: tuple[Level, ...] = ("info", "notice", "high")  # those that --fail-on chooses from, in rising order

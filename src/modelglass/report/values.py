@@ -13,6 +13,18 @@ from modelglass.report.stats import Described
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """The bytes of a tensor as its file has them, from the first to the last.
+
+    Tensors of the same `form` and the same bytes have the same values.
+    """
+
+    form: str
+    nbytes: int
+    read: Callable[[int, int], bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
     """A tensor's stored elements, in row-major order, a piece at a time.
 
@@ -30,6 +42,7 @@ class Values:
     described: Described = "values"
     held: Callable[[], AbstractContextManager[None]] | None = None  # None: there is nothing to prepare
     elements: object = None
+    stored: Stored | None = None  # where the bytes that stand for all of it follow each other
 
     @property
     def numel(self) -> int:

@@ -198,7 +198,7 @@ def _of_parts(match: Match, sides: Sides) -> Iterator[Deviation]:
         text = "weights that are apart in one are stacked in the other"
         yield Deviation(code="stacked", standing="framework", text=text)
     if match.moved:
-        text = "they stand at different places of their list"
+        text = "they are at different positions in their list"
         yield Deviation(code="order", standing="different", text=text, a=a.path, b=b.path)
     if a.sure and b.sure and a.kind != b.kind:
         if not _are_idle(a, b):

@@ -24,9 +24,9 @@ _TEXTS = {  # in the order in which they are reported
     "missing-in-b": "only in a",
     "extra-in-b": "only in b",
     "shape": "other shapes",
-    "unexplained": "nothing explains it",
+    "unexplained": "unexplained",
     "ranks": "what other ranks hold",
-    "padding": "elements that stand for nothing",
+    "padding": "padding elements",
 }
 _EXPLAINED = frozenset({"buffer", "folded", "zeros", "ranks", "padding"})
 

@@ -51,21 +51,11 @@ class RunDiff:
             return
         shapes = ["x".join(map(str, each.shape or ())) for each in (one, other)]
         if one.numel != other.numel:
-            yield Deviation(
-                code="output",
-                standing="different",
-                text="what they give has different shapes",
-                a=shapes[0],
-                b=shapes[1],
-            )
+            text = "their outputs have different shapes"
+            yield Deviation(code="output", standing="different", text=text, a=shapes[0], b=shapes[1])
         elif _differ_in_layout(one.shape, other.shape):
-            yield Deviation(
-                code="layout",
-                standing="framework",
-                text="channels come first in what one gives, and last in the other",
-                a=shapes[0],
-                b=shapes[1],
-            )
+            text = "channels come first in the output of one, and last in that of the other"
+            yield Deviation(code="layout", standing="framework", text=text, a=shapes[0], b=shapes[1])
 
     def first(self, pairs: Sequence[Pair]) -> int | None:
         """The pair that differs first in the order in which modules were called."""
@@ -108,7 +98,7 @@ class RunDiff:
             mixed = prod(one[1:]) if _differ_in_layout(first, other) else 0
         if found:
             text = "what these take comes with channels first in one and last in the other: unless the port "
-            text += "moves them before it flattens, the columns of the weights stand in another order"
+            text += "moves them before it flattens, the columns of the weights are in another order"
             yield Note(code="flattened", text=text, severity="warning", where=tuple(dict.fromkeys(found)))
 
 

@@ -217,7 +217,7 @@ def _is_unread(figures: Iterable[Figure]) -> bool:
 
 def _unread(name: Dimension, size: int) -> Note:
     what = "batch" if name == "batch_size" else "sequence"
-    text = f"no {what} is known: nothing in the model follows the {size:,} that the inputs suggest for it"
+    text = f"no {what} is known: no shape in the model follows the {size:,} that the inputs suggest for it"
     return Note(code=f"{what}-unknown", severity="warning", text=text)
 
 

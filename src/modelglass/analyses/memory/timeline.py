@@ -10,11 +10,13 @@ from modelglass.report import (
     Lifetimes,
     LiveTensor,
     Memory,
+    MemoryPiece,
     Method,
     Moment,
     Step,
     Storage,
 )
+from modelglass.report.fields import fields_of
 
 SHOWN_LARGEST = 20  # tensors at the peak
 EXCLUDED = ("the allocator's rounding and reserve", "the device's context")
@@ -162,11 +164,7 @@ def _live_tensor(storage: Storage, steps: Sequence[Step]) -> LiveTensor:
     is_made = storage.born is not None and storage.born < len(steps)  # else before a step that never came
     maker = steps[storage.born or 0] if is_made else None
     return LiveTensor(
-        nbytes=storage.nbytes,
-        category=storage.category,
-        shape=storage.shape,
-        dtype=storage.dtype,
-        name=storage.name,
+        **fields_of(MemoryPiece, storage),
         op=None if maker is None else maker.op,
         module=None if maker is None else maker.module,
         phase=None if maker is None else maker.phase,

@@ -85,7 +85,7 @@ def describe(
     done = 0
     under_way: dict[str, PartialStats] = {}
     finished: dict[str, TensorStats] = {}
-    for span, found in _in_order(spans, kernels, workers or _processors()):
+    for span, found in _in_order(spans, kernels, workers or processors()):
         if isinstance(found, PartialStats):
             before = under_way.pop(span.name, None)
             found = found if before is None else before.merge(found)
@@ -175,7 +175,8 @@ class _Holding:
             stack.close()
 
 
-def _processors() -> int:
+def processors() -> int:
+    """How many threads do some good."""
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(available, MOST_WORKERS)
 

@@ -169,10 +169,10 @@ def _absent(
 _OTHERWISE: dict[Described, tuple[str, str]] = {
     "dequantized": (
         "dequantized-values",
-        "quantized: described as the numbers it stands for, in 32-bit floats",
+        "quantized: described dequantized, in 32-bit floats",
     ),
     "stored": (
         "stored-values",
-        "packed, quantized or sparse: described as stored, not as what it stands for",
+        "packed, quantized or sparse: described as stored, not dequantized",
     ),
 }

@@ -27,7 +27,7 @@ def statistics(
     if not wanted and model.tensors:
         raise UsageError(
             f"no tensor is called {pattern!r}",
-            hint=f"names look like {model.tensors[0].name!r}; * stands for anything",
+            hint=f"names look like {model.tensors[0].name!r}; * matches anything",
         )
     readable = {
         tensor.name: source for tensor in wanted if isinstance(source := source_of(tensor, values), Values)

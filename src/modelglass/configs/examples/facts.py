@@ -21,12 +21,8 @@ BATCH, LENGTH, DECODER_LENGTH = 2, 16, 12  # small, and told apart wherever they
 _TEXT = (*hf.TEXT_PARTS, "text", "decoder")
 _VISION = ("vision_config", "vision", "image_encoder", "encoder", "backbone_config", "image_config")
 _AUDIO = (
-    "audio_config",
-    "audio_encoder",
-    "audio_encoder_config",
-    "speech_config",
-    "encoder",
-    "encoder_config",
+    *("audio_config", "audio_encoder", "audio_encoder_config", "speech_config"),
+    *("encoder", "encoder_config"),
 )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import NamedTuple, Protocol
 
-from modelglass.errors import LimitError, NotAModelError
+from modelglass.errors import LimitError
 from modelglass.formats.reading import Reading
 from modelglass.formats.source import Source
 
@@ -115,13 +115,7 @@ def read(source: Source, reading: Reading) -> None:
     if reading.thorough and _look_inside(source, packing, reading):
         reading.format = packing.name
         return
-    raise NotAModelError(
-        f"this is a {packing.name} file",
-        file=source.file,
-        code="archive",
-        member=source.member,
-        hint="unpack it first",
-    )
+    raise source.is_archive(f"{packing.name} file", hint="unpack it first")
 
 
 def _look_inside(source: Source, packing: Packing, reading: Reading) -> bool:

@@ -39,13 +39,7 @@ def _read(source: Source, archive: zips.Archive, reading: Reading) -> None:
     else:
         members.look_into(archive, archive.entries, reading)
         shown = ", ".join(repr(entry.name[:60]) for entry in archive.entries[:4])
-        raise NotAModelError(
-            f"this is a zip archive that holds no model ({shown or 'nothing'})",
-            file=source.file,
-            code="archive",
-            member=source.member,
-            hint="unpack it first, or pass the model's own file",
-        )
+        raise source.is_archive(f"zip archive that does not hold a model ({shown or 'nothing'})")
 
 
 def _export(source: Source, archive: zips.Archive, reading: Reading, *, also_saved: bool) -> None:

@@ -224,7 +224,7 @@ def check_crc(archive: Archive, entry: Entry, reading: Reading, member: Source |
             archive.source,
             "zip.crc",
             "notice",
-            f"its checksum is {crc:#010x}, but the archive says {entry.crc:#010x}: it was changed after it"
+            f"its checksum is {crc:#010x}, but the archive records {entry.crc:#010x}: it was changed after it"
             " was packed",
             member=entry.name,
             offset=entry.offset,

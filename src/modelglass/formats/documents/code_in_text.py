@@ -222,7 +222,7 @@ def _look_at_keras(value: Mapping[Json, Json], class_name: str, node: _Node | No
     elif class_name == "TFSMLayer" and "config" in value:
         found.add("code.module", "notice", "loading loads another model, which may be anywhere", path=path)
     elif (registered := _registered(value, class_name)) is not None:
-        text = f"loading needs the class {registered[:200]!r}, which somebody has to register"
+        text = f"loading needs the class {registered[:200]!r}, which has to be registered"
         found.add("code.module", "notice", text, path=path, names=registered[:200])
     elif isinstance(module, str) and "config" in value:
         outside = module.partition(".")[0] not in _KERAS

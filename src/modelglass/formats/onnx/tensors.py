@@ -303,7 +303,7 @@ class Tensors:
                 entries[key] = fields.get("value", "")
             elif not told:
                 told = True
-                problem = "twice" if key in entries else "which is none of " + ", ".join(_EXTERNAL_KEYS)
+                problem = "twice" if key in entries else "which is not one of " + ", ".join(_EXTERNAL_KEYS)
                 self._bad("onnx.external-key", f"{shown} has the external key {key[:200]!r}, {problem}", each)
         return entries
 

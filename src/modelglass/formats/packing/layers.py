@@ -263,14 +263,8 @@ _BITSANDBYTES_SIDES = (
 )
 _SCALE_SUFFIXES = ("_scale", "_scale_inv", "_scale_2", "_scales", "_zero_point", "_input_scale")
 _ACTIVATION_SCALES = (
-    "input_scale",
-    "input_scale_ub",
-    "input_zero_point",
-    "input_global_scale",
-    "activation_scale",
-    "activation_scale_inv",
-    "output_scale",
-    "scale_input",
+    *("input_scale", "input_scale_ub", "input_zero_point", "input_global_scale"),
+    *("activation_scale", "activation_scale_inv", "output_scale", "scale_input"),
 )
 _COMPRESSED_SIDES = ("weight_scale", "weight_zero_point", "weight_g_idx", "weight_global_scale")
 _HQQ_SIDES = (

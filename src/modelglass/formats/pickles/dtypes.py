@@ -30,7 +30,7 @@ def lie_of(made: Thing) -> str | None:
         return None
     size, flags = state[5], state[7]
     if type(flags) is int and flags & _COUNTED != _COUNTED and _may_hold_objects(made):
-        return "holds objects and says that it does not: numbers of the file are taken for addresses"
+        return "holds objects and declares that it does not: numbers of the file are taken for addresses"
     if type(size) is int and size < -1:
         return f"has {size:,} bytes"
     for inner, offset in _fields(state):

@@ -179,7 +179,7 @@ class Machine:
         if self.protocol > HIGHEST_PROTOCOL:
             self._fail(f"protocol {self.protocol}, but the highest is {HIGHEST_PROTOCOL}", "pickle.protocol")
         if offset != self.feed.start:
-            self.oddities.append(("pickle.protocol", "the protocol is said again, or late", offset))
+            self.oddities.append(("pickle.protocol", "the protocol is declared again, or late", offset))
 
     def _frame(self) -> None:
         self.feed.enter_frame(self._unpacked(_U64))

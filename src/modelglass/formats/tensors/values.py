@@ -16,7 +16,7 @@ from modelglass.formats.packing.dequantize import dequantized, is_known
 from modelglass.formats.reading import Reading
 from modelglass.formats.tensors.location import Place
 from modelglass.formats.tensors.strides import row_major
-from modelglass.report import Tensor, Values
+from modelglass.report import Stored, Tensor, Values
 from modelglass.report.dtypes import bits_of, is_complex
 
 Array = NDArray[Any]
@@ -65,7 +65,13 @@ def _encoded(place: Place, encoding: str) -> Values | str:
     if prod(place.shape) * kind.nbytes != place.nbytes * kind.numel:
         return "not all in the file"
     read = partial(_read_blocks, place, encoding)
-    return Values(dtype="float32", shape=place.shape, read=read, described="dequantized")
+    return Values(
+        dtype="float32",
+        shape=place.shape,
+        read=read,
+        described="dequantized",
+        stored=_stored(place, place.nbytes),
+    )
 
 
 def _read_blocks(place: Place, encoding: str, start: int, stop: int) -> Array:
@@ -96,7 +102,18 @@ def _plain(place: Place, itemsize: int) -> Values | str:
         shape=place.shape,
         read=read,
         described="stored" if place.dtype in _STORED_AS else "values",
+        stored=None if strided else _stored(place, numel * itemsize, place.first * itemsize),
     )
+
+
+def _stored(place: Place, nbytes: int, first: int = 0) -> Stored:
+    """The bytes of all elements, which follow each other from the byte `first` on."""
+
+    def read(start: int, stop: int) -> bytes:
+        return place.source.read(place.offset + first + start, stop - start, "the values of a tensor")
+
+    form = f"{place.encoding or place.dtype}{', big-endian' if place.big_endian else ''}"
+    return Stored(form=form, nbytes=nbytes, read=read)
 
 
 def _axes(place: Place) -> Axes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any
 
-from modelglass.errors import FileError, NotAModelError
+from modelglass.errors import FileError
 from modelglass.formats import pickles
 from modelglass.formats.archives import tars
 from modelglass.formats.pickles.objects import Global, Persistent, Thing, as_text
@@ -33,13 +33,7 @@ def read(source: Source, reading: Reading) -> None:
         tars.look_into(source, [member for member in listed if member not in known], reading)
     if not is_model:
         names = ", ".join(repr(member.name[:60]) for member in listed[:5])
-        raise NotAModelError(
-            f"this is a tar archive that holds no model ({names or 'nothing'})",
-            file=source.file,
-            code="archive",
-            member=source.member,
-            hint="unpack it first, or pass the model's own file",
-        )
+        raise source.is_archive(f"tar archive that does not hold a model ({names or 'nothing'})")
     try:
         _read_model(source, {name: tars.content(source, members[name]) for name in _NEEDED}, reading)
     except FileError:
@@ -73,6 +67,15 @@ def _counted(member: Source, reading: Reading) -> tuple[int, int]:
     return count, machine.feed.offset
 
 
+def _entry(member: Source, reading: Reading, offset: int, kind: str) -> tuple[tuple[Any, Any, Any], int]:
+    """The next entry of a member, a pickle of three values, and where it ends."""
+    machine = pickles.load(member, reading, offset=offset)
+    offset, entry = machine.feed.offset, machine.result
+    if type(entry) is not tuple or len(entry) != 3:
+        raise member.corrupt(f"an entry that is not a {kind}", code=f"tar.{kind}", offset=offset)
+    return entry, offset
+
+
 def _storages(
     member: Source, reading: Reading
 ) -> tuple[dict[str, tuple[Any, ...]], dict[str, tuple[Source, int, int]]]:
@@ -81,12 +84,7 @@ def _storages(
     ids: dict[str, tuple[Any, ...]] = {}
     records: dict[str, tuple[Source, int, int]] = {}
     for _ in range(count):
-        machine = pickles.load(member, reading, offset=offset)
-        offset = machine.feed.offset
-        entry = machine.result
-        if type(entry) is not tuple or len(entry) != 3:
-            raise member.corrupt("an entry that is not a storage", code="tar.storage", offset=offset)
-        key, location, cls = entry
+        (key, location, cls), offset = _entry(member, reading, offset, "storage")
         (numel,) = _COUNT.unpack(member.read(offset, _COUNT.size, "a storage's length"))
         offset += _COUNT.size
         name = _number(key)
@@ -113,11 +111,7 @@ def _tensors(member: Source, reading: Reading, storages: dict[str, tuple[Any, ..
     count, offset = _counted(member, reading)
     found: dict[str, Any] = {}
     for _ in range(count):
-        machine = pickles.load(member, reading, offset=offset)
-        offset = machine.feed.offset
-        entry = machine.result
-        if type(entry) is not tuple or len(entry) != 3:
-            raise member.corrupt("an entry that is not a tensor", code="tar.tensor", offset=offset)
+        entry, offset = _entry(member, reading, offset, "tensor")
         (dims,) = _DIMS.unpack(member.read(offset, _DIMS.size, "a tensor's dimensions"))
         if not 0 <= dims <= reading.limits.dims:
             raise member.corrupt(f"a tensor of {dims:,} dimensions", code="tar.tensor", offset=offset)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from modelglass.page import DATA_ONLY, Block, Cell, Column, Heading, Notes, RowTone, Table, Text
+from modelglass.page import DATA_ONLY, Block, Cell, Column, Heading, RowTone, Table, Text, ending
 from modelglass.page.units import known, shape_text
 
 if TYPE_CHECKING:
@@ -73,11 +73,7 @@ def blocks(comparison: Comparison, *, all: bool) -> Iterator[Block]:
         yield side_by_side(comparison)
     if comparison.reconciliation:
         yield _sum(comparison.reconciliation)
-    explained = list(_explained(comparison))
-    if explained:
-        yield Text(explained, tone="quiet")
-    if comparison.notes:
-        yield Notes(comparison.notes)
+    yield from ending(_explained(comparison), comparison.notes)
 
 
 def differences(comparison: Comparison) -> Table:

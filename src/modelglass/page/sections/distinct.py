@@ -213,7 +213,7 @@ def _cell(section: Section, row: Row, column: str) -> str:
     if column == "id":
         return row.id
     if column == "name":
-        return _known_as(row.name) if section.kind == "ops" else row.name
+        return known_as(row.name) if section.kind == "ops" else row.name
     if column == "count":
         return f"{row.count:,}" if row.count else "–"
     if column in ("inputs", "outputs"):
@@ -235,7 +235,7 @@ def _cell(section: Section, row: Row, column: str) -> str:
 _ALIASES = {"torch.nn.functional.": "F.", "torch.Tensor.": "Tensor.", "torch.ops.": ""}
 
 
-def _known_as(name: str) -> str:
+def known_as(name: str) -> str:
     """An operator as people write it after the usual imports."""
     for prefix, alias in _ALIASES.items():
         if name.startswith(prefix):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from modelglass.page import Block, Cell, Column, Facts, Heading, Notes, RowTone, Table, Text
+from modelglass.page import Block, Cell, Column, Facts, Heading, RowTone, Table, ending
 from modelglass.page.units import exactly, size
 from modelglass.page.what_if import coverage_text, sure_text, what_if_text
 
@@ -31,11 +31,7 @@ def blocks(fit: Fit) -> Iterator[Block]:
     if fit.options:
         tones: list[RowTone] = ["strong" if option.fits else "quiet" for option in fit.options]
         yield Table(_COLUMNS, [_row(fit, option) for option in fit.options], _title(fit), tones=tones)
-    remarks = list(_remarks(fit))
-    if remarks:
-        yield Text(remarks, tone="quiet")
-    if fit.notes:
-        yield Notes(fit.notes)
+    yield from ending(_remarks(fit), fit.notes)
 
 
 def everything(fit: Fit) -> Table:

@@ -181,7 +181,7 @@ def _cache_facts(cache: KvCache, contexts: Sequence[int]) -> Iterator[tuple[str,
         parts.append(f"{exactly(cache.nbytes_per_token)} a token")
     parts += [f"{exactly(each)} a token up to {window:,}" for window, each in sorted(cache.windows.items())]
     if cache.fixed_nbytes:
-        parts.append(f"{exactly(cache.fixed_nbytes)} whatever the length")
+        parts.append(f"{exactly(cache.fixed_nbytes)} at any length")
     yield "KV cache", f"{' + '.join(parts)}, each sequence; {cache.method}, from {cache.source}"
     at = (f"{tokens:,} tokens {size(cache.nbytes(tokens))}" for tokens in contexts)
     yield "  at", ", ".join(text.replace(" ", UNBROKEN) for text in at)

@@ -79,7 +79,7 @@ class _StrangeCacheError(Exception):
 
 @dataclass(slots=True)
 class _Tally:
-    """Bytes of one sequence: for each token by the window in which they count, and whatever the length."""
+    """Bytes of one sequence: for each token by the window in which they count, and at any length."""
 
     growing: Counter[int | None] = field(default_factory=Counter)
     fixed: int = 0

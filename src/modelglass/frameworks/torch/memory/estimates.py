@@ -36,7 +36,7 @@ _OTHER_GRADIENTS = frozenset(
 )
 _EIG, _EIGVALS = torch.ops.aten.linalg_eig.default, torch.ops.aten.linalg_eigvals.default
 # They take memory for themselves by what the values are.
-_BY_VALUES = frozenset({"aten.linalg_matrix_exp"})
+_BY_VALUES = frozenset({"aten.linalg_matrix_exp", "aten.isin"})
 
 
 def may_differ(func: Any) -> bool:

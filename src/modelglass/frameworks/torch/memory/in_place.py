@@ -63,7 +63,7 @@ _VALUES_ALONE = frozenset(
 
 def in_place_targets(func: Any, args: tuple[Any, ...], place: Place) -> Iterable[torch.Tensor]:
     """The tensors one of which a real run would write the result to, provided that nobody else holds it."""
-    if func is _aten.add.Tensor:
+    if func is _aten.add.Tensor and not place.transformed:
         biased = place.operator in _RECURRENT and isinstance(args[1], torch.Tensor) and args[1].dim() == 1
         return [args[0]] if biased or place.operator in _ADDS_TO_ITS_OWN else ()
     return ()
@@ -93,6 +93,13 @@ def is_sum_of_gradients(func: Any, args: tuple[Any, ...], place: Place) -> bool:
         and place.operator is func
         and all(isinstance(arg, torch.Tensor) for arg in args[:2])
     )
+
+
+def gives_twice_to_one() -> bool:
+    """Whether the engine adds up two gradients of the node at work, once its formula has ended."""
+    node = current_node()
+    goals = [] if node is None else [goal for goal in node.next_functions if goal[0] is not None]
+    return len(set(goals)) < len(goals)
 
 
 def restore_arguments(func: Any, args: tuple[Any, ...], place: Place, at: int) -> tuple[Any, ...]:

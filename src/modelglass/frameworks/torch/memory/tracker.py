@@ -386,15 +386,21 @@ class MemoryTracker:
     def _find_reused(self, func: Any, args: tuple[Any, ...], place: Place) -> list[_Record | None]:
         """The memory that a real run may put the result into."""
         if in_place.is_sum_of_gradients(func, args, place):
-            if args[0]._is_view():  # the engine writes to nothing that others may look at
-                return []
-            old, new = (self._live.get(memory_of(tensor)) for tensor in args[:2])
-            # The engine adds to what an earlier node gave; a sum inside one node's formula is another matter.
-            return [old, new] if old is not None and old.node != place.node else []
+            return self._find_summed(args, place)
         if in_place.writes_to_its_own(func, place):
             own = self._live.get(memory_of(args[0]))
             return [own] if own is not None and own.node == place.node else []
         return [self._live.get(memory_of(tensor)) for tensor in in_place.in_place_targets(func, args, place)]
+
+    def _find_summed(self, args: tuple[Any, ...], place: Place) -> list[_Record | None]:
+        """The gradients that the engine adds up, one of which becomes the sum."""
+        self._release(place.node)  # whose formula has ended: those that keep numbers have no sums
+        if args[0]._is_view():  # the engine writes to nothing that others may look at
+            return []
+        old, new = (self._live.get(memory_of(tensor)) for tensor in args[:2])
+        # What an earlier node gave, or this one; a sum inside a formula is another matter.
+        engines = old is not None and (old.node != place.node or in_place.gives_twice_to_one())
+        return [old, new] if engines else []
 
     def _count_numbers(
         self, kernel: _Kernel, args: tuple[Any, ...], result: Any, step: _KernelRun, place: Place

@@ -11,7 +11,7 @@ from typing import Any
 
 from modelglass.report import CacheGroup, Note, PagedCache
 
-# Of the kinds of layers, those that keep as much whatever the length: states, and what an encoder gave.
+# Of the kinds of layers, those that keep as much at any length: states, and what an encoder gave.
 _OF_ONE_SIZE = ("MambaSpec", "CrossAttentionSpec", "CircularBufferSpec")
 
 

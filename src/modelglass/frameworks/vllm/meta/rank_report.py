@@ -72,7 +72,7 @@ def _on_load(native: nn.Module) -> tuple[Note, ...]:
     if not any(".online." in method.__module__ for method in methods):
         return ()
     text = (
-        "vLLM quantizes these weights while it loads them; types and bytes here are those before that: "
+        "vLLM quantizes these weights while it loads them; types and bytes are those before that: "
         "an engine takes less memory for them afterwards, and keeps more tokens"
     )
     return (Note(code="quantized-on-load", severity="warning", text=text),)

@@ -1,0 +1,72 @@
+"""A changed tensor as explanations see it: its values on both sides, all of them or whole rows of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from modelglass.analyses.diff.numbers import floats, rounding_steps
+
+if TYPE_CHECKING:
+    from modelglass.analyses.diff.numbers import Array
+    from modelglass.report import Values
+
+MOST = 1 << 22  # elements of one side that are held at once
+_BLOCKS = 16  # of rows, spread over a tensor that is too large to be held
+
+
+@dataclass(frozen=True)
+class Change:
+    """Values of a, and what became of them. `share` is the part of the elements that was looked at."""
+
+    a: Array
+    b: Array
+    dtype_a: str
+    dtype_b: str
+    share: float = 1.0
+    stored_a: str = ""  # how they are packed
+    stored_b: str = ""
+
+    @cached_property
+    def difference(self) -> Array:
+        """What was added to a, with 64 bits."""
+        return self.b.astype(np.float64) - self.a.astype(np.float64)
+
+    @cached_property
+    def steps(self) -> Array:
+        """How far apart the numbers are that b could have had."""
+        found = rounding_steps(np.maximum(np.abs(self.b), np.abs(self.a)), self.dtype_b)
+        return np.zeros(self.b.shape) if found is None else found
+
+    def on(self, a: Array, b: Array | None = None) -> Change:
+        """The change of other values into the same."""
+        return replace(self, a=a, b=self.b if b is None else b)
+
+
+def load(a: Values, b: Values, stored_a: str = "", stored_b: str = "") -> Change:
+    """The values of a pair of one shape, as matrices; of a large one, blocks of rows spread over it."""
+    shape = b.shape if len(b.shape) >= 2 else (1, b.numel)
+    rows = shape[0]
+    width = b.numel // rows if rows else 0
+    chosen = _chosen(rows, width)
+    arrays = []
+    for side in (a, b):
+        with side.holding():
+            pieces = [floats(side, start * width, stop * width) for start, stop in chosen]
+        found = np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
+        arrays.append(found.reshape(-1, *shape[1:]))
+    one, other = arrays
+    share = other.size / b.numel if b.numel else 1.0
+    return Change(one, other, a.dtype, b.dtype, share, stored_a, stored_b)
+
+
+def _chosen(rows: int, width: int) -> list[tuple[int, int]]:
+    """Ranges of rows."""
+    if rows * width <= MOST or rows <= _BLOCKS:
+        return [(0, rows)]
+    each = max(1, MOST // max(1, width) // _BLOCKS)
+    starts = np.linspace(0, rows - each, _BLOCKS).astype(int).tolist()
+    return [(start, start + each) for start in starts]
