@@ -122,7 +122,9 @@ class Substitution:
     substitutes: Mapping[type, Callable[[Any], Any]]
     # How to set a random generator of the framework's back, or None when the value is not a generator.
     generator: Callable[[Any], Callable[[], Any] | None] = field(default=_no_undo)
-    entered: tuple[str, ...] = ()  # beginnings of modules of the package whose objects hold tensors of the model
+    entered: tuple[
+        str, ...
+    ] = ()  # beginnings of modules of the package whose objects hold tensors of the model
     # How to set back what a run gives to a tensor that is not exchanged, or None when there is nothing.
     staying: Callable[[Any], Callable[[], Any] | None] = field(default=_no_undo)
     builtins: Mapping[str, Any] = field(default_factory=dict)  # what takes their places in the model's code

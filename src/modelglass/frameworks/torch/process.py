@@ -22,7 +22,6 @@ from modelglass.frameworks.torch.privates import find_pre_dispatch_modes, hooks_
 from modelglass.undo import UndoLog, undoing
 
 
-
 def _attribute(holder: Any, name: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
     return partial(getattr, holder, name), partial(setattr, holder, name)
 
