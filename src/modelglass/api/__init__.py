@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         scan as scan,
         tensors_by_module as tensors_by_module,
     )
-    from modelglass.api._memory import memory as memory
+    from modelglass.api._memory import inspect_memory as inspect_memory, memory as memory
     from modelglass.api._output import (
         RENDERERS as RENDERERS,
         load as load,
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
         AUTOCAST as AUTOCAST,
         FINDINGS as FINDINGS,
         WEIGHTS as WEIGHTS,
+        MemorySnapshot as MemorySnapshot,
         Serving as Serving,
         WhatIf as WhatIf,
     )
@@ -92,7 +93,7 @@ __getattr__, __dir__, __all__ = attach(
             "children_by_module fixed_seed inputs_of inspect inspect_calls inspect_modules inspect_run "
             "require_complete scan tensors_by_module"
         ),
-        "modelglass.api._memory": "memory",
+        "modelglass.api._memory": "inspect_memory memory",
         "modelglass.api._page": "page scan_of",
         "modelglass.api._stats": "stats",
         "modelglass.api._unique": "reproduce unique",
@@ -108,7 +109,7 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.page.sections.layers": "COLUMNS DATA_COLUMNS SORTS",
         "modelglass.page.sections.distinct": "UNIQUE_COLUMNS UNIQUE_DATA_COLUMNS UNIQUE_SORTS UniqueChoice",
         "modelglass.page.sections.statistics": "STATS_COLUMNS STATS_SORTS",
-        "modelglass.report": "AUTOCAST FINDINGS WEIGHTS Serving WhatIf",
+        "modelglass.report": "AUTOCAST FINDINGS WEIGHTS MemorySnapshot Serving WhatIf",
         "modelglass.report.dtypes": "full_dtype_name",
         "modelglass.report.scan": "LEVELS Level",
         "modelglass.report.sizes": "parse_nbytes",

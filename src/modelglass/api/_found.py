@@ -74,7 +74,7 @@ def find_inputs(
 
     def search(in_copy: bool) -> Search:
         if in_copy:
-            trials.prepare_copy()
+            trials.prepare_copy(native)
         return Search(
             known, lambda call: trials.try_inputs(native, call, in_copy=in_copy), seconds=seconds, fixed=fixed
         )

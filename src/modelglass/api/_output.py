@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 Loaded = TypeVar("Loaded")
 
 
-NOUNS = ("inspect", "flow", "memory", "fit", "compare", "diff", "stats", "scan", "unique")  # by the command
+# By the command, and what `memory` makes of a recording.
+NOUNS = ("inspect", "flow", "memory", "fit", "compare", "diff", "stats", "scan", "unique", "snapshot")
 _PAGES = {"text": "pages", "markdown": "pages", "csv": "tables"}  # what is made first, to be written so
+_NOUN_OF = {"Report": "inspect", "Comparison": "compare", "MemorySnapshot": "snapshot"}  # others: their own
 _OTHERS = {"flow": ("mermaid", "dot", "svg"), "scan": ("sarif",)}
 DRAWINGS = _OTHERS["flow"]  # of a report, what its flow can be drawn as
 
@@ -125,7 +127,9 @@ def _draw(renderer: Callable[..., str], report: Report, *, depth: int | None = N
 
 def _renderers_of(result: Any) -> Mapping[str, Callable[..., str]]:
     kind = type(result).__name__  # a listing of a file does without the nouns that it has no use for
-    noun = {"Report": "inspect", "Comparison": "compare"}.get(kind, kind.lower())
+    noun = {"Report": "inspect", "Comparison": "compare", "MemorySnapshot": "snapshot"}.get(
+        kind, kind.lower()
+    )
     if noun not in RENDERERS or not type(result).__module__.startswith("modelglass.report."):
         raise UsageError(
             f"this is a {kind}, not a report",

@@ -26,6 +26,7 @@ Examples:
   modelglass memory model.py::build --inputs model.py::batch --train --sharding fsdp3 --devices 8
   modelglass memory model.py::build --inputs model.py::batch --context 4096 --context 131072
   modelglass memory model.py::build --input 1x3x224x224 --train --calibrate --plot timeline.png
+  modelglass memory snapshot.pickle
 """
 
 
@@ -59,19 +60,26 @@ def memory(
     model.yaml), a saved report, or file.py::function or package.module:function that returns a model. Tensors
     are fake, and each is followed from the kernel that makes it until it is freed: the memory itself is not
     allocated, except with --calibrate, which runs one kernel at a time. --plot draws the timeline.
+
+    Of a recording that torch.cuda.memory._dump_snapshot wrote, it shows what was held at the peak, and which
+    code made it.
     """
     asked = given.build | run.options
     draw = None if plot is None else api.timeline_plotter(plot)
     with working() as progress:
-        report = api.inspect_run(
+        report = api.inspect_memory(
             *given.arguments,
             **asked,
             on_failure="report",
             progress=progress,
         )
-        if draw is not None and report.memory is not None:
+        if draw is not None and not isinstance(report, api.MemorySnapshot) and report.memory is not None:
             progress("drawing")
             draw(report)
+    if isinstance(report, api.MemorySnapshot):
+        options = view.options({"sort": sort, "top": top})
+        view.emit(api.RENDERERS["snapshot"][view.format_](report, **options))
+        return
     options = view.options({"sort": sort, "top": top}, pages={"contexts": contexts})
     if report.run.failure is None or view.format_ != "csv":  # a table of what never happened would be empty
         view.emit(api.RENDERERS["memory"][view.format_](report, **options))

@@ -27,7 +27,7 @@ class Trials(Protocol):
     def can_be_copied(self) -> bool:
         """Whether a copy of the process can run trials."""
 
-    def prepare_copy(self) -> None:
+    def prepare_copy(self, native: Any) -> None:
         """In a copy of the process, before the first trial."""
 
     def known_of(self, native: Any) -> Model:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -75,6 +75,20 @@ class Call:
         for path, tensor in tensors.items():
             call = call.having(path, tensor)
         return call
+
+
+def sides(shape: Shape) -> range:
+    """The dimensions that are heights, widths and depths of a picture or a volume."""
+    has_channels_last = len(shape) > 3 and shape[1] == shape[2] != shape[-1]
+    return range(1, len(shape) - 1) if has_channels_last else range(2, len(shape))
+
+
+def with_sides(tensor: Tensor, sizes: Sequence[int]) -> Tensor:
+    """The same picture or volume in other sizes."""
+    shape = list(tensor.shape)
+    for dim, size in zip(sides(tensor.shape), sizes, strict=True):
+        shape[dim] = size
+    return replace(tensor, shape=tuple(shape))
 
 
 def path_text(path: Path) -> str:

@@ -20,6 +20,8 @@ from modelglass.inputs.described import (
     Several,
     Shape,
     Tensor,
+    sides,
+    with_sides,
 )
 from modelglass.inputs.start import ORDINARY, sized, wanted
 from modelglass.inputs.trial import Trial
@@ -144,7 +146,7 @@ def _as_wanted(seen: Evidence) -> Iterator[Call]:
     for path, tensor in seen.near():
         if tensor.shape == met:
             rank = len(tensor.shape)
-            if want.ranks and rank not in want.ranks:
+            if want.ranks and (rank not in want.ranks or rank >= 4):
                 yield seen.call.having(path, wanted(want, seen.hints))
             fitted = sized(tensor.shape, want)
             if fitted != tensor.shape and _is_batch(tensor.shape, seen.call):
@@ -235,13 +237,12 @@ def _pairs(trial: Trial) -> list[tuple[int, int]]:
 def _in_proportion(tensor: Tensor, before: int, after: int) -> Iterator[Tensor]:
     rank = len(tensor.shape)
     if rank >= 3 and before > 0:
-        sides = tensor.shape[2:]
-        factor = (after / before) ** (1 / len(sides))
-        scaled = tuple(max(1, round(side * factor)) for side in sides)
-        if scaled != sides:
-            near = tuple(min(_ROUND, key=lambda each: abs(each - side)) for side in scaled)
-            yield replace(tensor, shape=(*tensor.shape[:2], *near))
-            yield replace(tensor, shape=(*tensor.shape[:2], *scaled))
+        old = [tensor.shape[dim] for dim in sides(tensor.shape)]
+        factor = (after / before) ** (1 / len(old))
+        scaled = [max(1, round(side * factor)) for side in old]
+        if scaled != old:
+            yield with_sides(tensor, [min(_ROUND, key=lambda each: abs(each - side)) for side in scaled])
+            yield with_sides(tensor, scaled)
     for dim in range(rank - 1, 0, -1):
         size, rest = divmod(tensor.shape[dim] * after, before)
         if not rest and 0 < size != tensor.shape[dim] and size < 1 << 20:
@@ -297,7 +298,7 @@ def _swept(seen: Evidence) -> Iterator[Call]:
     own = tuple(size for size in seen.hints.values() if 1 < size < 5000)
     for side in dict.fromkeys((*own[:6], *_SIDES)):
         pictures = {
-            path: replace(each, shape=(*each.shape[:2], *(side,) * (len(each.shape) - 2)))
+            path: with_sides(each, (side,) * (len(each.shape) - 2))
             for path, each in tensors.items()
             if len(each.shape) >= 4
         }

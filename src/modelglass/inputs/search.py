@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import TypeAlias
 
-from modelglass.inputs.described import BATCH, FLOAT, LENGTH, Call, Path, Tensor
+from modelglass.inputs.described import BATCH, FLOAT, LENGTH, Call, Path, Tensor, sides
 from modelglass.inputs.given import Fixed
 from modelglass.inputs.repairs import Evidence, repairs
 from modelglass.inputs.signature import Parameter
@@ -21,7 +21,7 @@ TRIALS = 200
 ENOUGH = 40  # trials that end alike
 MORE = 40  # trials after one that ran, but mixed its batch
 POSITIONS = "positions"  # the hint that says how many a table of learned ones has
-_LETTERS = {4: "BCHW", 5: "BCDHW"}
+_LETTERS = {4: "HW", 5: "DHW"}  # of sides
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,8 +183,12 @@ def _groups(call: Call) -> list[tuple[str, tuple[tuple[Path, int], ...]]]:
     for path, each in call.tensors().items():
         rank = len(each.shape)
         for dim, size in enumerate(each.shape):
-            letter = _LETTERS[rank][dim] if rank in _LETTERS else "B" if dim == 0 else "L"
-            if letter != "C" and size > 0:
+            if rank in _LETTERS:
+                places = sides(each.shape)
+                letter = "B" if dim == 0 else _LETTERS[rank][places.index(dim)] if dim in places else ""
+            else:
+                letter = "B" if dim == 0 else "L"
+            if letter and size > 0:
                 found.setdefault((letter, size), []).append((path, dim))
     return [(letter, tuple(places)) for (letter, _), places in found.items()]
 

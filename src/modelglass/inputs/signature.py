@@ -35,7 +35,7 @@ class Parameter:
 
     @property
     def may_be_tensor(self) -> bool:
-        return not self.annotation or "Tensor" in self.annotation
+        return not self.annotation or "Tensor" in self.annotation or "array" in self.annotation
 
     @property
     def is_list(self) -> bool:

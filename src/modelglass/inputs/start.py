@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from modelglass.inputs.described import (
     BATCH,
@@ -134,6 +135,8 @@ def _tensor(
     if known is not None and not rank:
         fitting = want.ranks and len(known.shape) in want.ranks and known.dtype == FLOAT
         holds = all(size in known.shape for _, size in want.sizes)
+        if len(known.shape) >= 4 and fitting:
+            return wanted(want, hints, len(known.shape))
         return Tensor(sized(known.shape, want), FLOAT) if fitting and not holds else known
     return wanted(want, hints, rank or (3 if way == 3 and not want.ranks else 0))
 
@@ -143,14 +146,17 @@ def wanted(want: Want, hints: Mapping[str, int], rank: int = 0) -> Tensor:
     if want.whole:
         return Tensor(ORDINARY[rank or 2], WHOLE)
     rank = rank or (want.ranks[0] if want.ranks else 2)
-    shape = list(ORDINARY.get(rank, (BATCH,) * rank))
-    side = next((hints[name] for name in _SIDES if name in hints), None)
-    if side is not None and rank >= 4:
-        shape[2:] = [side] * (rank - 2)
-    channels = next((hints[name] for name in _CHANNELS if name in hints), None)
-    if channels is not None and rank >= 4:
-        shape[1] = channels
-    return Tensor(sized(tuple(shape), want))
+    made = Tensor(ORDINARY.get(rank, (BATCH,) * rank))
+    if rank >= 4:
+        channels = next((hints[name] for name in _CHANNELS if name in hints), made.shape[1])
+        side = next((hints[name] for name in _SIDES if name in hints), None)
+        shape = (BATCH, channels, *(made.shape[2:] if side is None else [side] * (rank - 2)))
+        made = Tensor((BATCH, *shape[2:], channels) if _has_channels_last(want) else shape)
+    return replace(made, shape=sized(made.shape, want))
+
+
+def _has_channels_last(want: Want) -> bool:
+    return any(dim == -1 for dim, _ in want.sizes)
 
 
 def sized(shape: Shape, want: Want) -> Shape:

@@ -9,7 +9,7 @@ from modelglass.page import Block, Facts, Heading, Notes, Page, Text, sort_page
 
 if TYPE_CHECKING:
     from modelglass.page.sections.distinct import UniqueChoice
-    from modelglass.report import Comparison, Diff, Fit, Flow, Report, Scan, Unique
+    from modelglass.report import Comparison, Diff, Fit, Flow, MemorySnapshot, Report, Scan, Unique
 
 
 def inspect(
@@ -164,3 +164,11 @@ def flow(flow: Flow, *, words: Mapping[str, str] | None = None) -> Page:
     from modelglass.page.sections.dataflow import blocks
 
     return Page(list(blocks(flow, words)))
+
+
+def snapshot(snapshot: MemorySnapshot, *, sort: str | None = None, top: int | None = None) -> Page:
+    """What a recording of GPU memory shows."""
+    from modelglass.page.sections.snapshot import blocks
+
+    notes = [Notes(snapshot.notes)] if snapshot.notes else []
+    return sort_page(Page([*blocks(snapshot, top), *notes]), sort, top)

@@ -9,7 +9,7 @@ from modelglass.page import Table, first_rows
 
 if TYPE_CHECKING:
     from modelglass.page.sections.distinct import UniqueChoice
-    from modelglass.report import Comparison, Diff, Fit, Flow, Report, Scan, Unique
+    from modelglass.report import Comparison, Diff, Fit, Flow, MemorySnapshot, Report, Scan, Unique
 
 
 def inspect(
@@ -96,3 +96,10 @@ def scan(scan: Scan, *, redact: bool = False, top: int | None = None) -> Table:
     from modelglass.page.sections.findings import data
 
     return first_rows(data(redact_noun(scan) if redact else scan), None, top)
+
+
+def snapshot(snapshot: MemorySnapshot, *, sort: str | None = None, top: int | None = None) -> Table:
+    """A row for each place in the code that had made what was held at a peak."""
+    from modelglass.page.sections.snapshot import data
+
+    return first_rows(data(snapshot), sort, top)

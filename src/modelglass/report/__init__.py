@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from modelglass.report.parts import *
     from modelglass.report.report import *
     from modelglass.report.scan import *
+    from modelglass.report.snapshot import *
     from modelglass.report.stats import *
     from modelglass.report.unique import *
     from modelglass.report.values import *
@@ -61,6 +62,10 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.report.parts": "CheckpointPart PartKind",
         "modelglass.report.report": "Counts ModuleCounts Note Report Run RunMode Severity Tally",
         "modelglass.report.scan": "Finding GlobalKind GlobalUse LEVELS Level Scan ScannedFile Verdict",
+        "modelglass.report.snapshot": (
+            "DeviceSnapshot HeldMemory MemorySnapshot RecordedBlock RecordedEvent RecordedSegment Recording"
+            " SnapshotMoment"
+        ),
         "modelglass.report.stats": "Described FINDINGS Histogram TensorStats",
         "modelglass.report.unique": "Reproducers Unique UniqueModule UniqueOp",
         "modelglass.report.values": "Stored Values",

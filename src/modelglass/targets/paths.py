@@ -17,6 +17,7 @@ _WEIGHTS = (
     *(".safetensors", ".gguf", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".pt2", ".npz", ".npy", ".pkl"),
     *(".index.json", ".metadata"),
 )
+_RECORDINGS = (".pickle", ".pkl")
 _HEAD = 1 << 16  # bytes that distinguish an index or a saved noun from a configuration
 _SAVED = {  # by the suffix, what each document of ours has near its beginning
     ".json": re.compile(rb'"format": ?"modelglass-'),
@@ -42,6 +43,15 @@ def is_saved(path: Path) -> bool:
     """Whether a file is a report, or the answer of another command, that modelglass saved."""
     mark = _SAVED.get(path.suffix.lower())
     return mark is not None and mark.search(_head(path)) is not None
+
+
+def is_recording(path: Path) -> bool:
+    """Whether a file is a recording of GPU memory, by its name and how it begins."""
+    if path.suffix.lower() not in _RECORDINGS:
+        return False
+    from modelglass.formats.snapshots import is_snapshot
+
+    return is_snapshot(_head(path))
 
 
 def is_plain_file(path: Path) -> bool:

@@ -47,8 +47,10 @@ def accepts(native: object) -> bool:
 
 
 def trials(native: Any) -> Trials | None:
-    """Inputs are not looked for yet."""
-    return None
+    """How inputs are tried, by traced runs."""
+    from modelglass.frameworks.mlx.inputs import trials
+
+    return trials
 
 
 def observe(native: nn.Module, request: Request) -> Observation:

@@ -58,7 +58,7 @@ def _array(native: nn.Module, spec: TensorSpec) -> mx.array:
 def _natural_dtype(native: nn.Module) -> mx.Dtype:
     """What the model most likely eats: ids when it begins with an embedding, else its weights' type."""
     weighted = [(module, arrays) for _, module in walk(native) if (arrays := _own_arrays(module))]
-    if weighted and _is_embedding(weighted[0][0]):
+    if weighted and is_embedding(weighted[0][0]):
         return _ID_TYPE
     floats = (
         a.dtype for _, arrays in weighted for a in arrays.values() if mx.issubdtype(a.dtype, mx.floating)
@@ -70,12 +70,12 @@ def _own_arrays(module: nn.Module) -> Mapping[str, mx.array]:
     return {key: value for key, value in dict.items(module) if isinstance(value, mx.array)}
 
 
-def _is_embedding(module: nn.Module) -> bool:
+def is_embedding(module: nn.Module) -> bool:
     """Plain or quantized, of MLX's own or somebody else's: looked up by number, and usable as a head."""
     return isinstance(module, (nn.Embedding, nn.QuantizedEmbedding)) or hasattr(module, "as_linear")
 
 
 def _id_bound(native: nn.Module) -> int:
     """Ids below this fit every embedding the model has."""
-    tables = [module["weight"] for _, module in walk(native) if _is_embedding(module) and "weight" in module]
+    tables = [module["weight"] for _, module in walk(native) if is_embedding(module) and "weight" in module]
     return max(1, min((table.shape[0] for table in tables), default=2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
+from itertools import islice
 from math import prod
 from typing import Any
 
@@ -12,14 +13,14 @@ import torch
 from torch import nn
 
 from modelglass.frameworks.shared.request import Detail, Inputs, Request, TensorSpec
+from modelglass.frameworks.shared.trials import made_inputs, size_hints, trial_of
 from modelglass.frameworks.torch.inputs.shapes import make_inputs
 from modelglass.frameworks.torch.session import observe, run_fake
 from modelglass.frameworks.torch.structure import modules as structure
-from modelglass.inputs import Call, Model, Named, Plain, Several, Trial, Want
-from modelglass.inputs.described import FLOAT, Node
+from modelglass.inputs import Call, Model, Tensor, Trial, Want
+from modelglass.inputs.described import FLOAT
 from modelglass.inputs.search import POSITIONS
 from modelglass.inputs.signature import parameters
-from modelglass.report import Failure, Value
 
 ARRAYS = "torch"  # whose functions make tensors, in Python that is shown
 SMALL = 1 << 22  # elements of a model and its inputs that may run for real, where values decide
@@ -45,7 +46,7 @@ _LAYERS: Mapping[type[nn.Module], tuple[tuple[int, ...], str, int]] = {
     nn.TransformerEncoderLayer: ((3,), "self_attn.embed_dim", -1),
 }
 _RANKS = {"1d": 3, "2d": 4, "3d": 5}  # by the end of a layer's name
-_NAMES = ("size", "chan", "len", "length", "dim", "features", "nodes", "points", "res", "width", "height")
+_FIRST = 40  # parts of a model whose attributes are looked at
 
 
 def known_of(native: nn.Module) -> Model:
@@ -55,7 +56,7 @@ def known_of(native: nn.Module) -> Model:
     return Model(
         parameters=parameters(native.forward),
         wants=layers,
-        hints={**dict(_hints(native)), **_positions(native)},
+        hints={**dict(size_hints(_attributes(native))), **_positions(native)},
         parts=lists[0] if lists and lists[0] < 9 else 0,
     )
 
@@ -72,7 +73,7 @@ def can_be_copied() -> bool:
     return not torch.cuda.is_initialized()
 
 
-def prepare_copy() -> None:
+def prepare_copy(native: nn.Module) -> None:
     """In a copy of the process: the threads that kernels share their work with stayed behind, and they would
     wait for them for ever."""
     torch.set_num_threads(1)
@@ -85,10 +86,8 @@ def try_inputs(native: nn.Module, call: Call, *, in_copy: bool = False) -> Trial
     if run.failure is not None and wants_values and _is_small(native, call):
         real = observe(native, replace(request, inputs=inputs_of(native, call, fake=False), mode="real"))
         depth, run = len(real.model.ops), real.run
-    if run.failure is not None:
-        return _failed(native, run.failure, depth)
-    outputs = tuple(value.shape for value in run.outputs if value.shape is not None)
-    return Trial(ran=True, depth=depth, outputs=outputs)
+    layers = dict(structure.walk(native))
+    return trial_of(run, depth, lambda path: _want(layers[path]) if path in layers else None)
 
 
 def _is_small(native: nn.Module, call: Call) -> bool:
@@ -102,27 +101,11 @@ def inputs_of(native: nn.Module, call: Call, *, fake: bool, device: str | None =
     """Tensors as a description says, without memory where that can be."""
     floating = float_name(native)
 
-    def made(name: str, node: Node) -> Any:
-        if isinstance(node, Plain):
-            return node.value
-        if isinstance(node, Several):
-            items = [made(name, each) for each in node.items]
-            return items if node.is_list else tuple(items)
-        if isinstance(node, Named):
-            return {key: made(key, each) for key, each in node.items}
-        dtype = floating if node.dtype == FLOAT else node.dtype
-        spec = TensorSpec(node.shape, dtype, name)
+    def made(name: str, tensor: Tensor) -> Any:
+        spec = TensorSpec(tensor.shape, floating if tensor.dtype == FLOAT else tensor.dtype, name)
         return make_inputs(native, (spec,), device, fake=fake).kwargs[name]
 
-    args: tuple[Any, ...] = ()
-    kwargs = {}
-    for name, node in call.arguments:
-        value = made(name, node)
-        if name == call.spread:
-            args = tuple(value)
-        else:
-            kwargs[name] = value
-    return Inputs(args=args, kwargs=kwargs)
+    return made_inputs(call, made)
 
 
 def float_name(native: nn.Module) -> str:
@@ -153,16 +136,10 @@ def _want(module: nn.Module) -> Want | None:
     return None
 
 
-def _hints(native: nn.Module) -> Iterator[tuple[str, int]]:
-    """Whole numbers among the attributes of a model and its first parts, whose names are those of sizes."""
-    seen = set()
-    for _, module in list(structure.walk(native))[:40]:
-        for name, value in vars(module).items():
-            first = value[-1] if isinstance(value, (tuple, list)) and value else value
-            is_size = isinstance(first, int) and not isinstance(first, bool) and 0 < first < 1 << 16
-            if is_size and name not in seen and any(part in name for part in _NAMES):
-                seen.add(name)
-                yield name, first
+def _attributes(native: nn.Module) -> Iterator[tuple[str, Any]]:
+    """Those of a model and its first parts."""
+    for _, module in islice(structure.walk(native), _FIRST):
+        yield from vars(module).items()
 
 
 def _positions(native: nn.Module) -> dict[str, int]:
@@ -171,24 +148,3 @@ def _positions(native: nn.Module) -> dict[str, int]:
         if "pos" in name.rpartition(".")[2] and tensor.dim() == 3 and tensor.shape[0] == 1:
             return {POSITIONS: tensor.shape[1]}
     return {}
-
-
-def _failed(native: nn.Module, failure: Failure, depth: int) -> Trial:
-    shapes = [value for value in failure.inputs if value.shape is not None]
-    module = dict(structure.walk(native)).get(failure.module)
-    return Trial(
-        ran=False,
-        depth=depth,
-        module=failure.module,
-        op=failure.op,
-        error=failure.error,
-        message=failure.message[:1000],
-        line="" if failure.source is None else failure.source.text,
-        met=tuple(_shape(value) for value in shapes),
-        weights=tuple(_shape(value) for value in shapes if value.tensor is not None),
-        want=None if module is None else _want(module),
-    )
-
-
-def _shape(value: Value) -> tuple[int, ...]:
-    return value.shape or ()
