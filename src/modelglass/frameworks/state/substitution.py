@@ -465,7 +465,7 @@ def _rebuild_tuple(original: tuple[Any, ...], items: list[Any]) -> tuple[Any, ..
     if hasattr(kind, "n_sequence_fields"):  # made in C, where they are checked
         made: tuple[Any, ...] = kind(items)
         return made
-    rebuilt = tuple.__new__(kind, items)
+    rebuilt: tuple[Any, ...] = tuple.__new__(kind, items)
     if hasattr(original, "__dict__"):
         vars(rebuilt).update(vars(original))
     return rebuilt
