@@ -9,7 +9,7 @@ from modelglass.page import Block, Facts, Heading, Notes, Page, Text, sort_page
 
 if TYPE_CHECKING:
     from modelglass.page.sections.distinct import UniqueChoice
-    from modelglass.report import Comparison, Diff, Fit, Flow, MemorySnapshot, Report, Scan, Unique
+    from modelglass.report import Comparison, Diff, Fit, Flow, Footprint, MemorySnapshot, Report, Scan, Unique
 
 
 def inspect(
@@ -97,6 +97,13 @@ def fit(fit: Fit, *, sort: str | None = None, top: int | None = None) -> Page:
     from modelglass.page.sections.fit import blocks
 
     return sort_page(Page(list(blocks(fit))), sort, top)
+
+
+def footprint(footprint: Footprint, *, top: int | None = None) -> Page:
+    """What the files of a model take in memory, and what of it fits."""
+    from modelglass.page.sections.footprint import blocks
+
+    return sort_page(Page(list(blocks(footprint))), None, top)
 
 
 def compare(

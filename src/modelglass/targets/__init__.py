@@ -18,6 +18,7 @@ from modelglass.targets.paths import (
     has_weights_and_config,
     is_code_name,
     is_config_path,
+    is_pipeline,
     is_recording,
     is_saved,
 )
@@ -57,6 +58,7 @@ PATHS = (
     _ByPath(lambda asked: is_code_name(os.fspath(asked.path)), "code"),
     _ByPath(lambda asked: asked.build.framework == SERVING, "served"),
     _ByPath(lambda asked: asked.build.builder is None and is_saved(Path(asked.path)), "saved"),
+    _ByPath(lambda asked: asked.build.builder is None and is_pipeline(Path(asked.path)), "pipeline"),
     _ByPath(lambda asked: asked.build.builder is not None or is_config_path(Path(asked.path)), "config"),
     # A folder of weights is built from its configuration only where it is to run.
     _ByPath(lambda asked: asked.runs and has_weights_and_config(Path(asked.path)), "config"),
