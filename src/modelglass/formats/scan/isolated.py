@@ -21,6 +21,7 @@ from types import FrameType, TracebackType
 from typing import IO, NamedTuple
 from warnings import catch_warnings, simplefilter
 
+from modelglass.formats.confine import confine
 from modelglass.formats.limits import Limits
 from modelglass.formats.scan.scanned_file import Looked, look
 from modelglass.report import Finding, ScannedFile, codec
@@ -184,7 +185,7 @@ def main() -> None:
 def _serve(limits: Limits, orders: IO[bytes], answers: IO[bytes]) -> None:
     """Look at files as they are asked for, one line each, until nobody asks any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever is interrupted ends this process
-    _confine(limits.memory_nbytes)
+    confine(limits.memory_nbytes)
     for line in orders:
         path, within = json.loads(line)
         found = _looked(_path(path), within and _path(within), limits)
@@ -229,20 +230,6 @@ def _alarm_of_thread(seconds: float) -> Iterator[None]:
 
 def _ring(number: int, frame: FrameType | None) -> None:
     raise _TimeUpError
-
-
-def _confine(memory_nbytes: int) -> None:
-    """No more memory than that, no file written, no core left behind."""
-    try:
-        import resource
-    except ModuleNotFoundError:  # Windows has no such limits
-        return
-    limits = {resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0}
-    if _PAGES.exists():
-        now = int(_PAGES.read_text().split()[0]) * resource.getpagesize()
-        limits[resource.RLIMIT_AS] = now + memory_nbytes
-    for kind, most in limits.items():
-        resource.setrlimit(kind, (most, most))
 
 
 if __name__ == "__main__":
