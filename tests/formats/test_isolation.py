@@ -125,7 +125,7 @@ def test_another_process_finds_what_this_one_does(
 
 
 def test_the_process_can_write_nothing(tmp_path: Path) -> None:
-    code = "import os; from modelglass.formats.scan.isolated import _confine; _confine(1 << 30)\n"
+    code = "import os; from modelglass.formats.confine import confine; confine(1 << 30)\n"
     code += "os.write(os.open('made', os.O_CREAT | os.O_WRONLY), b'x')"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert "File too large" in done.stderr
