@@ -23,7 +23,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "printing": ({"api"}, set()),
     "report": ({"printing", "_lazy", "_version", "errors", "report"}, set()),
     "quantized": ({"report", "quantized"}, {"numpy"}),
-    "formats": ({"errors", "report", "quantized", "formats"}, {"numpy", "jinja2", "yaml"}),
+    "formats": ({"errors", "report", "quantized", "formats"}, {"numpy", "jinja2", "yaml", "PIL"}),
     "gc_pause": ({"undo"}, set()),
     "console": (set(), set()),
     "undo": (set(), set()),
