@@ -274,7 +274,10 @@ def packed(self: Any, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
             id="cross entropy with weights",
         ),
         pytest.param(
-            lambda: Apply(exchanged, layer=nn.Linear(64, 64)), (torch.ones(4, 64),), True, id="data exchanged"
+            lambda: Apply(lambda self, x: torch.vmap(self.layer)(x), layer=nn.Linear(64, 64)),
+            (torch.ones(512, 64),),
+            False,
+            id="mapped over a batch",
         ),
         pytest.param(
             lambda: nn.Embedding(1000, 64, sparse=True), (torch.arange(500) % 100,), True, id="sparse"
@@ -299,6 +302,22 @@ def test_kernels_take_what_they_take_unwatched(
     memory = mg.inspect(build(), mg.Inputs(args=args), train=train, calibrate=True).memory
     assert memory is not None
     assert memory.peak_nbytes == peak_of(build(), *args, train=train)
+
+
+@pytest.mark.parametrize("run", ["fake", "real"])
+@pytest.mark.parametrize("train", [False, True])
+def test_memory_that_data_was_exchanged_for_takes_its_place(train: bool, run: Any) -> None:
+    """By hand: torch's profiler does not see the end of memory that is older than itself."""
+    x = torch.ones(512, 64)
+    plain, other = (
+        mg.inspect(model, x, train=train, run=run).memory
+        for model in (nn.Linear(64, 64), Apply(exchanged, layer=nn.Linear(64, 64)))
+    )
+    assert plain is not None
+    assert other is not None
+    assert other.peak_nbytes == plain.peak_nbytes
+    assert other.by_category == plain.by_category
+    assert other.timeline[0].nbytes == other.base_nbytes + 4 * 64 * 64, "both are there while it is copied"
 
 
 @pytest.mark.parametrize(

@@ -72,8 +72,8 @@ def test_long_texts_keep_both_ends() -> None:
 
 def test_tables_of_very_many_rows_are_cut_and_counted() -> None:
     page = page_of(Table([Column("a", "a")], [["x"]] * 100_000))
-    assert page.count("<tr") == 2_001
-    assert "and 98,000 more rows" in page
+    assert page.count("<tr") == 1_001
+    assert "and 99,000 more rows" in page
 
 
 def test_a_page_allows_nothing_but_its_own(report: mg.Report) -> None:

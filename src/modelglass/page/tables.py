@@ -9,7 +9,7 @@ from modelglass.page import Table, first_rows
 
 if TYPE_CHECKING:
     from modelglass.page.sections.distinct import UniqueChoice
-    from modelglass.report import Comparison, Diff, Fit, Flow, Report, Scan, Unique
+    from modelglass.report import Comparison, Diff, Fit, Flow, Footprint, MemorySnapshot, Report, Scan, Unique
 
 
 def inspect(
@@ -74,6 +74,13 @@ def fit(fit: Fit, *, sort: str | None = None, top: int | None = None) -> Table:
     return first_rows(everything(fit), sort, top)
 
 
+def footprint(footprint: Footprint, *, top: int | None = None) -> Table:
+    """A row for each length of the context."""
+    from modelglass.page.sections.footprint import lengths
+
+    return first_rows(lengths(footprint), None, top)
+
+
 def compare(
     comparison: Comparison, *, all: bool = False, sort: str | None = None, top: int | None = None
 ) -> Table:
@@ -96,3 +103,10 @@ def scan(scan: Scan, *, redact: bool = False, top: int | None = None) -> Table:
     from modelglass.page.sections.findings import data
 
     return first_rows(data(redact_noun(scan) if redact else scan), None, top)
+
+
+def snapshot(snapshot: MemorySnapshot, *, sort: str | None = None, top: int | None = None) -> Table:
+    """A row for each place in the code that had made what was held at a peak."""
+    from modelglass.page.sections.snapshot import data
+
+    return first_rows(data(snapshot), sort, top)

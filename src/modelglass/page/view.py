@@ -19,7 +19,7 @@ from modelglass.report.memory import CATEGORIES
 from modelglass.report.stats import described_shape
 
 if TYPE_CHECKING:
-    from modelglass.report import Flow, Memory, Report
+    from modelglass.report import Flow, Memory, Module, Report
 
 _TEXTS = ("type", "input", "output", "tensors", "dtype", "config")  # of a module
 _FIGURES = ("params", "trainable", "buffers", "nbytes", "macs", "saved_nbytes", "calls")
@@ -39,41 +39,46 @@ def view(report: Report, flows: Sequence[Flow] = ()) -> dict[str, Any]:
 
 def _modules(report: Report) -> dict[str, Any]:
     """A row for each module, and the rows of the table in which equal blocks are one."""
-    modules = report.model.modules
+    modules = _in_order(report)
     places = {module.path: place for place, module in enumerate(modules)}
     cells = Cells(report)
     rows = [Row((module,), module.name, ()) for module in modules]
     texts = {name: numbered(text_of(cells.cell(row, name)) for row in rows) for name in _TEXTS}
-    texts["operators"] = numbered(_operators(report))
+    texts["operators"] = numbered(_operators(report, modules))
     folded = rows_of(report)
-    records: list[dict[str, Any]] = [dict(layer) for layer in report.layers]
-    figures = {name: [record[name] for record in records] for name in _FIGURES}
+    records: dict[str, dict[str, Any]] = {layer["path"]: dict(layer) for layer in report.layers}
+    figures = {name: [records[module.path][name] for module in modules] for name in _FIGURES}
     return {
         "name": [module.name for module in modules],
-        "parent": differences(_parents(report, places)),
+        "parent": differences(_parents(modules, places)),
         "texts": {name: column for name, column in texts.items() if len(column["words"]) > 1},
         "figures": {name: column for name, column in figures.items() if any(column)},
-        "atLeast": _incomplete(report),
+        "atLeast": _incomplete(report, modules),
         "folded": None if len(folded) == len(modules) else [_folded(row, places) for row in folded],
         "failed": None if report.run.failure is None else report.run.failure.module,
     }
 
 
-def _operators(report: Report) -> Iterator[str]:
+def _in_order(report: Report) -> Sequence[Module]:
+    """The modules, each right before those it contains."""
+    return [row.module for row in rows_of(report, fold=False) if row.alias_of is None]
+
+
+def _operators(report: Report, modules: Sequence[Module]) -> Iterator[str]:
     """What ran in each module itself, in forward."""
     ran: dict[str, Counter[str]] = defaultdict(Counter)
     for op in report.model.ops:
         if op.phase == "forward":
             ran[op.module][known_as(op.name)] += 1
-    for module in report.model.modules:
+    for module in modules:
         found = ran[module.path]
         yield ", ".join(f"{name} ×{times:,}" if times > 1 else name for name, times in found.items())
 
 
-def _parents(report: Report, places: Mapping[str, int]) -> Iterator[int]:
+def _parents(modules: Sequence[Module], places: Mapping[str, int]) -> Iterator[int]:
     """The place of the module that contains each; the root has none."""
-    holders = {child: module.path for module in report.model.modules for child in module.children}
-    for module in report.model.modules:
+    holders = {child: module.path for module in modules for child in module.children}
+    for module in modules:
         yield places[holders[module.path]] if module.path in holders else -1
 
 
@@ -84,14 +89,14 @@ def _folded(row: Row, places: Mapping[str, int]) -> list[Any]:
     return [row.name, row.depth, differences(places[member.path] for member in row.members)]
 
 
-def _incomplete(report: Report) -> list[int]:
+def _incomplete(report: Report, modules: Sequence[Module]) -> list[int]:
     """The modules in which something ran whose cost is not known."""
     if report.cost is None:
         return []
     by_module = report.cost.by_module
     return [
         place
-        for place, module in enumerate(report.model.modules)
+        for place, module in enumerate(modules)
         if module.path in by_module and not by_module[module.path].complete
     ]
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from modelglass.report.execution import *
     from modelglass.report.fit import *
     from modelglass.report.flow import *
+    from modelglass.report.footprint import *
     from modelglass.report.lifetimes import *
     from modelglass.report.matching import *
     from modelglass.report.memory import *
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from modelglass.report.parts import *
     from modelglass.report.report import *
     from modelglass.report.scan import *
+    from modelglass.report.snapshot import *
     from modelglass.report.stats import *
     from modelglass.report.unique import *
     from modelglass.report.values import *
@@ -50,6 +52,7 @@ __getattr__, __dir__, __all__ = attach(
         ),
         "modelglass.report.execution": "Call Failure Kernel Op Phase SourceLine Value",
         "modelglass.report.fit": "AUTOCAST Axes Fit Option Sharding WEIGHTS WhatIf",
+        "modelglass.report.footprint": "Footprint FootprintAt FootprintPart",
         "modelglass.report.flow": "Flow FlowEdge FlowNode NodeKind Stage",
         "modelglass.report.lifetimes": (
             "Category Lifetimes MemoryPhase MemoryPiece OptimizerStep Step Storage VALUES_DECIDE"
@@ -61,6 +64,10 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.report.parts": "CheckpointPart PartKind",
         "modelglass.report.report": "Counts ModuleCounts Note Report Run RunMode Severity Tally",
         "modelglass.report.scan": "Finding GlobalKind GlobalUse LEVELS Level Scan ScannedFile Verdict",
+        "modelglass.report.snapshot": (
+            "DeviceSnapshot HeldMemory MemorySnapshot RecordedBlock RecordedEvent RecordedSegment Recording"
+            " SnapshotMoment"
+        ),
         "modelglass.report.stats": "Described FINDINGS Histogram TensorStats",
         "modelglass.report.unique": "Reproducers Unique UniqueModule UniqueOp",
         "modelglass.report.values": "Stored Values",

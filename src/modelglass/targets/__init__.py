@@ -9,15 +9,25 @@ import os
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from modelglass.options import SERVING, BuildOptions, ReadOptions, RunOptions, as_automatic
 from modelglass.report import Report
 from modelglass.targets.kind import OpenModel, Readable, Runnable, Target
-from modelglass.targets.paths import has_weights_and_config, is_code_name, is_config_path, is_saved
+from modelglass.targets.paths import (
+    has_weights_and_config,
+    is_code_name,
+    is_config_path,
+    is_pipeline,
+    is_recording,
+    is_saved,
+)
 from modelglass.user_code import FACTORIES
 
-__all__ = ["OpenModel", "Readable", "Runnable", "Target", "as_saved_report", "resolve"]
+if TYPE_CHECKING:
+    from modelglass.targets.recorded import Recorded
+
+__all__ = ["OpenModel", "Readable", "Runnable", "Target", "as_recording", "as_saved_report", "resolve"]
 
 
 class _ByType(NamedTuple):
@@ -48,9 +58,11 @@ PATHS = (
     _ByPath(lambda asked: is_code_name(os.fspath(asked.path)), "code"),
     _ByPath(lambda asked: asked.build.framework == SERVING, "served"),
     _ByPath(lambda asked: asked.build.builder is None and is_saved(Path(asked.path)), "saved"),
+    _ByPath(lambda asked: asked.build.builder is None and is_pipeline(Path(asked.path)), "pipeline"),
     _ByPath(lambda asked: asked.build.builder is not None or is_config_path(Path(asked.path)), "config"),
     # A folder of weights is built from its configuration only where it is to run.
     _ByPath(lambda asked: asked.runs and has_weights_and_config(Path(asked.path)), "config"),
+    _ByPath(lambda asked: is_recording(Path(asked.path)), "recorded"),
     _ByPath(lambda asked: True, "checkpoint"),
 )
 NO_BUILD, NO_RUN, NO_READ = BuildOptions(), RunOptions(), ReadOptions()
@@ -91,3 +103,10 @@ def as_saved_report(target: Target) -> Report | None:
     from modelglass.targets.saved import SavedReport
 
     return target.report if isinstance(target, SavedReport) else None
+
+
+def as_recording(target: Target) -> Recorded | None:
+    """The recording of GPU memory that a target is; None for every other kind."""
+    from modelglass.targets.recorded import Recorded
+
+    return target if isinstance(target, Recorded) else None

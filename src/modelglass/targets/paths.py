@@ -11,12 +11,14 @@ from modelglass.files import suggest_path
 from modelglass.user_code import parse_code_name
 
 CONFIG = "config.json"  # the name of a model's configuration in its folder
+PIPELINE = "model_index.json"  # in a folder whose folders are the parts of a pipeline
 CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
 PAGE_SUFFIXES = (".html", ".htm")
 _WEIGHTS = (
     *(".safetensors", ".gguf", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".pt2", ".npz", ".npy", ".pkl"),
     *(".index.json", ".metadata"),
 )
+_RECORDINGS = (".pickle", ".pkl")
 _HEAD = 1 << 16  # bytes that distinguish an index or a saved noun from a configuration
 _SAVED = {  # by the suffix, what each document of ours has near its beginning
     ".json": re.compile(rb'"format": ?"modelglass-'),
@@ -44,6 +46,15 @@ def is_saved(path: Path) -> bool:
     return mark is not None and mark.search(_head(path)) is not None
 
 
+def is_recording(path: Path) -> bool:
+    """Whether a file is a recording of GPU memory, by its name and how it begins."""
+    if path.suffix.lower() not in _RECORDINGS:
+        return False
+    from modelglass.formats.snapshots import is_snapshot
+
+    return is_snapshot(_head(path))
+
+
 def is_plain_file(path: Path) -> bool:
     """Whether a file is only read, by its name: not a configuration, which is built, nor a saved report."""
     return path.suffix.lower() not in (*CONFIG_SUFFIXES, *PAGE_SUFFIXES) and os.path.isfile(path)
@@ -66,6 +77,11 @@ def config_in(folder: Path) -> Path | None:
     """The configuration of the model in a folder; None where there is none."""
     path = folder / CONFIG
     return path if os.path.isfile(path) else None
+
+
+def is_pipeline(path: Path) -> bool:
+    """Whether this is a folder of a pipeline, or the file in it that names its parts."""
+    return os.path.isfile(path / PIPELINE) if os.path.isdir(path) else path.name == PIPELINE
 
 
 def has_weights_and_config(folder: Path) -> bool:

@@ -21,6 +21,8 @@ from types import FrameType, TracebackType
 from typing import IO, NamedTuple
 from warnings import catch_warnings, simplefilter
 
+from modelglass.forking import can_fork
+from modelglass.formats.confine import confine
 from modelglass.formats.limits import Limits
 from modelglass.formats.scan.scanned_file import Looked, look
 from modelglass.report import Finding, ScannedFile, codec
@@ -28,7 +30,6 @@ from modelglass.report import Finding, ScannedFile, codec
 # The process; modules of the current folder do not come before installed ones there.
 _COMMAND = (sys.executable, "-P", "-m", "modelglass.formats.scan.isolated")
 _OWN = 0.8  # of the time, after which the process stops by itself
-_PAGES = Path("/proc/self/statm")  # of Linux; elsewhere addresses are not memory
 _THREADED = ("torch", "mlx", "numpy")  # packages whose threads do not survive a fork
 
 
@@ -110,20 +111,6 @@ def _started(limits: Limits) -> _Process:
     return _Process(process.stdin, process.stdout, process.kill, process.wait)
 
 
-def unbounded() -> tuple[str, ...]:
-    """What this system does not bound in another process."""
-    try:
-        import resource  # noqa: F401
-    except ModuleNotFoundError:
-        return ("memory", "writing")
-    return () if _PAGES.exists() else ("memory",)
-
-
-def can_fork() -> bool:
-    """Whether this system can copy a process. Libraries of macOS may end a copy, so there it is not tried."""
-    return hasattr(os, "fork") and sys.platform != "darwin"
-
-
 def _forked(limits: Limits) -> _Process:
     (orders, to_child), (from_child, answers) = os.pipe(), os.pipe()
     with catch_warnings():
@@ -184,7 +171,7 @@ def main() -> None:
 def _serve(limits: Limits, orders: IO[bytes], answers: IO[bytes]) -> None:
     """Look at files as they are asked for, one line each, until nobody asks any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever is interrupted ends this process
-    _confine(limits.memory_nbytes)
+    confine(limits.memory_nbytes)
     for line in orders:
         path, within = json.loads(line)
         found = _looked(_path(path), within and _path(within), limits)
@@ -229,20 +216,6 @@ def _alarm_of_thread(seconds: float) -> Iterator[None]:
 
 def _ring(number: int, frame: FrameType | None) -> None:
     raise _TimeUpError
-
-
-def _confine(memory_nbytes: int) -> None:
-    """No more memory than that, no file written, no core left behind."""
-    try:
-        import resource
-    except ModuleNotFoundError:  # Windows has no such limits
-        return
-    limits = {resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0}
-    if _PAGES.exists():
-        now = int(_PAGES.read_text().split()[0]) * resource.getpagesize()
-        limits[resource.RLIMIT_AS] = now + memory_nbytes
-    for kind, most in limits.items():
-        resource.setrlimit(kind, (most, most))
 
 
 if __name__ == "__main__":

@@ -34,7 +34,13 @@ from modelglass.frameworks.torch.fake.mode import FakeMode
 from modelglass.frameworks.torch.fake.tensors import CannotFakeError, DtypeCast, FakeTensors, TensorCopies
 from modelglass.frameworks.torch.inputs.reproduce import reproducer as reproducer
 from modelglass.frameworks.torch.inputs.resize import dimensions, resize_inputs, resize_inputs_at
-from modelglass.frameworks.torch.inputs.shapes import device_of, find_dtype, make_inputs
+from modelglass.frameworks.torch.inputs.shapes import (
+    array as array,
+    device_of,
+    find_dtype,
+    make_inputs,
+    picture as picture,
+)
 from modelglass.frameworks.torch.memory.cache import cache_dtype, config_of, find_cache
 from modelglass.frameworks.torch.memory.calibration import Probe
 from modelglass.frameworks.torch.memory.tracker import MemoryTracker, find_held_tensors, named_tensors

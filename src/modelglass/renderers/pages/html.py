@@ -40,7 +40,8 @@ from modelglass.report.embedded import MARK, embed, held
 
 _LONGEST = 400  # characters of one text; documents and the text's own tooltip have more
 _LONGEST_TOOLTIP = 10_000
-_MOST_ROWS = 2_000  # of a table, for those who read without a script
+_LONGEST_WORD = 48  # in a cell
+_MOST_ROWS = 1_000  # of a table, for those who read without a script
 _DEEPEST = 12  # levels of a tree that are indented
 _WEB = Path(__file__).with_name("web")
 _SCRIPTS = ("core", "tables", "grid", "layers", "icicle", "flow", "memory", "weights", "page")
@@ -213,7 +214,7 @@ def _table(block: Table, write: Escape) -> Iterator[str]:
         cells += [f'<td class="bar">{bars[index]}</td>'] if bars else []
         rows.append(f"<tr{_class(_tone(tone) if isinstance(tone, str) else '')}>{''.join(cells)}</tr>")
     caption = f"<caption>{write(block.title)}</caption>" if block.title else ""
-    heads += "<th></th>" if bars else ""
+    heads += "<td></td>" if bars else ""
     yield f'<div class="wide"><table>{caption}<thead><tr>{heads}</tr></thead>'
     yield "<tbody>"
     yield from rows
@@ -233,8 +234,14 @@ def _look(column: Column, tone: RowTone) -> str:
     return " ".join(filter(None, ["n" if column.number else "", f"t-{own}" if own else ""]))
 
 
+def _is_long(text: str) -> bool:
+    """Whether a word of it is so long that it must be broken, lest it push all others aside."""
+    return len(text) > _LONGEST_WORD and max(map(len, text.split()), default=0) > _LONGEST_WORD
+
+
 def _cell(column: Column, cell: Cell | str, look: str, depth: int, write: Escape) -> str:
     text, value = text_of(cell), value_of(cell)
+    look = f"{look} long".lstrip() if _is_long(text) else look
     exact = f' data-v="{value}"' if isinstance(value, (int, float)) and not isinstance(value, bool) else ""
     if column.name == "name" and depth:
         return f'<th scope="row" class="d d{depth} {look}"{exact}>{write(text)}</th>'

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
 
 import torch
 from torch import nn
@@ -50,7 +51,8 @@ class FakeTensors:
     def __init__(self, mode: FakeTensorMode, cast: DtypeCast | None = None) -> None:
         self._mode = mode
         self._cast = cast or DtypeCast()
-        self._storages: dict[_Memory, torch.UntypedStorage] = {}
+        # Weak: memory that the run exchanges for other (`param.data = ...`) is given back then.
+        self._storages: WeakValueDictionary[_Memory, torch.UntypedStorage] = WeakValueDictionary()
         self._copies: dict[_Memory, torch.UntypedStorage] = {}
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -100,10 +102,11 @@ class FakeTensors:
     def _storage(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.UntypedStorage:
         original = tensor.untyped_storage()
         key = _memory_key(original)
-        if key not in self._storages:
+        storage = self._storages.get(key)
+        if storage is None:
             nbytes = original.nbytes() // tensor.dtype.itemsize * dtype.itemsize
-            self._storages[key] = torch.UntypedStorage(nbytes, device="meta")
-        return self._storages[key]
+            storage = self._storages[key] = torch.UntypedStorage(nbytes, device="meta")
+        return storage
 
     def _adopt(self, tensor: FakeTensor) -> torch.Tensor:
         """A fake tensor of another mode as one of ours; modes refuse each other's tensors."""

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from modelglass.frameworks.shared.request import Detail, Inputs, Request, TensorSpec
+from modelglass.frameworks.shared.request import Detail, Inputs, Request
+from modelglass.frameworks.shared.specs import TensorSpec
 from modelglass.frameworks.shared.trials import made_inputs, size_hints, trial_of
 from modelglass.frameworks.torch.inputs.shapes import make_inputs
 from modelglass.frameworks.torch.session import observe, run_fake

@@ -63,7 +63,7 @@ _VALUES_ALONE = frozenset(
 
 def in_place_targets(func: Any, args: tuple[Any, ...], place: Place) -> Iterable[torch.Tensor]:
     """The tensors one of which a real run would write the result to, provided that nobody else holds it."""
-    if func is _aten.add.Tensor:
+    if func is _aten.add.Tensor and not place.transformed:
         biased = place.operator in _RECURRENT and isinstance(args[1], torch.Tensor) and args[1].dim() == 1
         return [args[0]] if biased or place.operator in _ADDS_TO_ITS_OWN else ()
     return ()

@@ -28,6 +28,7 @@ from modelglass.frameworks.torch.privates import (
     OpOverload,
     UnsupportedOperatorException,
     current_node,
+    is_transforming,
     next_node_number,
     node_number,
 )
@@ -74,6 +75,7 @@ class _Pending:
     outputs: tuple[Value, ...] = ()
     reads: tuple[int, ...] = ()
     writes: tuple[int | None, ...] = ()
+    transformed: bool = field(default_factory=is_transforming)
 
 
 class Place(NamedTuple):
@@ -83,6 +85,7 @@ class Place(NamedTuple):
     phase: MemoryPhase
     node: int | None = None  # autograd's number of it
     operator: Any = None
+    transformed: bool = False  # by a function transform (vmap, grad), whose rules make other kernels run
 
 
 class Recorder:
@@ -129,8 +132,10 @@ class Recorder:
     def place(self) -> Place:
         """Where what runs now belongs."""
         frame, phase = self._owner()
-        operator = None if self._current is None else self._current.func
-        return Place("" if frame is None else frame.path, phase, self._node_number, operator)
+        path, operator = "" if frame is None else frame.path, self._current
+        if operator is None:
+            return Place(path, phase, self._node_number)
+        return Place(path, phase, self._node_number, operator.func, operator.transformed)
 
     def backward(self) -> AbstractContextManager[None]:
         """What runs inside is the backward pass."""

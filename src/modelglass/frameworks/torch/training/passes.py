@@ -21,7 +21,7 @@ from modelglass.errors import UsageError
 from modelglass.frameworks.shared.request import Request
 from modelglass.frameworks.torch.describe import tensors_in
 from modelglass.frameworks.torch.inputs.shapes import device_of, find_dtype
-from modelglass.frameworks.torch.memory.tracker import MemoryTracker
+from modelglass.frameworks.torch.memory.tracker import MemoryTracker, named_tensors
 from modelglass.frameworks.torch.observing.recorder import CANNOT_FAKE, Recorder
 from modelglass.frameworks.torch.process import replace_here
 from modelglass.frameworks.torch.structure import modules as structure
@@ -84,6 +84,8 @@ class Pass:
                         loss = self._loss(output)
                     self._backward(loss)
         self._tracker.declare("gradients", _gradients(self._model))
+        self._tracker.declare("parameters", named_tensors(self._model, "_parameters"))  # of exchanged data
+        self._tracker.declare("buffers", named_tensors(self._model, "_buffers"))
         self._tracker.end_run()
         return [output, loss]
 

@@ -4,7 +4,7 @@ function flowViewer(flows, modules, section) {
   const figure = find('.drawing', section);
   if (!figure || !flows.length) return;
   const stage = element('div', { class: 'stage', tabindex: '0', role: 'application', 'aria-label': 'Data flow: drag or arrows move, + and - zoom, 0 fits' });
-  let flow = flows[0], picture = null, box = null, full = null;
+  let flow = flows[0], picture = null, box = null, full = null, isFitted = true;
 
   const open = (chosen) => {
     flow = chosen;
@@ -14,6 +14,7 @@ function flowViewer(flows, modules, section) {
     full = { x: 0, y: 0, width, height };
     picture.removeAttribute('width');
     picture.removeAttribute('height');
+    picture.setAttribute('preserveAspectRatio', 'xMidYMin meet');
     stage.replaceChildren(picture);
     stage.style.height = `${Math.min(720, Math.max(260, height))}px`;
     fit();
@@ -28,13 +29,15 @@ function flowViewer(flows, modules, section) {
     box = { width: room.width * scale, height: room.height * scale, y: 0 };
     box.x = (full.width - box.width) / 2;
     look();
+    isFitted = true;
   };
   const zoom = (factor, at = { x: 0.5, y: 0.5 }) => {
     const width = Math.min(4 * full.width, Math.max(120, box.width * factor)), part = width / box.width;
     box = { x: box.x + box.width * (1 - part) * at.x, y: box.y + box.height * (1 - part) * at.y, width, height: box.height * part };
     look();
+    isFitted = false;
   };
-  const pan = (x, y) => { box.x += x; box.y += y; look(); };
+  const pan = (x, y) => { box.x += x; box.y += y; isFitted = false; look(); };
 
   let from = null, moved = false;
   stage.addEventListener('pointerdown', (event) => { from = { x: event.clientX, y: event.clientY }; moved = false; });
@@ -122,5 +125,6 @@ function flowViewer(flows, modules, section) {
   figure.classList.add('still');
   figure.before(tools, stage, note);
   open(flow);
+  if (typeof ResizeObserver !== 'undefined') new ResizeObserver(() => { if (isFitted) fit(); }).observe(stage);
   selection.follow(mark);
 }

@@ -46,7 +46,7 @@ class Grid {
     this.scroller.addEventListener('keydown', (event) => this.onKey(event));
     this.body.addEventListener('click', (event) => this.onClick(event));
     this.node = element('div', { class: 'grid' }, this.bar, this.scroller);
-    if (typeof ResizeObserver !== 'undefined') new ResizeObserver(() => this.draw()).observe(this.scroller);
+    if (typeof ResizeObserver !== 'undefined') new ResizeObserver(() => { this.lay(); this.draw(); }).observe(this.scroller);
   }
 
   chooser() {
@@ -60,19 +60,27 @@ class Grid {
 
   get shownColumns() { return this.columns.filter((column) => !column.off); }
 
+  // Each column as wide as its texts; what room is left goes to names first, then to other texts.
   lay() {
+    const columns = this.shownColumns, widths = columns.map((column, place) => this.widthOf(column, place));
+    const left = this.scroller.clientWidth - widths.reduce((sum, each) => sum + each, 0);
+    const wide = columns.map((column, place) => (place ? (column.number || column.width ? 0 : 1) : 2));
+    const shares = wide.reduce((sum, each) => sum + each, 0);
+    const final = widths.map((width, place) => Math.floor(width + (left > 0 ? (left * wide[place]) / shares : 0)));
+    this.scroller.style.setProperty('--columns', final.map((width) => `${width}px`).join(' '));
+    this.scroller.style.setProperty('--wide', `${final.reduce((sum, each) => sum + each, 0)}px`);
+    this.head.replaceChildren(...columns.map((column) => this.headOf(column)));
+    this.scroller.setAttribute('aria-colcount', columns.length);
+  }
+
+  widthOf(column, place) {
+    if (!place) return Math.min(230, 0.46 * window.innerWidth);
+    if (column.width) return column.width;
     const sample = Math.min(this.count, 300);
-    const widths = this.shownColumns.map((column, place) => {
-      if (!place) return 'minmax(min(230px,46vw),2fr)';
-      if (column.width) return `${column.width}px`;
-      let longest = column.head.length + 2;
-      for (let at = 0; at < sample; at += 1) longest = Math.max(longest, column.text(Math.floor((at * this.count) / sample)).length);
-      const pixels = Math.min(longest, column.number ? 24 : 30) * 7.4 + 22;
-      return column.number ? `${Math.ceil(pixels)}px` : `minmax(${Math.ceil(Math.min(pixels, 190))}px,1fr)`;
-    });
-    this.scroller.style.setProperty('--columns', widths.join(' '));
-    this.head.replaceChildren(...this.shownColumns.map((column) => this.headOf(column)));
-    this.scroller.setAttribute('aria-colcount', this.shownColumns.length);
+    let longest = column.head.length + 2;
+    for (let at = 0; at < sample; at += 1) longest = Math.max(longest, column.text(Math.floor((at * this.count) / sample)).length);
+    const pixels = Math.ceil(Math.min(longest, 24) * (column.number ? 8 : 7.4) + 22);
+    return column.number ? pixels : Math.min(pixels, 190);
   }
 
   headOf(column) {

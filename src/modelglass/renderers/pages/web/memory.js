@@ -4,7 +4,7 @@ function memoryTimeline(memory, modules, section) {
   const picture = find('svg.timeline', section);
   if (!picture) return;
   const [, , width, height] = picture.getAttribute('viewBox').split(' ').map(Number);
-  const left = Number(picture.dataset.left), count = memory.op.rows.length;
+  const spans = picture.dataset.spans.split(' ').map((span) => span.split(':').map(Number)), count = memory.op.rows.length;
   const held = Object.fromEntries(Object.entries(memory.held).map(([name, column]) => [name, summed(column)]));
   const totalAt = (moment) => Object.values(held).reduce((sum, column) => sum + column[moment], 0);
   const line = drawn('path', { class: 'cursor' });
@@ -19,10 +19,14 @@ function memoryTimeline(memory, modules, section) {
   const at = (event) => {
     const room = picture.getBoundingClientRect();
     const x = ((event.clientX - room.left) / room.width) * width;
-    return x < left ? null : Math.min(count - 1, Math.max(0, Math.floor(((x - left) / (width - left)) * count)));
+    const span = spans.find(([, , left, right]) => x >= left && x < right);
+    if (!span) return null;
+    const [first, after, left, right] = span;
+    return Math.min(after - 1, first + Math.floor(((x - left) / (right - left)) * (after - first)));
   };
   const put = (cursor, moment) => {
-    const x = left + ((moment + 0.5) / count) * (width - left);
+    const [first, after, left, right] = spans.find(([, end]) => moment < end);
+    const x = left + ((moment - first + 0.5) / (after - first)) * (right - left);
     cursor.setAttribute('d', `M${x.toFixed(1)} 20V${height - 20}`);
   };
   const words = (moment) => `${textOf(memory.phase, moment)}, ${textOf(memory.module, moment) || '(root)'}, ${textOf(memory.op, moment)}`;
