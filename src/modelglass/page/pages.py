@@ -36,7 +36,7 @@ def whole(
     flow: Flow | None = None,
     unique: Unique | None = None,
     scan: Scan | None = None,
-    width: int = 150,
+    width: int = 120,
     **layers: Any,
 ) -> Page:
     """Everything that a report has, and what was worked out from it, one section below the other.

@@ -21,6 +21,7 @@ from types import FrameType, TracebackType
 from typing import IO, NamedTuple
 from warnings import catch_warnings, simplefilter
 
+from modelglass.forking import can_fork
 from modelglass.formats.confine import confine
 from modelglass.formats.limits import Limits
 from modelglass.formats.scan.scanned_file import ScanAnswer, look
@@ -29,7 +30,6 @@ from modelglass.report import Finding, ScannedFile, codec
 # The process; modules of the current folder do not come before installed ones there.
 _COMMAND = (sys.executable, "-P", "-m", "modelglass.formats.scan.isolated")
 _OWN = 0.8  # of the time, after which the process stops by itself
-_PAGES = Path("/proc/self/statm")  # of Linux; elsewhere addresses are not memory
 _THREADED = ("torch", "mlx", "numpy")  # packages whose threads do not survive a fork
 
 
@@ -109,20 +109,6 @@ def _started(limits: Limits) -> _Process:
     assert process.stdin is not None
     assert process.stdout is not None
     return _Process(process.stdin, process.stdout, process.kill, process.wait)
-
-
-def unbounded() -> tuple[str, ...]:
-    """What this system does not bound in another process."""
-    try:
-        import resource  # noqa: F401
-    except ModuleNotFoundError:
-        return ("memory", "writing")
-    return () if _PAGES.exists() else ("memory",)
-
-
-def can_fork() -> bool:
-    """Whether this system can copy a process. Libraries of macOS may end a copy, so there it is not tried."""
-    return hasattr(os, "fork") and sys.platform != "darwin"
 
 
 def _forked(limits: Limits) -> _Process:
