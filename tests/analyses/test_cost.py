@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import build
-from modelglass.analyses.cost import cost, with_macs
+from modelglass.analyses.cost.cost import cost, with_macs
 
 PRODUCT = build.kernel("aten.mm", build.value("self", 2, 3), build.value("mat2", 3, 5), output=(2, 5))
 MYSTERY = build.kernel("mylib.mystery", build.value("x", 2))

@@ -338,9 +338,9 @@ def test_notorious_names_say_what_they_do(path: str) -> None:
 
 
 def _timed(data: bytes, seconds: float) -> Reading:
-    start = time.perf_counter()
+    start = time.process_time()
     reading = scanned(data)
-    assert time.perf_counter() - start < seconds
+    assert time.process_time() - start < seconds
     assert len(reading.findings) <= 6 * MOST_FINDINGS
     return reading
 

@@ -85,9 +85,9 @@ def test_bytecode_for_phones_is_read_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ['"\\' * 500_000, '"""\\"' * 300_000, "a . " * 400_000, ") . " * 400_000])
 def test_odd_code_takes_no_time(text: str, tmp_path: Path) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     found(tmp_path, text)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 class Saving(nn.Module):

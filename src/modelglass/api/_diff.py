@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from modelglass.formats.reading import Reading
     from modelglass.options import Progress
-    from modelglass.report import Diff, Report, Values
+    from modelglass.report import Comparison, Diff, Report, Values
 
 Answer = TypeVar("Answer")
 
@@ -30,6 +30,7 @@ def diff(
     a: Any,
     b: Any,
     *,
+    with_: Sequence[Any] = (),
     ignore: Sequence[str] = (),
     tolerance: float = 0.0,
     trust: bool = False,
@@ -39,8 +40,9 @@ def diff(
 
     Each is a checkpoint of any format or its folder, a live module of torch or MLX, or code that builds one
     ("file.py::function"). Tensors are lined up as `compare` does, and their values are read a piece at a
-    time. Configurations and saved reports have no values, and the answer says so. `ignore` are patterns of
-    tensors to leave out; within the `tolerance`, a relative difference, tensors count as the same.
+    time. Configurations and saved reports have no values, and the answer says so. `with_` are further models
+    that `b` may be merged of. `ignore` are patterns of tensors to leave out; within the `tolerance`, a
+    relative difference, tensors count as the same.
 
     >>> import torch
     >>> a = torch.nn.Linear(64, 64)
@@ -53,38 +55,53 @@ def diff(
         raise UsageError("the tolerance is negative", hint="give a relative difference, such as 1e-6")
     with require_extra("numpy", "reading weights", extra="stats"):
         from modelglass.analyses.diff import diff as analysis
-    from modelglass.analyses.compare import compare
 
     tell = progress or report_nothing
 
-    def join(one: _Opened, other: _Opened) -> Diff:
+    def join(opened: Sequence[_Opened]) -> Diff:
         begun = time.monotonic()
 
         def advance(done: int, total: int) -> None:
             tell(f"comparing weights, {pace(done, total, time.monotonic() - begun)}")
 
-        reports = one.report, other.report
-        with paused_gc():
-            structure = compare(
-                reports[0].model,
-                reports[1].model,
-                unsaved_a=one.unsaved,
-                unsaved_b=other.unsaved,
-                checkpoint_a=reports[0].checkpoint,
-                checkpoint_b=reports[1].checkpoint,
-            )
+        one, other, *further = opened
         return analysis.diff(
-            structure,
+            _structure(one, other),
             analysis.Compared(one.report.model, one.values),
             analysis.Compared(other.report.model, other.values),
+            others=[
+                (_structure(one, each), analysis.Compared(each.report.model, each.values)) for each in further
+            ],
             ignore=tuple(ignore),
             tolerance=tolerance,
             unsaved=(one.unsaved or frozenset()) | (other.unsaved or frozenset()),
             advance=advance,
         )
 
-    sides = [_Side(each, trust, tell) for each in (a, b)]
-    return sides[0].with_open(lambda one: sides[1].with_open(lambda other: join(one, other)))
+    return _with_all([_Side(each, trust, tell) for each in (a, b, *with_)], (), join)
+
+
+def _with_all(
+    sides: Sequence[_Side], opened: Sequence[_Opened], look: Callable[[Sequence[_Opened]], Answer]
+) -> Answer:
+    """What a function finds out while all of them are open."""
+    if not sides:
+        return look(opened)
+    return sides[0].with_open(lambda each: _with_all(sides[1:], (*opened, each), look))
+
+
+def _structure(a: _Opened, b: _Opened) -> Comparison:
+    from modelglass.analyses.compare import compare
+
+    with paused_gc():
+        return compare(
+            a.report.model,
+            b.report.model,
+            unsaved_a=a.unsaved,
+            unsaved_b=b.unsaved,
+            checkpoint_a=a.report.checkpoint,
+            checkpoint_b=b.report.checkpoint,
+        )
 
 
 @dataclass(frozen=True)

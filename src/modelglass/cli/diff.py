@@ -38,6 +38,7 @@ Examples:
   modelglass diff base/ model-Q4_K_M.gguf
   modelglass diff model.py::build checkpoint.pt
   modelglass diff a.safetensors b.safetensors --ignore "*.rotary_emb.*" --tolerance 1e-6
+  modelglass diff base/ merged/ --with other/
   modelglass diff base/ merged/ --format markdown --fail-on unrelated,incomparable
 
 \b
@@ -53,6 +54,14 @@ Exit codes:
 @click.command(name="diff", cls=Command, epilog=EPILOG)
 @click.argument("a", type=TargetName())
 @click.argument("b", type=TargetName())
+@option(
+    "--with",
+    "with_",
+    metavar="C",
+    multiple=True,
+    type=TargetName(),
+    help="A further model that B may be merged of. Repeatable.",
+)
 @option("--ignore", metavar="PATTERN", multiple=True, help="Leave out tensors of this name. Repeatable.")
 @option(
     "--tolerance",
@@ -70,6 +79,7 @@ Exit codes:
 def diff(
     a: str,
     b: str,
+    with_: tuple[str, ...],
     ignore: tuple[str, ...],
     tolerance: float,
     fail_on: FailOn,
@@ -86,7 +96,9 @@ def diff(
     piece at a time. Configurations and saved reports have no values, and the answer says so.
     """
     with working() as progress:
-        found = api.diff(a, b, ignore=ignore, tolerance=tolerance, trust=trust, progress=progress)
+        found = api.diff(
+            a, b, with_=with_, ignore=ignore, tolerance=tolerance, trust=trust, progress=progress
+        )
     options = view.options({"all": all_, "sort": sort, "top": top})
     view.emit(api.RENDERERS["diff"][view.format_](found, **options))
     if found.failures:

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from modelglass.analyses.diff.numbers import floats, rounding_steps
+from modelglass.analyses.diff.numbers import floats, rounded, rounding_steps
 
 if TYPE_CHECKING:
     from modelglass.analyses.diff.numbers import Array
     from modelglass.report import Values
 
 MOST = 1 << 22  # elements of one side that are held at once
+_SHORT = ("bfloat16", "float16")
+_SAMPLE = 1024
 _BLOCKS = 16  # of rows, spread over a tensor that is too large to be held
 
 
@@ -37,13 +39,24 @@ class Change:
 
     @cached_property
     def steps(self) -> Array:
-        """How far apart the numbers are that b could have had."""
-        found = rounding_steps(np.maximum(np.abs(self.b), np.abs(self.a)), self.dtype_b)
-        return np.zeros(self.b.shape) if found is None else found
+        """How far apart the numbers are that b could have had, also before it was cast to a wider type."""
+        magnitudes = np.maximum(np.abs(self.b), np.abs(self.a))
+        found = np.zeros(self.b.shape)
+        for dtype in dict.fromkeys((self.dtype_b, self.dtype_a, *_SHORT)):
+            steps = rounding_steps(magnitudes, dtype)
+            if steps is not None and (dtype == self.dtype_b or _has_all(dtype, self.b)):
+                found = np.maximum(found, steps)
+        return found
 
     def on(self, a: Array, b: Array | None = None) -> Change:
         """The change of other values into the same."""
         return replace(self, a=a, b=self.b if b is None else b)
+
+
+def _has_all(dtype: str, numbers: Array) -> bool:
+    """Whether the type has all of these numbers."""
+    sample = numbers.reshape(-1)[:_SAMPLE]
+    return bool((rounded(sample, dtype) == sample).all() and (rounded(numbers, dtype) == numbers).all())
 
 
 def load(a: Values, b: Values, stored_a: str = "", stored_b: str = "") -> Change:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
 from modelglass.analyses.counts import count
-from modelglass.analyses.diff import cast, recipe
+from modelglass.analyses.diff import cast, merged, recipe
 from modelglass.analyses.diff.change import load
 from modelglass.analyses.diff.explained import Explained
 from modelglass.analyses.diff.grouping import grouped
 from modelglass.analyses.diff.joining import in_joined_order
+from modelglass.analyses.diff.moved import find_moved
 from modelglass.analyses.diff.pairing import Paired, pair_tensors
 from modelglass.analyses.diff.related import ENOUGH
-from modelglass.analyses.diff.stream import Advance, Sources, Streamed, stream
+from modelglass.analyses.diff.stream import Advance, Sources, Streamed, part_of, stream
 from modelglass.errors import LimitError
-from modelglass.report import Diff, DiffSide, Note, ReadFailure
+from modelglass.report import Diff, DiffSide, Note, ReadFailure, Values
 
 if TYPE_CHECKING:
     from modelglass.report import Comparison, DiffVerdict, Model
@@ -37,6 +38,7 @@ def diff(
     a: Compared,
     b: Compared,
     *,
+    others: Sequence[tuple[Comparison, Compared]] = (),
     ignore: Sequence[str] = (),
     tolerance: float = 0.0,
     unsaved: Collection[str] = (),
@@ -44,6 +46,7 @@ def diff(
 ) -> Diff:
     """What changed from a to b, and what explains it.
 
+    `others` are models that b may be merged of, each with its comparison with a.
     `ignore` are patterns of names. Tensors whose relative difference is within the `tolerance` count as the
     same. `unsaved` are buffers that a checkpoint does not have.
     """
@@ -52,8 +55,9 @@ def diff(
     ignored = tuple(_name(each) for each in every if _is_ignored(each, ignore))
     values_known = a.values is not None and b.values is not None
     sources = a.values or {}, b.values or {}
+    merging = [_by_counterpart(structure, a.model, other) for structure, other in others]
     found = stream(in_joined_order(pairs, *sources), *sources, advance=advance)
-    explained = list(_explanations(found, tolerance)) if values_known else list(_alone(pairs))
+    explained = list(_explanations(found, merging, tolerance)) if values_known else list(_alone(pairs))
     verdict = _verdict(found, explained, tolerance)
     if verdict == "unrelated":
         explained = []
@@ -68,6 +72,16 @@ def diff(
         notes=tuple(_notes(found, comparison, values_known)),
         structure=comparison,
     )
+
+
+def _by_counterpart(structure: Comparison, a: Model, other: Compared) -> dict[str, Values]:
+    """The values of another model by the names that a has for its tensors."""
+    found = {}
+    for pair in pair_tensors(structure, a, other.model):
+        values = (other.values or {}).get(pair.b.name) if pair.b is not None else None
+        if pair.a is not None and pair.b is not None and isinstance(values, Values):
+            found[pair.a.name] = part_of(values, pair.b)
+    return found
 
 
 def _side(model: Model) -> DiffSide:
@@ -101,21 +115,52 @@ def _is_same(each: Streamed, tolerance: float) -> bool:
     return bool(each.diff.same_values) or (tolerance > 0 and (figures.relative_l2 or 1.0) <= tolerance)
 
 
-def _explanations(found: Sequence[Streamed], tolerance: float) -> Iterator[tuple[str, Explained]]:
+def _explanations(
+    found: Sequence[Streamed], others: Sequence[Mapping[str, Values]], tolerance: float
+) -> Iterator[tuple[str, Explained]]:
     """The operations on each tensor, by its name."""
     yield from _alone(each.paired for each in found)
-    for each in found:
-        if each.a is None or each.b is None or each.figures is None or each.diff.equal:
-            continue
-        change = load(each.a, each.b, *_packings(each.paired))
-        if each.diff.same_values and cast.is_cast(change):
-            yield (
-                each.diff.name,
-                Explained("cast", {"from": change.dtype_a, "to": change.dtype_b}, exact=True),
-            )
-        elif not _is_same(each, tolerance):
-            for explained in recipe.explain(change):
+    changed = [place for place, each in enumerate(found) if _is_to_explain(each, tolerance)]
+    moved = find_moved(found, changed)
+    for place in changed:
+        each = found[place]
+        if each.reshaped is not None:
+            yield each.diff.name, each.reshaped
+        if place in moved:
+            figures = {"holds": found[moved[place].source].diff.a}
+            yield each.diff.name, Explained(moved[place].kind, figures)
+            yield from ((each.diff.name, other) for other in _cast_alone(each))
+        elif each.reshaped is None or (each.figures is not None and each.figures.changed):
+            for explained in _of_values(each, others):
                 yield each.diff.name, explained
+
+
+def _is_to_explain(each: Streamed, tolerance: float) -> bool:
+    if each.a is None or each.b is None or each.figures is None or each.diff.equal:
+        return False
+    return not _is_same(each, tolerance) or bool(each.diff.same_values)
+
+
+def _cast_alone(each: Streamed) -> Iterator[Explained]:
+    if each.a is not None and each.b is not None and each.a.dtype != each.b.dtype:
+        yield Explained("cast", {"from": each.a.dtype, "to": each.b.dtype})
+
+
+def _of_values(each: Streamed, others: Sequence[Mapping[str, Values]]) -> list[Explained]:
+    """What explains that the values of a pair are not the same."""
+    assert each.a is not None
+    assert each.b is not None
+    change = load(each.a, each.b, *_packings(each.paired))
+    if each.diff.same_values:
+        types = {"from": change.dtype_a, "to": change.dtype_b}
+        return [Explained("cast", types, exact=True)] if cast.is_cast(change) else []
+    name = each.diff.a or ""
+    arrays = [load(other[name], each.b).a for other in others if name in other]
+    if arrays and len(arrays) == len(others):
+        summed = merged.explain(change, arrays)
+        if summed is not None:
+            return [summed, *(_cast_alone(each))]
+    return recipe.explain(change)
 
 
 def _packings(pair: Paired) -> tuple[str, str]:

@@ -18,6 +18,7 @@ import numpy as np
 from modelglass.analyses.diff.figures import Figures, measure
 from modelglass.analyses.diff.numbers import as_floats, is_known
 from modelglass.analyses.diff.pairing import Paired, Piece
+from modelglass.analyses.diff.resized import fitted
 from modelglass.analyses.diff.turned import axes_between, turned
 from modelglass.analyses.stats.engine import processors
 from modelglass.errors import FileError
@@ -25,6 +26,7 @@ from modelglass.report import TensorDiff, Values
 from modelglass.report.dtypes import nbytes_of
 
 if TYPE_CHECKING:
+    from modelglass.analyses.diff.explained import Explained
     from modelglass.analyses.diff.numbers import Array
     from modelglass.report import Shape, Stored
 
@@ -55,6 +57,7 @@ class Streamed:
     a: Values | None = None
     b: Values | None = None
     failure: FileError | None = None
+    reshaped: Explained | None = None  # what made the shapes differ; the figures are of what both have
 
 
 def stream(
@@ -86,10 +89,13 @@ def _prepared(paired: Paired, a: Sources, b: Sources) -> Streamed:
     trouble = paired.trouble or _reason("a", one) or _reason("b", other)
     if trouble is None and isinstance(one, Values) and isinstance(other, Values):
         one, other = part_of(one, paired.a), part_of(other, paired.b)
-        axes = axes_between(one.shape, other.shape) if paired.turned else None
-        one = one if axes is None else turned(one, axes)
+        reshaped = None
+        if paired.turned and (axes := axes_between(one.shape, other.shape)) is not None:
+            one = turned(one, axes)
+        elif not _alike(one.shape, other.shape) and not _are_words(paired, one, other):
+            one, other, reshaped = fitted(one, other)
         if not _are_words(paired, one, other) or (one.dtype, one.shape) == (other.dtype, other.shape):
-            return Streamed(paired=paired, diff=known, a=one, b=other)
+            return Streamed(paired=paired, diff=known, a=one, b=other, reshaped=reshaped)
         trouble = _UNKNOWN
     return Streamed(paired=paired, diff=replace(known, trouble=trouble))
 
@@ -158,16 +164,25 @@ def squeezed(shape: Shape) -> Shape:
 
 def _with_figures(each: Streamed, a: Values, b: Values, spans: Each) -> Streamed:
     words = _are_words(each.paired, a, b)
+    if each.reshaped is not None:
+        figures = _all_measured(a, b, False, spans)
+        diff = replace(_filled(each.diff, figures, False, a.shape), same_values=False)
+        return replace(each, diff=diff, figures=figures)
     same_form = a.dtype == b.dtype and each.diff.dtype_a == each.diff.dtype_b
-    figures = _while_equal(a, b, words, spans) if same_form else None
-    if figures is not None:
-        return replace(each, diff=_filled(each.diff, figures, True), figures=figures)
+    unchanged = _while_equal(a, b, words, spans) if same_form else None
+    if unchanged is not None:
+        return replace(each, diff=_filled(each.diff, unchanged, True, a.shape), figures=unchanged)
     if words:
         return replace(each, diff=replace(each.diff, equal=False, trouble=_UNKNOWN), a=None, b=None)
+    figures = _all_measured(a, b, same_form, spans)
+    return replace(each, diff=_filled(each.diff, figures, False, a.shape), figures=figures)
+
+
+def _all_measured(a: Values, b: Values, same_form: bool, spans: Each) -> Figures:
     figures = Figures()
     for piece in spans(partial(_measured, a, b, same_form), _starts(a.numel)):
         figures.merge(piece)
-    return replace(each, diff=_filled(each.diff, figures, False), figures=figures)
+    return figures
 
 
 def _starts(numel: int) -> range:
@@ -256,7 +271,7 @@ def _may_be_strange(raw: Array, dtype: str) -> bool:
     return bool(words.size) and int(np.bitwise_and(words, word(exponent)).max()) == exponent
 
 
-def _filled(known: TensorDiff, figures: Figures, equal: bool) -> TensorDiff:
+def _filled(known: TensorDiff, figures: Figures, equal: bool, shape: Shape) -> TensorDiff:
     at = figures.at
     return replace(
         known,
@@ -266,7 +281,7 @@ def _filled(known: TensorDiff, figures: Figures, equal: bool) -> TensorDiff:
         relative_l2=figures.relative_l2,
         cosine=1.0 if equal else figures.cosine,
         max_abs=figures.max_abs,
-        at=None if at is None else tuple(int(place) for place in np.unravel_index(at, known.shape_a or ())),
+        at=None if at is None else tuple(int(place) for place in np.unravel_index(at, shape)),
         snr_db=figures.snr_db,
         nan_a=figures.nan_a,
         nan_b=figures.nan_b,

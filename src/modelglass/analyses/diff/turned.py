@@ -1,8 +1,8 @@
-"""Values of a tensor in the order of axes that another framework has."""
+"""Values of a tensor with other axes: turned as another framework has them, or cut to a common size."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import permutations
@@ -32,13 +32,29 @@ def axes_between(one: Shape, other: Shape) -> tuple[int, ...] | None:
 
 def turned(values: Values, axes: tuple[int, ...]) -> Values:
     """The same values with other axes; while they are held, all of them are in memory."""
+    shape = tuple(values.shape[axis] for axis in axes)
+    return _made_whole(values, shape, lambda array: array.transpose(axes))
+
+
+def cropped(values: Values, shape: Shape) -> Values:
+    """The first of the values along each axis."""
+    if values.shape == shape:
+        return values
+    if values.shape[1:] == shape[1:]:  # whole rows follow each other
+        return replace(values, shape=shape, stored=None)
+    corner = tuple(slice(size) for size in shape)
+    return _made_whole(values, shape, lambda array: array[corner])
+
+
+def _made_whole(values: Values, shape: Shape, make: Callable[[Any], Any]) -> Values:
+    """Values made of all of others; while they are held, these are in memory."""
     kept: list[Any] = []
 
     @contextmanager
     def held() -> Iterator[None]:
         with values.holding():
             array = values.read(0, values.numel).reshape(values.shape)
-        kept.append(array.transpose(axes).reshape(-1))
+        kept.append(make(array).reshape(-1))
         try:
             yield
         finally:
@@ -47,5 +63,4 @@ def turned(values: Values, axes: tuple[int, ...]) -> Values:
     def read(start: int, stop: int) -> Any:
         return kept[0][start:stop]
 
-    shape = tuple(values.shape[axis] for axis in axes)
     return replace(values, shape=shape, read=read, held=held, stored=None)
