@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from modelglass.api._stats import stats as stats
     from modelglass.api._unique import reproduce as reproduce, unique as unique
     from modelglass.checkpoints import LIMITS as LIMITS, check_limits as check_limits
-    from modelglass.formats.scan.isolated import unbounded as unbounded
-    from modelglass.frameworks.shared.request import TensorSpec as TensorSpec
+    from modelglass.formats.confine import unbounded as unbounded
+    from modelglass.frameworks.shared.specs import TensorSpec as TensorSpec, parse_specs as parse_specs
     from modelglass.options import (
         AUTOMATIC as AUTOMATIC,
         SEARCH_SECONDS as SEARCH_SECONDS,
@@ -103,8 +103,8 @@ __getattr__, __dir__, __all__ = attach(
             "RENDERERS load plot plot_memory plotter render save show timeline_plotter"
         ),
         "modelglass.checkpoints": "LIMITS check_limits",
-        "modelglass.formats.scan.isolated": "unbounded",
-        "modelglass.frameworks.shared.request": "TensorSpec",
+        "modelglass.formats.confine": "unbounded",
+        "modelglass.frameworks.shared.specs": "TensorSpec parse_specs",
         "modelglass.options": "AUTOMATIC SEARCH_SECONDS Automatic",
         "modelglass.renderers._escape": "told unspoken",
         "modelglass.page": "parse_columns",

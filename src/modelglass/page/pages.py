@@ -28,7 +28,7 @@ def inspect(
 
     table = layers.listed(report, width=width, depth=depth, fold=fold, columns=columns, sort=sort, top=top)
     heading = Heading(report.model.name, of_document=True)
-    return Page([heading, table, Facts(totals(report), head="total", most=4), *_inspected(report)])
+    return Page([heading, table, Facts(totals(report), head="total", most=4), *_inspect(report)])
 
 
 def whole(
@@ -36,7 +36,7 @@ def whole(
     flow: Flow | None = None,
     unique: Unique | None = None,
     scan: Scan | None = None,
-    width: int = 150,
+    width: int = 120,
     **layers: Any,
 ) -> Page:
     """Everything that a report has, and what was worked out from it, one section below the other.
@@ -48,7 +48,7 @@ def whole(
     return Page(list(blocks(report, flow, unique, scan, {"width": width, **layers})))
 
 
-def _inspected(report: Report) -> Iterator[Block]:
+def _inspect(report: Report) -> Iterator[Block]:
     if report.engine is not None:
         from modelglass.page.sections import engine
 
