@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from modelglass.api._stats import stats as stats
     from modelglass.api._unique import reproduce as reproduce, unique as unique
     from modelglass.checkpoints import LIMITS as LIMITS, check_limits as check_limits
-    from modelglass.formats.scan.isolated import unbounded as unbounded
+    from modelglass.formats.confine import unbounded as unbounded
     from modelglass.frameworks.shared.specs import TensorSpec as TensorSpec, parse_specs as parse_specs
     from modelglass.options import (
         AUTOMATIC as AUTOMATIC,
@@ -103,7 +103,7 @@ __getattr__, __dir__, __all__ = attach(
             "RENDERERS load plot plot_memory plotter render save show timeline_plotter"
         ),
         "modelglass.checkpoints": "LIMITS check_limits",
-        "modelglass.formats.scan.isolated": "unbounded",
+        "modelglass.formats.confine": "unbounded",
         "modelglass.frameworks.shared.specs": "TensorSpec parse_specs",
         "modelglass.options": "AUTOMATIC SEARCH_SECONDS Automatic",
         "modelglass.renderers._escape": "told unspoken",

@@ -12,6 +12,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from typing import IO
 from warnings import catch_warnings, simplefilter
 
+from modelglass.forking import can_fork
 from modelglass.inputs.search import Found, Search
 
 _GRACE = 1.0  # seconds that a copy may take beyond its time, for the trial that is going on
@@ -22,7 +23,7 @@ def search_within(seconds: float, make: Callable[[bool], Search], *, can_copy: b
 
     `make` learns whether it is in a copy, which has nothing to tidy up.
     """
-    if not can_copy or not hasattr(os, "fork"):
+    if not can_copy or not can_fork():
         return make(False).found()
     reading, writing = os.pipe()
     with catch_warnings():
