@@ -60,6 +60,10 @@ class BuiltModel:
             raise _ValuesWantedError
 
 
+# Types of what may not be the inputs themselves, but a description of them.
+_MAY_BE_MADE = (str, Automatic, tuple, *FACTORIES)
+
+
 class _ValuesWantedError(Exception):
     """A run ended because the model has no values."""
 
@@ -98,7 +102,7 @@ def with_model(
                 inputs = run.inputs
                 if run.mode == "none" and (inputs is None or as_automatic(inputs)):
                     inputs = None
-                elif makes_own if inputs is None else _are_made(inputs):
+                elif makes_own if inputs is None else isinstance(inputs, _MAY_BE_MADE) and _are_made(inputs):
                     making = make_inputs(opened, inputs, notes, run.mode, progress or report_nothing)
                     inputs = stack.enter_context(making)
                 if progress is not None:
@@ -120,7 +124,7 @@ def with_model(
 
 def _are_made(inputs: Any) -> bool:
     """Whether these are not yet the inputs themselves."""
-    return isinstance(inputs, (str, Automatic, *FACTORIES)) or is_described(inputs)
+    return not isinstance(inputs, tuple) or is_described(inputs)
 
 
 def _weights_note() -> Note:

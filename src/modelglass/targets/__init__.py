@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from modelglass.options import SERVING, BuildOptions, ReadOptions, RunOptions, as_automatic
+from modelglass.options import ASKS, SERVING, BuildOptions, ReadOptions, RunOptions, as_automatic
 from modelglass.report import Report
 from modelglass.targets.kind import OpenModel, Readable, Runnable, Target
 from modelglass.targets.paths import (
@@ -93,7 +93,7 @@ def resolve(
         found = import_module(f"modelglass.targets.{file}").resolve(target, build)
     if check and not (build.given.keys() | run.given.keys() | read.given.keys()) <= found.takes:
         found.check(build, run, read)
-    wanted = as_automatic(run.inputs)
+    wanted = as_automatic(run.inputs) if isinstance(run.inputs, ASKS) else None
     # A run is asked for, with whatever inputs.
     return found if wanted is None or wanted.given or not wanted.needed else found.to_run()
 
