@@ -58,7 +58,7 @@ def report(given: GivenTarget, output: Path | None, **asked: Any) -> None:
     Everything about a model is on it. The page is a single file that needs no network and can be read
     without JavaScript. TARGET is a checkpoint (a file or a folder), a configuration (config.json,
     model.yaml), a saved report or page, or file.py::function or package.module:function that returns a model.
-    Files of a checkpoint are scanned as well. The report itself is inside: mg.load("page.html") gives it back.
+    Files of a checkpoint are scanned as well. The report is inside: mg.load("page.html") gives it back.
     """
     found, page = whole_page(given, **asked)
     emit(page, output)
