@@ -487,6 +487,8 @@ def _set_conditions(log: UndoLog, mode: FakeMode | None, *, gradients: bool) -> 
     """The surroundings of a run: gradients where wanted, compiled parts run as written."""
     if "torch._dynamo" in sys.modules:  # else nothing is compiled, and loading it changes torch
         log.enter(torch.compiler.set_stance("force_eager"))
+    # TorchScript would watch the first passes, and run others in another way from then on.
+    log.enter(torch.jit.optimized_execution(False))
     torch.set_grad_enabled(gradients)
     if mode is not None:
         expose_known_values(log)
