@@ -76,8 +76,9 @@ inputs_options = options(
         "specs",
         metavar="SPEC",
         multiple=True,
-        help="Shape of an input: 1x3x224x224, 2x16:int64, mask=2x16:bool. Repeatable. Others are found by "
-        "trying.",
+        help="An input: its shape (1x3x224x224, 2x16:int64, mask=2x16:bool), a value (scale=0.5, flag=true, "
+        "mode=sum), several ([1x8,1x4]), a file (photo.png, x=values.npy), code (x=@file.py::function). "
+        "Repeatable. Others are found by trying.",
     ),
 )
 
@@ -131,7 +132,7 @@ def parse_inputs(inputs: str | None, specs: tuple[str, ...], suffix: str = "") -
     """What the two options give together; None when neither is given."""
     if inputs and specs:
         raise UsageError(f"--inputs{suffix} and --input{suffix} cannot be combined", hint="give one of them")
-    return inputs or api.TensorSpec.parse_all(specs) or None
+    return inputs or api.parse_specs(specs) or None
 
 
 LIST_LIMITS = "help"

@@ -214,7 +214,7 @@ def _table(block: Table, write: Escape) -> Iterator[str]:
         cells += [f'<td class="bar">{bars[index]}</td>'] if bars else []
         rows.append(f"<tr{_class(_tone(tone) if isinstance(tone, str) else '')}>{''.join(cells)}</tr>")
     caption = f"<caption>{write(block.title)}</caption>" if block.title else ""
-    heads += "<th></th>" if bars else ""
+    heads += "<td></td>" if bars else ""
     yield f'<div class="wide"><table>{caption}<thead><tr>{heads}</tr></thead>'
     yield "<tbody>"
     yield from rows
