@@ -1,4 +1,4 @@
-"""A page of one file that asks nothing of any network: everything is in it, also the document it was made of.
+"""A page in one file that needs no network: everything is in it, also the document it was made of.
 
 It can be read without a script. Its policy lets run and look like something only what has the hashes of our
 own script and style, so that there are no attributes of either; all texts are escaped where they are put in.
