@@ -33,6 +33,10 @@ demo: $(VENV)/.core
 	@echo
 	$(BIN)/modelglass examples/models.py::language_model_80b --input 1x4096:int64 --depth 3
 	@echo
+	@mkdir -p build
+	$(BIN)/modelglass report examples/models.py::resnet50 --input 8x3x224x224 --train -o build/resnet50.html
+	@echo "open build/resnet50.html"
+	@echo
 	$(BIN)/modelglass flow examples/models.py::unet --input 2x3x64x64
 	@echo
 	$(BIN)/modelglass examples/mlx_models.py::llama_70b --input 1x2048:int32 --depth 3

@@ -13,7 +13,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
@@ -22,6 +22,7 @@ from modelglass.analyses.cost import formulas
 from modelglass.api import _compare, _diff, _fit, _flow, _inspect, _memory, _output, _stats, _unique
 from modelglass.cli.main import main
 from modelglass.cli.model_inspector import main as model_inspector
+from modelglass.frameworks.protocol import Adapter
 from modelglass.frameworks.shared import request as requests
 from modelglass.report import dtypes, sizes
 
@@ -172,3 +173,17 @@ def test_every_page_of_the_documentation_is_in_its_menu() -> None:
     menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     pages = [page.name for page in (ROOT / "docs").glob("*.md")]
     assert [name for name in pages if f": {name}\n" not in menu] == []
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_files_that_a_guide_names_are_there(page: str) -> None:
+    named = re.findall(r"`([\w./-]+(?:\.py|/))`", (ROOT / page).read_text())
+    assert named
+    missing = (name for name in named if not (ROOT / name).exists())
+    assert [name for name in missing if not any((ROOT / "src").rglob(name.rstrip("/")))] == []
+
+
+def test_contributing_names_every_function_of_an_adapter() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    functions = [name for name, value in vars(Adapter).items() if isinstance(value, FunctionType)]
+    assert [name for name in functions if name[0] != "_" and f"`{name}`" not in text] == []

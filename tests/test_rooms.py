@@ -23,9 +23,10 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "printing": ({"api"}, set()),
     "report": ({"printing", "_lazy", "_version", "errors", "report"}, set()),
     "quantized": ({"report", "quantized"}, {"numpy"}),
-    "formats": ({"errors", "report", "quantized", "formats"}, {"numpy", "jinja2", "yaml"}),
+    "formats": ({"errors", "forking", "report", "quantized", "formats"}, {"numpy", "jinja2", "yaml", "PIL"}),
     "gc_pause": ({"undo"}, set()),
     "console": (set(), set()),
+    "forking": (set(), set()),
     "undo": (set(), set()),
     "interrupts": ({"undo"}, set()),
     "frameworks": (
@@ -71,7 +72,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     ),
     "checkpoints": ({"gc_pause", "errors", "report", "formats", "analyses", "user_code"}, set()),
     "symbols": ({"errors", "report", "analyses", "symbols"}, set()),
-    "inputs": ({"inputs"}, set()),
+    "inputs": ({"forking", "inputs"}, set()),
     "api": (
         {
             "_lazy",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         find_inputs as find_inputs,
         fit as fit,
         flow as flow,
+        footprint as footprint,
         inspect as inspect,
         load as load,
         memory as memory,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         Engine as Engine,
         Fit as Fit,
         Flow as Flow,
+        Footprint as Footprint,
         Report as Report,
         Scan as Scan,
         Serving as Serving,
@@ -64,8 +66,8 @@ __getattr__, __dir__, __all__ = attach(
     {
         "modelglass.analyses.cost.formulas": "register_formula",
         "modelglass.api": (
-            "compare compare_structure diff find_inputs fit flow inspect load memory plot plot_memory render "
-            "reproduce save scan show stats unique"
+            "compare compare_structure diff find_inputs fit flow footprint inspect load memory plot "
+            "plot_memory render reproduce save scan show stats unique"
         ),
         "modelglass.compat.dump_model_info": "LayerInfo ModelInfo dump_model_info",
         "modelglass.compat.model_info": "info model_info",
@@ -73,7 +75,7 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.compat.unique_modules": "extract_pytorch_ops extract_unique_modules",
         "modelglass.errors": "ForwardError InspectError",
         "modelglass.frameworks.shared.request": "Inputs",
-        "modelglass.report": "Comparison Diff Engine Fit Flow Report Scan Serving WhatIf",
+        "modelglass.report": "Comparison Diff Engine Fit Flow Footprint Report Scan Serving WhatIf",
     },
     modules=("mlx",),
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from modelglass.analyses.counts import count
 from modelglass.analyses.equal_blocks import equal_blocks
 from modelglass.analyses.notes import count_notes
-from modelglass.errors import CorruptFileError, UsageError
+from modelglass.errors import CorruptFileError, NotAModelError, UsageError
 from modelglass.formats import read
 from modelglass.formats.documents.configs import config_of
 from modelglass.formats.limits import Limits
@@ -21,7 +21,7 @@ from modelglass.formats.reading import Reading
 from modelglass.formats.tensors.kinds import classify_tensors, find_doubtful
 from modelglass.formats.tensors.tree import modules
 from modelglass.gc_pause import paused_gc
-from modelglass.report import Checkpoint, File, Model, Note, Report
+from modelglass.report import Checkpoint, File, Model, Module, Note, Report
 from modelglass.user_code import only_installed
 
 if TYPE_CHECKING:
@@ -209,3 +209,90 @@ def _shard_notes(reading: Reading) -> Iterator[Note]:
             text=f"this is one file of {int(shard[1]):,}; for the whole model, pass their folder or index",
             where=(path.name,),
         )
+
+
+def read_document(path: Path, limits: Mapping[str, int] | None = None) -> Json:
+    """A JSON file beside weights, read as carefully as they are."""
+    from modelglass.formats.documents.strict_json import document
+    from modelglass.formats.source import OpenFile
+
+    with OpenFile(path) as source:
+        return document(source, check_limits(limits))
+
+
+def inspect_pipeline(
+    folder: Path,
+    components: Mapping[str, str],
+    *,
+    name: str | None,
+    limits: Mapping[str, int] | None,
+    progress: Progress,
+) -> Report:
+    """The report of a pipeline, with a module for each part; `components` are their classes by name."""
+    from modelglass.formats.files_beside import may_follow
+
+    if not components:
+        raise NotAModelError(
+            "no part of this pipeline has weights here",
+            file=str(folder),
+            code="not-a-model",
+            hint="download its parts: each is a folder beside model_index.json",
+        )
+    parts: dict[str, Report] = {}
+    for part in components:
+        if not may_follow(folder / part, folder):
+            raise CorruptFileError(
+                f"its part {part!r} is a link that leads out of the folder",
+                file=str(folder),
+                code="path.link",
+                hint="pass the folder that it leads to",
+            )
+        parts[part] = inspect_file(folder / part, limits=limits, progress=progress)
+    modules = [Module(path="", type=name or "", qualified_type="", tensors=(), children=tuple(parts))]
+    tensors: list[Tensor] = []
+    for part, report in parts.items():
+        modules += _modules_under(part, components[part], report.model)
+        tensors += (
+            replace(tensor, name=f"{part}.{tensor.name}", storage=f"{part}: {tensor.storage}")
+            for tensor in report.model.tensors
+        )
+    model = Model(
+        name=folder.name or str(folder), source="pipeline", modules=tuple(modules), tensors=tuple(tensors)
+    )
+    counts = count(model)
+    return Report(
+        model=model,
+        counts=counts,
+        blocks=equal_blocks(model, counts),
+        checkpoint=_joined(parts),
+        notes=tuple(_of_part(part, note) for part, report in parts.items() for note in report.notes),
+    )
+
+
+def _modules_under(part: str, type: str, model: Model) -> Iterator[Module]:
+    """The modules of a part, with its name before theirs."""
+    for module in model.modules:
+        yield replace(
+            module,
+            path=f"{part}.{module.path}" if module.path else part,
+            type=module.type or ("" if module.path else type),
+            tensors=tuple(f"{part}.{name}" for name in module.tensors),
+            children=tuple(f"{part}.{child}" for child in module.children),
+        )
+
+
+def _joined(parts: Mapping[str, Report]) -> Checkpoint:
+    """The files of all parts."""
+    found = {part: report.checkpoint for part, report in parts.items() if report.checkpoint is not None}
+    return Checkpoint(
+        format="pipeline",
+        files=tuple(file for each in found.values() for file in each.files),
+        read_nbytes=sum(each.read_nbytes for each in found.values()),
+        metadata={
+            f"{part}.{key}": value for part, each in found.items() for key, value in each.metadata.items()
+        },
+    )
+
+
+def _of_part(part: str, note: Note) -> Note:
+    return replace(note, text=f"{part}: {note.text}")

@@ -37,6 +37,9 @@ class Automatic:
     needed: bool = True
 
 
+ASKS = (str, Automatic)  # types that may ask for inputs to be made or found
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Some options of a call. `given` are those that differ from their defaults, by the names of users."""
@@ -52,7 +55,7 @@ class Options:
                 # Tensors and arrays have comparisons of their own, so only plain values are compared.
                 plain = type(value) in (str, int, bool)
                 chosen = not (value is option.default or (plain and value == option.default))
-                if chosen and not is_left_open(value):
+                if chosen and not (isinstance(value, ASKS) and is_left_open(value)):
                     given["run" if option.name == "mode" else option.name] = value
         object.__setattr__(self, "given", given)
         for name, check in self.checks.items():

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from places import PICTURES
+from places import PICTURES, library
 from playwright.sync_api import Page
 from torch import nn
 
@@ -124,6 +124,13 @@ def test_a_page_asks_for_nothing_and_is_refused_nothing(report: Report, opened: 
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         shot(page, f"net-{width}")
     assert page.wrong == []  # type: ignore[attr-defined]
+
+
+def test_people_who_do_not_see_it_can_use_it(report: Report, opened: Opened) -> None:
+    page = opened(mg.render(report, "html"), "#head")
+    page.evaluate(library("axe-core/axe.min.js").read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run()")["violations"]
+    assert [(each["impact"], each["id"], each["nodes"][0]["html"]) for each in found] == []
 
 
 @pytest.mark.parametrize("noun", ["memory", "stats", "flow", "unique"])
@@ -274,7 +281,7 @@ def test_a_moment_of_the_run_is_chosen(report: Report, opened: Opened) -> None:
     chart = page.locator("svg.timeline")
     box = chart.bounding_box()
     assert box is not None
-    chart.click(position={"x": box["width"] * 0.074, "y": box["height"] / 2})
+    chart.click(position={"x": box["width"] * 0.09, "y": box["height"] / 2})
     first = report.memory.timeline[0]
     told = page.locator(".moment").inner_text()
     assert "Kernel 1 of" in told

@@ -133,7 +133,7 @@ def test_what_is_asked_reaches_the_search(run: Run, fitter: Fitter) -> None:
     assert err == "noise\n"
     assert fitter.given == {
         "target": "m.py::build",
-        "inputs": api.Automatic(given=api.TensorSpec.parse_all(["2x16:int64"])),
+        "inputs": api.Automatic(given=api.parse_specs(["2x16:int64"])),
         "device_memory": 24 * 2**30,
         "train": False,
         "optimizer": None,
@@ -219,7 +219,7 @@ def test_a_real_search_from_beginning_to_end(run: Run, tmp_path: Path) -> None:
         (largest + 1, document["next_batch_peak_nbytes"]),
     ):
         memory = api.inspect(
-            model, api.TensorSpec.parse_all([f"{size}x16:int64"]), train=True, optimizer="adamw"
+            model, api.parse_specs([f"{size}x16:int64"]), train=True, optimizer="adamw"
         ).memory
         assert memory is not None
         assert memory.needed_nbytes == peak

@@ -124,8 +124,17 @@ def test_another_process_finds_what_this_one_does(
     assert mg.scan(path) == mg.scan(path, isolate=False)
 
 
+def test_no_process_is_copied_on_macos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.pkl"
+    path.write_bytes(CALL_FIRST + b"N.")
+    monkeypatch.setattr(isolated, "_THREADED", ())
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(os, "fork", None)
+    assert mg.scan(path) == mg.scan(path, isolate=False)
+
+
 def test_the_process_can_write_nothing(tmp_path: Path) -> None:
-    code = "import os; from modelglass.formats.scan.isolated import _confine; _confine(1 << 30)\n"
+    code = "import os; from modelglass.formats.confine import confine; confine(1 << 30)\n"
     code += "os.write(os.open('made', os.O_CREAT | os.O_WRONLY), b'x')"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert "File too large" in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -103,3 +104,32 @@ def test_a_folder_and_a_file_that_is_kept_are_told_apart(tmp_path: Path) -> None
     (tmp_path / "a.pt").mkdir()
     ((code, _, err),) = answers([["scan", "--no-isolate", "a.pt"]], tmp_path, elsewhere=True)
     assert (code, "Traceback" in err) == (3, False)
+
+
+SOURCE = Path(__file__).parents[2] / "src" / "modelglass"
+# Files that look whether a name is there before they use it, or are only reached where it is.
+LOOKING = {
+    "formats/opening.py",
+    "formats/scan/isolated.py",
+    "formats/confine.py",
+    "analyses/stats/engine.py",
+    "forking.py",
+    "inputs/process.py",
+    "frameworks/vllm/build.py",
+    "frameworks/torch/memory/calibration.py",
+}
+_NAMES = (
+    r"os\.(?:O_(?:NOFOLLOW|DIRECTORY|CLOEXEC|NONBLOCK)|p(?:read|write)|fork|killpg|get[eu]?[ug]id|sysconf|mkfifo|"
+    r"posix_\w+|sched_\w+)|signal\.(?:SIGKILL|SIGALRM|SIGHUP|SIGPIPE|setitimer|alarm)|dir_fd=|preexec_fn|"
+    r"^\s*(?:import|from) (?:resource|pwd|grp|fcntl|termios)\b"
+)
+
+
+def test_names_of_unix_are_used_where_they_are_looked_for() -> None:
+    """Names of what a configuration may not call are data, in `guarding.py`."""
+    used = {
+        path.relative_to(SOURCE).as_posix()
+        for path in SOURCE.rglob("*.py")
+        if re.search(_NAMES, path.read_text(encoding="utf-8"), re.MULTILINE) and path.name != "guarding.py"
+    }
+    assert used <= LOOKING

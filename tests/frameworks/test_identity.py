@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import weakref
+from collections import defaultdict
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -13,6 +15,19 @@ from torch import nn
 import modelglass as mg
 from fingerprint import fingerprint
 
+
+class Pair(tuple[Any, ...]):
+    pass
+
+
+def function_with(value: Any) -> Any:
+    def function() -> None:
+        pass
+
+    function.value = value  # type: ignore[attr-defined]
+    return function
+
+
 LOOK_UPS: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[Any, torch.Tensor], bool]]] = {
     "set": (lambda w: {w}, lambda held, w: w in held),
     "frozenset": (lambda w: frozenset([w]), lambda held, w: w in held),
@@ -21,6 +36,20 @@ LOOK_UPS: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[Any, torch.Te
     "weak reference": (weakref.ref, lambda held, w: held() is w),
     "weak values": (lambda w: weakref.WeakValueDictionary(w=w), lambda held, w: held["w"] is w),
     "weak set": (lambda w: weakref.WeakSet([w]), lambda held, w: any(each is w for each in held)),
+    "default": (lambda w: lambda value=w: value, lambda held, w: held() is w),
+    "keyword default": (lambda w: lambda *, value=w: value, lambda held, w: held() is w),
+    "attribute of a class": (lambda w: type("Holder", (), {"value": w}), lambda held, w: held.value is w),
+    "attribute of a function": (function_with, lambda held, w: held.value is w),
+    "proxy": (lambda w: MappingProxyType({"w": w}), lambda held, w: held["w"] is w),
+    "view of a dictionary": (lambda w: {"w": w}.values(), lambda held, w: next(iter(held)) is w),
+    "tuple of its own": (lambda w: Pair([w, w]), lambda held, w: held[1] is w and type(held) is Pair),
+    "factory": (lambda w: defaultdict(lambda: w), lambda held, w: held["w"] is w),
+    "method": (lambda w: w.detach, lambda held, w: held.__self__ is w),
+    "method in Python": (lambda w: w.register_hook, lambda held, w: held.__self__ is w),
+    "optimizer": (
+        lambda w: torch.optim.SGD([w]),
+        lambda held, w: held.param_groups[0]["params"][0] is w,
+    ),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -159,3 +160,52 @@ def _printed() -> str:
     from torch._ops import _len_torch_dispatch_stack_pre_dispatch
 
     return f"{torch.ones(1)} {_len_torch_dispatch_stack_pre_dispatch()}"
+
+
+SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "hook for all modules": (
+        lambda: len(nn.modules.module._global_forward_hooks),
+        lambda: nn.modules.module.register_module_forward_hook(lambda *_: None),
+    ),
+    "precision": (torch.get_float32_matmul_precision, lambda: torch.set_float32_matmul_precision("medium")),
+    "benchmark": (
+        lambda: torch.backends.cudnn.benchmark,
+        lambda: setattr(torch.backends.cudnn, "benchmark", True),
+    ),
+    "flash attention": (
+        torch.backends.cuda.flash_sdp_enabled,
+        lambda: torch.backends.cuda.enable_flash_sdp(False),
+    ),
+    "fast path": (
+        torch.backends.mha.get_fastpath_enabled,
+        lambda: torch.backends.mha.set_fastpath_enabled(False),
+    ),
+    "collections": (gc.get_threshold, lambda: gc.set_threshold(1)),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_that_a_forward_pass_changes_are_given_back(name: str) -> None:
+    read, change = SETTINGS[name]
+    before = read()
+    mg.inspect(Apply(lambda self, x: (change(), x)[1]), torch.zeros(2))
+    assert read() == before
+
+
+@pytest.mark.parametrize("run", ["fake", "real"])
+@pytest.mark.parametrize("action", ["clear", "step", "forget", "remember"])
+def test_what_a_model_holds_besides_modules_does_not_reach_its_tensors(action: str, run: Any) -> None:
+    linear, buffer = nn.Linear(2, 2), torch.ones(2)
+    linear.weight.grad = torch.ones(2, 2)
+    optimizer = torch.optim.SGD(linear.parameters(), 0.1)
+
+    def notes() -> None:
+        notes.last = buffer  # type: ignore[attr-defined]
+
+    actions = {"clear": buffer.zero_, "step": optimizer.step, "forget": optimizer.zero_grad}
+    act = actions.get(action, notes)
+    model = Apply(lambda self, x: (self.act(), self.linear(x))[1], linear=linear, act=act)
+    before = fingerprint(model, buffer)
+    mg.inspect(model, torch.zeros(1, 2), run=run)
+    assert fingerprint(model, buffer) == before
+    assert not vars(notes)

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from modelglass.errors import TargetError, UsageError
-from modelglass.frameworks.shared.request import Inputs, Request, TensorSpec
+from modelglass.frameworks.shared.request import Inputs, Request
+from modelglass.frameworks.shared.specs import TensorSpec
 from modelglass.frameworks.vllm import plugin
 from modelglass.frameworks.vllm.engine import components, generate, rpc
 from modelglass.options import FRAMEWORKS

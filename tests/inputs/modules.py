@@ -472,12 +472,81 @@ class Discriminator(nn.Module):
         return self.conv(torch.cat([img, plane], 1))
 
 
+class KeysInKeys(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.state, self.action = nn.Linear(11, 16), nn.Linear(4, 16)
+
+    def forward(self, seen, info):
+        return self.state(seen["state"]) + self.action(info["before"]["action"])
+
+
+class Keywords(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(13, 4)
+
+    def forward(self, **given):
+        return self.linear(given["features"])
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x, rounds):
+        for _ in range(int(rounds)):
+            x = self.linear(x).tanh()
+        return x
+
+
+class Frequencies(nn.Module):
+    """Joins several functions of an input: only the slope between two trials shows its size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.points, self.colours = nn.Linear(63, 64), nn.Linear(64 + 27, 3)
+
+    def bands(self, x, number):
+        waves = [f(2**i * x) for i in range(number) for f in (torch.sin, torch.cos)]
+        return torch.cat([x, *waves], -1)
+
+    def forward(self, points, directions):
+        found = self.points(self.bands(points, 10)).relu()
+        return self.colours(torch.cat([found, self.bands(directions, 4)], -1))
+
+
+class Cell(nn.Module):
+    """Two inputs that are joined share the channels of one layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gates = nn.Conv2d(1 + 8, 32, 3, padding=1)
+
+    def forward(self, x, hidden, cell):
+        i, f, o, g = self.gates(torch.cat([x, hidden], 1)).chunk(4, 1)
+        cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
+        return o.sigmoid() * cell.tanh(), cell
+
+
+class Causal(nn.Module):
+    """Its message names the whole shape of a mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.transformer = nn.Embedding(77, 32), nn.Transformer(32, 4, 1, 1, 64, batch_first=True)
+
+    def forward(self, src, tgt, src_mask, tgt_mask):
+        return self.transformer(self.embed(src), self.embed(tgt), src_mask=src_mask, tgt_mask=tgt_mask)
+
+
 RUNNING = (
     *(ConvNet, Digits, Cifar, UNet, UNet3d, Denoiser, ConditionalDenoiser, LanguageModel, Translator),
     *(SequenceClassifier, Tagger, WithState, Waveform, Spectrogram, Fourier, PointNet, GraphConv, DenseGraph),
     *(EdgeGraph, TwoTower, Multimodal, Siamese, FromDict, FromDictInside, FromTuple, FromList, Spread, ViT),
     *(Mixer, Einsum, ShapeUnpacked, Masked, Video, Policy, Critic, Autoencoder, Scaled, ByValue, Either),
-    *(Functional, Recommender, Discriminator),
+    *(Functional, Recommender, Discriminator, KeysInKeys, Keywords, Counting, Frequencies, Cell, Causal),
 )
 
 

@@ -102,7 +102,9 @@ def _kv_heads(config: Config, heads: int | None) -> int | None:
         return heads
     if "new_decoder_architecture" in config and config.get("new_decoder_architecture") is not True:
         return heads  # its number of key heads is then not used
-    return _int(config, hf.KV_HEADS) or heads
+    if any(config.get(key) is not None for key in hf.KV_HEADS):
+        return _same_int(config, hf.KV_HEADS)  # None: its layers differ
+    return heads
 
 
 def _weights(model: Model) -> list[Tensor]:
@@ -395,7 +397,7 @@ def _kinds_from_windows(config: Config, layers: int) -> list[Attention] | None:
         return ["full" if pattern[n % len(pattern)] == "G" else "window" for n in range(layers)]
     if type(pattern) is not int or pattern < 1:
         pattern = _int(config, ("no_rope_layer_interval",)) if "llama4" in family else None
-        pattern = pattern or _PERIODS.get(family)
+        pattern = pattern or _PERIODS.get(family.replace("-", "_"))
     if pattern is not None:
         return ["window" if (n + 1) % pattern else "full" for n in range(layers)]
     plain = config.get("max_window_layers")

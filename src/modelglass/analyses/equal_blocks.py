@@ -91,8 +91,8 @@ class Structures:
         return (
             module.qualified_type,
             self.settings.of(module),
-            _ordered(module, [_tensor_key(self._tensors[name]) for name in module.tensors]),
-            _ordered(module, [(name, self.of(child)) for name, child in self.contents(module.path)]),
+            _order(module, [_tensor_key(self._tensors[name]) for name in module.tensors]),
+            _order(module, [(name, self.of(child)) for name, child in self.contents(module.path)]),
         )
 
 
@@ -159,7 +159,7 @@ class _Settings:
                 self._open[module.path] = opened
             known = {k: _ANY if _is_open(module, k, v) else v for k, v in self._own(module)}
             below = [(self._modules[path].name, form[path]) for path in module.children]
-            alike = module.qualified_type, _text(known) if known else "", _ordered(module, below)
+            alike = module.qualified_type, _text(known) if known else "", _order(module, below)
             form[module.path] = forms.setdefault(alike, len(forms))
             for key, value in self._own(module):
                 if _is_rate(module, key, value) or _is_own_path(value, module.path):
@@ -278,7 +278,7 @@ def _differ(one: Json, other: Json) -> bool:
     return type(one) is not type(other) or bool(one != other)
 
 
-def _ordered(module: Module, items: list[Any]) -> tuple[Any, ...]:
+def _order(module: Module, items: list[Any]) -> tuple[Any, ...]:
     """The items; of a file, which holds them in any order, in one and the same."""
     return tuple(sorted(items, key=lambda item: item[0]) if module.training is None else items)
 
@@ -316,11 +316,11 @@ class _Blocks:
         return (
             self._structures.of(module.path),
             module.training,
-            _ordered(module, [self._tensor_key(name) for name in module.tensors]),
+            _order(module, [self._tensor_key(name) for name in module.tensors]),
             self._work.of(module.path),
             module.path == self._failed,
             bool(module.aliases),
-            _ordered(module, [(self._modules[path].name, self._kinds[path]) for path in module.children]),
+            _order(module, [(self._modules[path].name, self._kinds[path]) for path in module.children]),
         )
 
     def _tensor_key(self, name: str) -> tuple[Hashable, ...]:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from modelglass.api._diff import diff as diff
     from modelglass.api._fit import fit as fit
     from modelglass.api._flow import flow as flow
+    from modelglass.api._footprint import asks_of_files as asks_of_files, footprint as footprint
     from modelglass.api._found import (
         OF_INPUTS as OF_INPUTS,
         FoundInputs as FoundInputs,
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
     from modelglass.api._stats import stats as stats
     from modelglass.api._unique import reproduce as reproduce, unique as unique
     from modelglass.checkpoints import LIMITS as LIMITS, check_limits as check_limits
-    from modelglass.formats.scan.isolated import unbounded as unbounded
-    from modelglass.frameworks.shared.request import TensorSpec as TensorSpec
+    from modelglass.formats.confine import unbounded as unbounded
+    from modelglass.frameworks.shared.specs import TensorSpec as TensorSpec, parse_specs as parse_specs
     from modelglass.options import (
         AUTOMATIC as AUTOMATIC,
         SEARCH_SECONDS as SEARCH_SECONDS,
@@ -76,7 +77,7 @@ if TYPE_CHECKING:
     )
     from modelglass.report.dtypes import full_dtype_name as full_dtype_name
     from modelglass.report.scan import LEVELS as LEVELS, Level as Level
-    from modelglass.report.sizes import parse_nbytes as parse_nbytes
+    from modelglass.report.sizes import parse_nbytes as parse_nbytes, parse_tokens as parse_tokens
     from modelglass.targets.paths import is_plain_file as is_plain_file
     from modelglass.targets.python_file import roles_in as roles_in
     from modelglass.user_code import parse_code_name as parse_code_name
@@ -88,6 +89,7 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.api._diff": "diff",
         "modelglass.api._fit": "fit",
         "modelglass.api._flow": "flow",
+        "modelglass.api._footprint": "asks_of_files footprint",
         "modelglass.api._found": "OF_INPUTS FoundInputs find_inputs",
         "modelglass.api._inspect": (
             "children_by_module fixed_seed inputs_of inspect inspect_calls inspect_modules inspect_run "
@@ -101,8 +103,8 @@ __getattr__, __dir__, __all__ = attach(
             "RENDERERS load plot plot_memory plotter render save show timeline_plotter"
         ),
         "modelglass.checkpoints": "LIMITS check_limits",
-        "modelglass.formats.scan.isolated": "unbounded",
-        "modelglass.frameworks.shared.request": "TensorSpec",
+        "modelglass.formats.confine": "unbounded",
+        "modelglass.frameworks.shared.specs": "TensorSpec parse_specs",
         "modelglass.options": "AUTOMATIC SEARCH_SECONDS Automatic",
         "modelglass.renderers._escape": "told unspoken",
         "modelglass.page": "parse_columns",
@@ -112,7 +114,7 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.report": "AUTOCAST FINDINGS WEIGHTS MemorySnapshot Serving WhatIf",
         "modelglass.report.dtypes": "full_dtype_name",
         "modelglass.report.scan": "LEVELS Level",
-        "modelglass.report.sizes": "parse_nbytes",
+        "modelglass.report.sizes": "parse_nbytes parse_tokens",
         "modelglass.targets.paths": "is_plain_file",
         "modelglass.targets.python_file": "roles_in",
         "modelglass.user_code": "parse_code_name",

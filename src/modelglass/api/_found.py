@@ -11,7 +11,8 @@ from modelglass.options import SEARCH_SECONDS
 
 if TYPE_CHECKING:
     from modelglass.frameworks.protocol import Trials
-    from modelglass.frameworks.shared.request import Inputs, TensorSpec
+    from modelglass.frameworks.shared.request import Inputs
+    from modelglass.frameworks.shared.specs import InputSpec
     from modelglass.inputs import Call, Found
     from modelglass.report import Note
 
@@ -51,7 +52,7 @@ def find_inputs(
     native: Any,
     *,
     seconds: float = SEARCH_SECONDS,
-    given: tuple[TensorSpec, ...] = (),
+    given: tuple[InputSpec, ...] = (),
     run: str = "fake",
     wanting_values: tuple[str, ...] = (),
 ) -> FoundInputs:
@@ -60,7 +61,7 @@ def find_inputs(
     `given` are descriptions of inputs that are fixed. `wanting_values` are errors that a model with weights
     would not raise.
     """
-    from modelglass.inputs import Search, fixed_by, search_within
+    from modelglass.inputs import Search, fixed_by, search_within, with_values
 
     trials = trials_for(native)
     if trials is None:
@@ -85,7 +86,8 @@ def find_inputs(
     if call is None or trial is None or not (trial.ran or trial.error in wanting_values):
         raise _not_found(found, floating, seconds)
     numel = sum(prod(each.shape) for each in call.tensors().values())
-    inputs = trials.inputs_of(native, call, fake=run == "fake" and numel > _MOST_WITH_VALUES)
+    exact = with_values(call, given, known.parameters)
+    inputs = trials.inputs_of(native, exact, fake=run == "fake" and numel > _MOST_WITH_VALUES)
     return written(call, inputs, _sentence(found, call, floating), floating, trials)
 
 
@@ -113,11 +115,12 @@ def written(call: Call, inputs: Inputs, text: str, floating: str, trials: Trials
 def _sentence(found: Found, call: Call, floating: str) -> str:
     letters = [letter for letter, _ in found.free]
     free = f"; {', '.join(letters)} {'is' if len(letters) == 1 else 'are'} free" if letters else ""
-    return f"inputs found by trying: {_listed(call, floating)}{free}; {_trials(found.trials)}"
+    return f"inputs found by trying: {_listed(call, floating)}{free}; {_trials(found)}"
 
 
-def _trials(number: int) -> str:
-    return f"{number} trial{'' if number == 1 else 's'}"
+def _trials(found: Found) -> str:
+    once = f", as forward {found.effect}" if found.effect else ""
+    return f"{found.trials} trial{'' if found.trials == 1 else 's'}{once}"
 
 
 def _listed(call: Call, floating: str) -> str:
@@ -140,7 +143,7 @@ def _not_found(found: Found, floating: str, seconds: float) -> InputsError:
     given = f"{', '.join(shown[:_LONGEST])}{more}"
     start = " ".join(list(options(found.call, floating))[:_LONGEST]) or "--inputs file.py::function"
     return InputsError(
-        f"no inputs were found in {_trials(found.trials)}; the one that came farthest, with {given}, "
+        f"no inputs were found in {_trials(found)}; the one that came farthest, with {given}, "
         f"ended in {found.trial}",
         hint=f"give the inputs, for example beginning with {start}",
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from modelglass.api._found import NOT_FOUND, FoundInputs, described, find_inputs, trials_for
@@ -41,7 +42,12 @@ def make_inputs(
     elif given is None:
         yield automatic_inputs(opened.native, opened.inputs, notes)
     elif (wanted := as_automatic(given)) is not None:
-        yield _made_or_found(opened, wanted, notes, run, progress)
+        with ExitStack() as stack:
+            wanted = replace(wanted, given=_with_contents(opened.native, wanted.given, stack))
+            yield _made_or_found(opened, wanted, notes, run, progress)
+    elif is_described(given):
+        with ExitStack() as stack:
+            yield _with_contents(opened.native, given, stack)
     else:
         from modelglass.targets.code import result_of
 
@@ -51,12 +57,30 @@ def make_inputs(
             yield found
 
 
+def is_described(given: Any) -> bool:
+    """Whether these are descriptions of inputs, as the command line has them."""
+    from modelglass.frameworks.shared.specs import InputSpec
+
+    return isinstance(given, tuple) and any(isinstance(each, InputSpec) for each in given)
+
+
+def _with_contents(native: Any, given: tuple[Any, ...], stack: ExitStack) -> tuple[Any, ...]:
+    """Described inputs, with what files and code hold."""
+    from modelglass.api._given import resolved
+    from modelglass.frameworks import adapter_for
+
+    adapter = adapter_for(native) if given else None
+    return given if adapter is None else resolved(given, native, adapter, stack)
+
+
 def _made_or_found(
     opened: OpenModel, wanted: Automatic, notes: list[Note], run: str, progress: Progress
 ) -> Any:
     """What the user gave where that is enough, what the configuration says, or what trials find."""
     if wanted.given and _is_enough(opened.native, wanted.given):
-        return wanted.given
+        from modelglass.api._given import typed
+
+        return typed(wanted.given, opened.native, notes)
     own = None if wanted.given else automatic_inputs(opened.native, opened.inputs, notes)
     if own is not None:
         return own

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from modelglass.api._inputs import NEEDS_VALUES, REAL_NBYTES, make_inputs
+from modelglass.api._inputs import NEEDS_VALUES, REAL_NBYTES, is_described, make_inputs
 from modelglass.errors import MissingPackageError, UnknownTargetError, UsageError
 from modelglass.options import Automatic, as_automatic
 from modelglass.targets import Runnable
@@ -60,6 +60,10 @@ class BuiltModel:
             raise _ValuesWantedError
 
 
+# Types of what may not be the inputs themselves, but a description of them.
+_MAY_BE_MADE = (str, Automatic, tuple, *FACTORIES)
+
+
 class _ValuesWantedError(Exception):
     """A run ended because the model has no values."""
 
@@ -98,7 +102,7 @@ def with_model(
                 inputs = run.inputs
                 if run.mode == "none" and (inputs is None or as_automatic(inputs)):
                     inputs = None
-                elif makes_own if inputs is None else isinstance(inputs, (str, Automatic, *FACTORIES)):
+                elif makes_own if inputs is None else isinstance(inputs, _MAY_BE_MADE) and _are_made(inputs):
                     making = make_inputs(opened, inputs, notes, run.mode, progress or report_nothing)
                     inputs = stack.enter_context(making)
                 if progress is not None:
@@ -116,6 +120,11 @@ def with_model(
         except _ValuesWantedError:
             del opened, inputs  # of the first model, before it is built again
             weightless, notes = False, [_weights_note()]
+
+
+def _are_made(inputs: Any) -> bool:
+    """Whether these are not yet the inputs themselves."""
+    return not isinstance(inputs, tuple) or is_described(inputs)
 
 
 def _weights_note() -> Note:

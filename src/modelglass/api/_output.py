@@ -21,14 +21,26 @@ from modelglass.renderers._escape import unspoken
 from modelglass.report import Report
 
 if TYPE_CHECKING:
-    from modelglass.report import Comparison, Diff, Fit, Flow, Scan
+    from modelglass.report import Comparison, Diff, Fit, Flow, Footprint, Scan
     from modelglass.report.codec import Document
 
 Loaded = TypeVar("Loaded")
 
 
 # By the command, and what `memory` makes of a recording.
-NOUNS = ("inspect", "flow", "memory", "fit", "compare", "diff", "stats", "scan", "unique", "snapshot")
+NOUNS = (
+    "inspect",
+    "flow",
+    "memory",
+    "fit",
+    "footprint",
+    "compare",
+    "diff",
+    "stats",
+    "scan",
+    "unique",
+    "snapshot",
+)
 _PAGES = {"text": "pages", "markdown": "pages", "csv": "tables"}  # what is made first, to be written so
 _NOUN_OF = {"Report": "inspect", "Comparison": "compare", "MemorySnapshot": "snapshot"}  # others: their own
 _OTHERS = {"flow": ("mermaid", "dot", "svg"), "scan": ("sarif",)}
@@ -98,7 +110,7 @@ RENDERERS = {
 
 
 def render(
-    report: Report | Flow | Scan | Fit | Comparison | Diff, format: str = "text", **options: Any
+    report: Report | Flow | Scan | Fit | Footprint | Comparison | Diff, format: str = "text", **options: Any
 ) -> str:
     """The report as "text", "json", "markdown", "csv" or "html", or its "memory" as text.
 
@@ -138,7 +150,7 @@ def _renderers_of(result: Any) -> Mapping[str, Callable[..., str]]:
     return RENDERERS[noun]
 
 
-def show(report: Report | Flow | Scan | Fit | Comparison | Diff, **options: Any) -> None:
+def show(report: Report | Flow | Scan | Fit | Footprint | Comparison | Diff, **options: Any) -> None:
     """Print the report as text, coloured and as wide as the terminal."""
     terminal = sys.stdout.isatty()
     defaults = {"width": _terminal_width() if terminal else 100, "color": terminal}

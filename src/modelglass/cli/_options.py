@@ -69,15 +69,17 @@ inputs_options = options(
         "--inputs",
         metavar="CODE",
         type=TargetName(),
-        help="Function that returns the inputs (file.py::function), or auto, as without either option.",
+        help="Function that returns the inputs (file.py::function), or auto (the default): by configuration "
+        "or trying.",
     ),
     option(
         "--input",
         "specs",
         metavar="SPEC",
         multiple=True,
-        help="Shape of an input: 1x3x224x224, 2x16:int64, mask=2x16:bool. Repeatable. Others are found by "
-        "trying.",
+        help="An input: its shape (1x3x224x224, 2x16:int64, mask=2x16:bool), a value (scale=0.5, flag=true, "
+        "mode=sum), several ([1x8,1x4]), a file (photo.png, x=values.npy), code (x=@file.py::function). "
+        "Repeatable. Others are found by trying.",
     ),
 )
 
@@ -91,7 +93,7 @@ budget_option = option(
     help="Time for finding inputs.",
 )
 
-no_run_option = option("--no-run", is_flag=True, help="Read the structure only, and look for no inputs.")
+no_run_option = option("--no-run", is_flag=True, help="Read the structure only; do not look for inputs.")
 
 trust_option = option(
     "--trust",
@@ -131,7 +133,7 @@ def parse_inputs(inputs: str | None, specs: tuple[str, ...], suffix: str = "") -
     """What the two options give together; None when neither is given."""
     if inputs and specs:
         raise UsageError(f"--inputs{suffix} and --input{suffix} cannot be combined", hint="give one of them")
-    return inputs or api.TensorSpec.parse_all(specs) or None
+    return inputs or api.parse_specs(specs) or None
 
 
 LIST_LIMITS = "help"

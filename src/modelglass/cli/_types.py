@@ -64,6 +64,15 @@ class Size(click.ParamType):  # type: ignore[type-arg]
         return value if isinstance(value, int) else api.parse_nbytes(value)
 
 
+class Tokens(click.ParamType):  # type: ignore[type-arg]
+    """A number of tokens: 8192, or 8k for 8 × 1,024."""
+
+    name = "tokens"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        return value if isinstance(value, int) else api.parse_tokens(value)
+
+
 class DtypeChoice(click.Choice):  # type: ignore[type-arg]
     """An element type, also by its short name: bf16."""
 

@@ -86,6 +86,11 @@ class GivenRun:
     devices: int | None
 
     @property
+    def is_asked(self) -> bool:
+        """Whether something is asked for that only a run can give."""
+        return any(value not in (None, False, ()) for value in vars(self).values())
+
+    @property
     def options(self) -> dict[str, Any]:
         """The run and its change, for functions of the API."""
         return {

@@ -7,8 +7,15 @@ from pathlib import Path
 import click
 
 from modelglass import api
-from modelglass.cli._command import Command, option
+from modelglass.cli._command import Command
 from modelglass.cli._exit import INCOMPLETE, end_of_run, write_stderr
+from modelglass.cli._files import (
+    context_option,
+    experts_option,
+    is_of_files,
+    refuse_for_runs,
+    show_footprint,
+)
 from modelglass.cli._options import plot_option, sort_option, top_option
 from modelglass.cli._progress import working
 from modelglass.cli._target import GivenTarget, target_options
@@ -25,6 +32,7 @@ Examples:
   modelglass memory model.py::build --inputs model.py::batch --train --recompute "model.layers.*"
   modelglass memory model.py::build --inputs model.py::batch --train --sharding fsdp3 --devices 8
   modelglass memory model.py::build --inputs model.py::batch --context 4096 --context 131072
+  modelglass memory model.gguf --context 8k --context 32k
   modelglass memory model.py::build --input 1x3x224x224 --train --calibrate --plot timeline.png
   modelglass memory snapshot.pickle
 """
@@ -33,14 +41,8 @@ Examples:
 @click.command(name="memory", cls=Command, epilog=EPILOG)
 @target_options
 @run_options
-@option(
-    "--context",
-    "contexts",
-    type=click.IntRange(1),
-    metavar="N",
-    multiple=True,
-    help="Show the KV cache at this many tokens. Repeatable.",
-)
+@context_option
+@experts_option
 @sort_option(("nbytes",), unsorted="largest first; kernels of CSV as they ran")
 @top_option
 @plot_option
@@ -49,6 +51,7 @@ def memory(
     given: GivenTarget,
     run: GivenRun,
     contexts: tuple[int, ...],
+    experts_on_host: bool,
     sort: str | None,
     top: int | None,
     plot: Path | None,
@@ -61,9 +64,14 @@ def memory(
     are fake, and each is followed from the kernel that makes it until it is freed: the memory itself is not
     allocated, except with --calibrate, which runs one kernel at a time. --plot draws the timeline.
 
-    Of a recording that torch.cuda.memory._dump_snapshot wrote, it shows what was held at the peak, and which
-    code made it.
+    Of a file or folder of weights nothing runs: weights count as they are stored, with a KV cache for each
+    --context. Of a recording that torch.cuda.memory._dump_snapshot wrote, it shows what was held at the peak,
+    and which code made it.
     """
+    if plot is None and is_of_files(given, run):
+        show_footprint(given, view, contexts=contexts, experts_on_host=experts_on_host, top=top)
+        return
+    refuse_for_runs(experts_on_host=experts_on_host)
     asked = given.build | run.options
     draw = None if plot is None else api.timeline_plotter(plot)
     with working() as progress:

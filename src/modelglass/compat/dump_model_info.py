@@ -68,7 +68,7 @@ def dump_model_info(
     suffix, by default model_weight_distributions.png.
     """
     teller = _Teller(logger)
-    report = teller.attempt("the model was not inspected", lambda: _inspected(model, teller))
+    report = teller.attempt("the model was not inspected", lambda: _inspect(model, teller))
     if report is None:
         return ModelInfo(0, 0, 0, 0.0, [], 0, teller.problems)  # with the problem that explains the zeros
     for line in teller.attempt("nothing can be listed", lambda: list(listing.lines(report))) or ():
@@ -76,7 +76,7 @@ def dump_model_info(
     path = DEFAULT_PLOT if save_path is None else save_path
     plot_path = teller.attempt(
         "weight distributions were not drawn",
-        lambda: _drawn(report, path) if plot_distributions else None,
+        lambda: _draw(report, path) if plot_distributions else None,
     )
     if plot_path is not None:
         teller.say(f"Weight distributions: {plot_path}")
@@ -99,7 +99,7 @@ def _info(report: Report, problems: list[str], plot_path: str | None) -> ModelIn
     )
 
 
-def _inspected(model: Any, teller: _Teller) -> Report:
+def _inspect(model: Any, teller: _Teller) -> Report:
     """The report with statistics, or without where the weights cannot be read."""
     try:
         return api.inspect(model, stats=True)
@@ -160,7 +160,7 @@ def _words(error: Exception) -> str:
         return type(error).__name__
 
 
-def _drawn(report: Report, path: str | bytes | os.PathLike[Any]) -> str:
+def _draw(report: Report, path: str | bytes | os.PathLike[Any]) -> str:
     name = os.fsdecode(path)
     api.plot(report, name)
     return name

@@ -52,7 +52,7 @@ def _details(tensors: Sequence[Tensor], name: int) -> Iterator[str]:
     for tensor in tensors:
         memory = "?" if tensor.nbytes is None else megabytes(tensor.nbytes / MB)
         mark = {True: "✓", False: "✗", None: "?"}[tensor.trainable]
-        left = f"{_padded(tensor.name, name)}  {_shape(tensor):<{shape}}"
+        left = f"{_pad(tensor.name, name)}  {_shape(tensor):<{shape}}"
         yield f"{left} {known(tensor.params):>15} {memory:>12}   {mark}"
 
 
@@ -61,10 +61,10 @@ def _statistics(tensors: Sequence[Tensor], report: Report, name: int) -> Iterato
     for tensor in tensors:
         stats = (report.stats or {}).get(tensor.name)
         figures = (stats.mean, stats.std, stats.min, stats.max) if stats else (None,) * 4
-        yield f"{_padded(tensor.name, name)} " + " ".join(f"{_figure(figure):>13}" for figure in figures)
+        yield f"{_pad(tensor.name, name)} " + " ".join(f"{_figure(figure):>13}" for figure in figures)
 
 
-def _padded(name: str, width: int) -> str:
+def _pad(name: str, width: int) -> str:
     text = printable(name)
     return text + " " * (width - cell_width(text))
 

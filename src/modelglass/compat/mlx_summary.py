@@ -53,7 +53,7 @@ class ModelSummary(_Text):
     def __new__(
         cls, model: Any, input_shape: Any = None, *, batch_size: int = 1, verbose: int = 1, dtypes: Any = None
     ) -> Self:
-        report = summarised(_checked(model), input_shape, batch_size=batch_size, dtype=_one_dtype(dtypes))
+        report = summarised(_check(model), input_shape, batch_size=batch_size, dtype=_one_dtype(dtypes))
         made = super().__new__(cls, short_summary(report, verbose=verbose), report)
         made.layer_infos = {info.name: info for info in _layer_infos(report)}
         return made
@@ -78,7 +78,7 @@ def summary(
 
 def count_parameters(module: Any) -> tuple[int, int]:
     """All parameters, and those that are trained: shared ones once, quantized ones as what they stand for."""
-    counts = summarised(_checked(module), None).counts
+    counts = summarised(_check(module), None).counts
     return (0, 0) if counts is None else (counts.params, counts.trainable or 0)
 
 
@@ -93,7 +93,7 @@ def simple_summary(model: Any) -> str:
 
 def collect_layer_info(model: Any, input_shape: Any = None, batch_size: int = 1) -> list[LayerInfo]:
     """Every module in the order of definition, the model itself first when it holds arrays."""
-    return _layer_infos(summarised(_checked(model), input_shape, batch_size=batch_size))
+    return _layer_infos(summarised(_check(model), input_shape, batch_size=batch_size))
 
 
 def format_layer_summary(layer_infos: Iterable[LayerInfo]) -> str:
@@ -171,7 +171,7 @@ def _nn(wanted_by: str) -> Any:
     return nn
 
 
-def _checked(model: Any) -> Any:
+def _check(model: Any) -> Any:
     if not isinstance(model, _nn("modelglass.mlx").Module):
         raise UsageError(
             f"this is a {type(model).__module__}.{type(model).__qualname__}, not an mlx.nn.Module",

@@ -169,7 +169,7 @@ def described(report: Report, engine: Engine, model_name: str | None = None) -> 
         "model_type": engine_name(report.model.source),
         "parameters": parameters,
         "input_info": _prompts(report.run.inputs) if ran else None,
-        "output_info": _generated(report.run.outputs) if ran else None,
+        "output_info": _generate(report.run.outputs) if ran else None,
         "totals": totals_of(report),
         "memory": memory_of(report),
         "engine": _engine(engine),
@@ -192,7 +192,7 @@ def _prompts(values: Sequence[Value]) -> PromptInfo:
     }
 
 
-def _generated(values: Sequence[Value]) -> GeneratedInfo:
+def _generate(values: Sequence[Value]) -> GeneratedInfo:
     texts, tokens = _texts(values), _tokens(values)
     return {
         "type": "generated_text",

@@ -57,8 +57,8 @@ def render_short(report: Report, *, outputs_nbytes: int | None, params_nbytes: i
 
 def render_layers(layers: Iterable[tuple[str, int, int]]) -> str:
     """A table of layers alone: what each is called, its parameters, and how many of them train."""
-    head = _padded(("Layer (type)", "Param #", "Trainable"))
-    rows = [_padded((printable(name), f"{params:,}", f"{trained:,}")) for name, params, trained in layers]
+    head = _pad(("Layer (type)", "Param #", "Trainable"))
+    rows = [_pad((printable(name), f"{params:,}", f"{trained:,}")) for name, params, trained in layers]
     rule = "=" * sum(_LAYER_WIDTHS)
     return unspoken("\n".join((rule, head, rule, *rows, rule)))
 
@@ -72,7 +72,7 @@ def is_layer(module: Module) -> bool:
     return bool(module.tensors) or not only_holds
 
 
-def _padded(cells: tuple[str, ...]) -> str:
+def _pad(cells: tuple[str, ...]) -> str:
     pairs = zip(cells, _LAYER_WIDTHS, strict=True)
     return "".join(fitted(cell, width - 1).ljust(width) for cell, width in pairs).rstrip()
 

@@ -85,7 +85,7 @@ def extract_unique_modules(
 
     Both are functions, or name one: "file.py::function". The document is written to `output_path` as well.
     """
-    report = _observed(api.inspect_calls, load_fn, get_sample_input)
+    report = _observe(api.inspect_calls, load_fn, get_sample_input)
     document = _modules_document(report, api.unique(report), load_fn)
     _write(document, output_path)
     return document
@@ -100,7 +100,7 @@ def extract_pytorch_ops(
     """The distinct operators of the same run, each with the modules of that file in which it ran."""
     source = Path(modules_json_path)
     known = _modules_by_call(source)
-    report = _observed(api.inspect, load_fn, get_sample_input)
+    report = _observe(api.inspect, load_fn, get_sample_input)
     unique = _with_ids(api.unique(report), report, known, source)
     document = _ops_document(report, unique, source)
     _write(document, output_path)
@@ -120,7 +120,7 @@ def analyse(
     load_fn: Any, get_sample_input: Any, folder: Path | None = None, progress: Progress | None = None
 ) -> Analysis:
     """Both documents from one observation, in a folder that is named after the model's class by default."""
-    report = _observed(api.inspect, load_fn, get_sample_input, progress)
+    report = _observe(api.inspect, load_fn, get_sample_input, progress)
     unique = api.unique(report)
     target = Path(re.sub(r"\W", "_", report.model.name)) if folder is None else folder
     make_folder(target)
@@ -130,7 +130,7 @@ def analyse(
     return Analysis(report, unique, files)
 
 
-def _observed(
+def _observe(
     inspect: Callable[..., Report], load_fn: Any, get_sample_input: Any, progress: Progress | None = None
 ) -> Report:
     """The whole run of what the functions make, seeded so that the next observation is of the same run."""

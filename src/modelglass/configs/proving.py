@@ -55,7 +55,7 @@ def check_proven(node: Any, key: Key, file: str) -> None:
         try:
             _found(target_of(each))
         except _UnprovenError as reason:
-            refused.append(_told(named(place) or "the file", target_of(each), reason))
+            refused.append(_refusal_text(named(place) or "the file", target_of(each), reason))
     if refused:
         raise _refusal(file, refused)
 
@@ -65,10 +65,10 @@ def proven(name: str, node: str) -> Any:
     try:
         return _found(name)
     except _UnprovenError as reason:
-        raise _refusal("the configuration", [_told(node, name, reason)]) from reason
+        raise _refusal("the configuration", [_refusal_text(node, name, reason)]) from reason
 
 
-def _told(node: str, name: str, reason: _UnprovenError) -> str:
+def _refusal_text(node: str, name: str, reason: _UnprovenError) -> str:
     """Exactly what would be called, unless it is longer than any name."""
     shown = repr(name if len(name) <= _LONGEST else f"{name[:_LONGEST]}…")
     return f"{node[-_LONGEST:]} would call {shown}, {reason.problem}"

@@ -34,17 +34,17 @@ def loads(data: bytes, file: str) -> Any:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as cause:
         problem = f"this is not UTF-8: {cause.reason}, at byte {cause.start:,}"
-        raise _refused(file, "yaml.encoding", problem) from cause
+        raise _refuse(file, "yaml.encoding", problem) from cause
     try:
         return _Document(file).value(yaml.parse(text, Loader=_PARSER))
     except (yaml.YAMLError, ValueError) as cause:  # of a version with thousands of digits
         mark = getattr(cause, "problem_mark", None)
         line = "" if mark is None else f"line {mark.line + 1}: "
         problem = getattr(cause, "problem", None) or str(cause).splitlines()[0]
-        raise _refused(file, "yaml.syntax", f"{line}this is not YAML: {problem}") from cause
+        raise _refuse(file, "yaml.syntax", f"{line}this is not YAML: {problem}") from cause
 
 
-def _refused(file: str, code: str, problem: str, hint: str = "correct the file") -> CorruptFileError:
+def _refuse(file: str, code: str, problem: str, hint: str = "correct the file") -> CorruptFileError:
     return CorruptFileError(problem, file=file, code=code, hint=hint)
 
 
@@ -90,7 +90,7 @@ class _Document:
                 raise self._wrong(event, "yaml.documents", "a second document begins; a configuration is one")
 
     def _wrong(self, event: Any, code: str, problem: str, hint: str = "correct the file") -> CorruptFileError:
-        return _refused(self.file, code, f"line {event.start_mark.line + 1}: {problem}", hint)
+        return _refuse(self.file, code, f"line {event.start_mark.line + 1}: {problem}", hint)
 
     def _count(self, event: Any, number: int = 1) -> None:
         self.nodes += number

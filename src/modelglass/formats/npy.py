@@ -316,9 +316,9 @@ class _Literal:
                 self.at += 1
                 continue
             closes = self.open and char == self.open[-1].closer and self._may_close(self.open[-1])
-            value = self._closed() if closes else self._atom(char)
+            value = self._close() if closes else self._atom(char)
             while self.open and self._goes_on(value):
-                value = self._closed()
+                value = self._close()
             if not self.open:
                 if self._next():
                     raise self._wrong("has something after its end")
@@ -342,7 +342,7 @@ class _Literal:
     def _may_close(inner: _Open) -> bool:
         return inner.bracket != "{" or len(inner.items) % 2 == 0
 
-    def _closed(self) -> Any:
+    def _close(self) -> Any:
         inner = self.open.pop()
         self.at += 1
         if inner.bracket == "[":
@@ -364,7 +364,7 @@ class _Literal:
 
     def _atom(self, char: str) -> Any:
         if char and char in "'\"":
-            return self._quoted(char)
+            return self._quote(char)
         start = self.at
         while self.at < len(self.text) and (self.text[self.at].isalnum() or self.text[self.at] in "_-"):
             self.at += 1
@@ -380,7 +380,7 @@ class _Literal:
             raise self._wrong(f"has a number of {len(digits):,} digits")
         return -int(digits) if word[0] == "-" else int(digits)
 
-    def _quoted(self, quote: str) -> str:
+    def _quote(self, quote: str) -> str:
         pieces: list[str] = []
         text = self.text
         self.at += 1
@@ -391,9 +391,9 @@ class _Literal:
             self.at += 1
             if char == quote:
                 return "".join(pieces)
-            pieces.append(self._escaped() if char == "\\" else char)
+            pieces.append(self._escape() if char == "\\" else char)
 
-    def _escaped(self) -> str:
+    def _escape(self) -> str:
         kind = self.text[self.at : self.at + 1]
         self.at += 1
         if kind in _ESCAPES:

@@ -187,12 +187,12 @@ class _Header:
             )
         position, closed = 1, False
         while not closed:
-            position, closed = self._matched(position)
+            position, closed = self._match(position)
             if not closed:
                 if len(self.buffer) - position < _BATCH and self._missing():
                     position = self._more(position)
                 else:
-                    position, closed = self._parsed(position)
+                    position, closed = self._parse(position)
         self.names = set()
         self._padding(position)
 
@@ -218,7 +218,7 @@ class _Header:
         begin = self.begins[index]
         return (begin << 1) | (self.ends[index] > begin)
 
-    def _matched(self, position: int) -> tuple[int, bool]:
+    def _match(self, position: int) -> tuple[int, bool]:
         """Take entries that have the usual form; where they end, and whether the header ends there, too."""
         buffer, at, names, shapes = self.buffer, self.at, self.names, self.shapes
         tensors = self.tensors
@@ -268,7 +268,7 @@ class _Header:
         self.shapes[text] = shape, prod(shape)
         return self.shapes[text]
 
-    def _parsed(self, position: int) -> tuple[int, bool]:
+    def _parse(self, position: int) -> tuple[int, bool]:
         """Parse the next entries as JSON; where they end, and whether the header ends there, too."""
         while True:
             cut, closing = self._entries_end(position)

@@ -194,10 +194,10 @@ def _merge(source: OpenFile, shard: str, part: Reading, reading: Reading) -> Non
         reading.weights_only, reading.refusal = part.weights_only, part.refusal
     if len(reading.tensors) + len(part.tensors) > reading.limits.tensors:
         raise source.over("tensors", reading.limits.tensors)
-    reading.tensors.extend(_told_apart(shard, tensor) for tensor in part.tensors)
+    reading.tensors.extend(_with_own_storage(shard, tensor) for tensor in part.tensors)
 
 
-def _told_apart(shard: str, tensor: Tensor) -> Tensor:
+def _with_own_storage(shard: str, tensor: Tensor) -> Tensor:
     """Two shards may use the same key for what is not the same memory."""
     if tensor.storage == tensor.name:
         return tensor

@@ -60,6 +60,12 @@ class Adapter(Protocol):
     def trials(self, native: Any) -> Trials | None:
         """How inputs are tried; None where they cannot be looked for."""
 
+    def array(self, native: Any, words: Any, shape: tuple[int, ...], dtype: str) -> Any:
+        """What a file holds, as an input; `words` are an array of numpy with the bytes of the elements."""
+
+    def picture(self, native: Any, pixels: Any) -> Any:
+        """A picture as an input: numpy's numbers from 0 to 1, one picture, its channels, rows, columns."""
+
     def run_shortened(self, native: Any, request: Request, place: Extrapolate) -> Lifetimes | None:
         """What `observe` would find of memory, from runs with few of the equal blocks; None: not possible."""
 

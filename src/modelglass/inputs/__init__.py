@@ -4,7 +4,7 @@ Nothing here knows a framework: whoever asks runs the trials.
 """
 
 from modelglass.inputs.described import Call, Named, Plain, Several, Tensor
-from modelglass.inputs.given import Fixed, call_of, fixed_by, missing
+from modelglass.inputs.given import Fixed, call_of, fixed_by, is_untyped, missing, with_values
 from modelglass.inputs.process import search_within
 from modelglass.inputs.search import Found, Model, Search
 from modelglass.inputs.trial import Trial, Want
@@ -23,6 +23,8 @@ __all__ = [
     "Want",
     "call_of",
     "fixed_by",
+    "is_untyped",
     "missing",
     "search_within",
+    "with_values",
 ]

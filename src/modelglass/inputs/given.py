@@ -11,12 +11,11 @@ from modelglass.inputs.signature import Parameter
 
 
 class Spec(Protocol):
-    """A description of an input by the user; without a name it is given by its place."""
+    """A description of an input by the user; without a name it is given by its place.
 
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def dtype(self) -> str | None: ...
+    It has a `value`, or `items` and whether it `is_list`, or a `shape` and a `dtype`.
+    """
+
     @property
     def name(self) -> str | None: ...
 
@@ -58,8 +57,38 @@ class Fixed:
 def fixed_by(specs: Sequence[Spec], parameters: Sequence[Parameter]) -> Fixed:
     """What the user has fixed, by the names of parameters."""
     named = _named(specs, parameters)
-    nodes = {name: Tensor(spec.shape, spec.dtype or FLOAT) for name, spec in named.items()}
-    return Fixed(nodes, frozenset(name for name, spec in named.items() if spec.dtype is None))
+    nodes = {name: _described(spec) for name, spec in named.items()}
+    return Fixed(nodes, frozenset(name for name, spec in named.items() if is_untyped(spec)))
+
+
+def is_untyped(spec: Spec) -> bool:
+    """Whether this is a tensor of whatever element type."""
+    return getattr(spec, "dtype", "") is None
+
+
+def with_values(call: Call, specs: Sequence[Spec], parameters: Sequence[Parameter]) -> Call:
+    """The call with the values themselves where the user gave some."""
+    for name, spec in _named(specs, parameters).items():
+        node = _valued(spec)
+        if node is not None:
+            call = call.having((name,), node)
+    return call
+
+
+def _valued(spec: Any) -> Node | None:
+    if hasattr(spec, "value"):
+        return Plain(spec.value)
+    if not hasattr(spec, "items") or not any(map(_valued, spec.items)):
+        return None
+    return Several(tuple(_valued(each) or _described(each) for each in spec.items), spec.is_list)
+
+
+def _described(spec: Any) -> Node:
+    if hasattr(spec, "value"):
+        return _node(spec.value)
+    if hasattr(spec, "items"):
+        return Several(tuple(map(_described, spec.items)), spec.is_list)
+    return Tensor(spec.shape, spec.dtype or FLOAT)
 
 
 def missing(specs: Sequence[Spec], parameters: Sequence[Parameter]) -> list[str]:

@@ -12,6 +12,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from typing import IO
 from warnings import catch_warnings, simplefilter
 
+from modelglass.forking import can_fork
+from modelglass.inputs.effects import Effects
 from modelglass.inputs.search import Found, Search
 
 _GRACE = 1.0  # seconds that a copy may take beyond its time, for the trial that is going on
@@ -22,7 +24,7 @@ def search_within(seconds: float, make: Callable[[bool], Search], *, can_copy: b
 
     `make` learns whether it is in a copy, which has nothing to tidy up.
     """
-    if not can_copy or not hasattr(os, "fork"):
+    if not can_copy or not can_fork():
         return make(False).found()
     reading, writing = os.pipe()
     with catch_warnings():
@@ -51,8 +53,11 @@ def _serve(answers: IO[bytes], make: Callable[[bool], Search]) -> None:
         os.dup2(nowhere, number)
     with open(nowhere, "w") as silent, redirect_stdout(silent), redirect_stderr(silent):
         search = make(True)
+        effects = Effects()
+        search.effect = lambda: effects.seen
         search.on_trial = lambda found: _send(answers, found)
-        _send(answers, search.found())
+        with redirect_stdout(effects):
+            _send(answers, search.found())
 
 
 def _send(answers: IO[bytes], found: Found) -> None:

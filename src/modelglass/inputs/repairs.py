@@ -38,6 +38,10 @@ _TYPES: tuple[tuple[str, str], ...] = (  # of the message, and what an input sho
     (r"(bool|Bool)", BOOL),
     (r"Float|float|same dtype|floating|'Long'|not implemented for", FLOAT),
 )
+_SHAPE = re.compile(r"[\[(]\d+(?:, ?\d+)+[\])]")
+_WANTS_SEVERAL = re.compile(r"\btuple\b|(?<!in the )\blist\b|not Tensor|sequence")
+_WANTS_ONE = re.compile(r"(not|got) (list|tuple|int|float)\b|'(list|tuple|int|float)' object")
+_ONLY_SIZES = re.compile(r"broadcast a dimension|match except in dimension|must match the size")
 _KEY = re.compile(r"""(\w+)(?:\[|\.get\()["'](\w+)["']""")
 _INDEX = re.compile(r"(\w+)\[(\d+)\]")
 
@@ -67,6 +71,9 @@ Rule: TypeAlias = Callable[[Evidence], Iterator[Call]]
 
 def repairs(evidence: Evidence) -> Iterator[Call]:
     """Calls to try next, the likeliest first."""
+    turned = any(isinstance(node, (Several, Plain)) for _, node in evidence.call.arguments)
+    if turned and _WANTS_ONE.search(evidence.trial.message):
+        return  # a wrong turn: what was there before has repairs of its own
     for rule in RULES:
         yield from rule(evidence)
 
@@ -105,7 +112,7 @@ def _structured(seen: Evidence) -> Iterator[Call]:
             yield seen.call.having((name,), replace(node, items=(*node.items, node.items[-1])))
             if len(node.items) > 1:
                 yield seen.call.having((name,), replace(node, items=node.items[:-1]))
-        if isinstance(node, Tensor) and re.search(r"tuple|list|not Tensor|sequence", seen.trial.message):
+        if isinstance(node, Tensor) and _WANTS_SEVERAL.search(seen.trial.message):
             yield seen.call.having((name,), Several((node, node), is_list=True))
             yield seen.call.having((name,), Several((node, node)))
 
@@ -170,6 +177,15 @@ def _transposed(seen: Evidence) -> Iterator[Call]:
             yield seen.call.having(path, replace(tensor, shape=met))
 
 
+def _told(seen: Evidence) -> Iterator[Call]:
+    """The whole shape that a message names beside the one of an input."""
+    shapes = [tuple(map(int, re.findall(r"\d+", each))) for each in _SHAPE.findall(seen.trial.message)]
+    for path, tensor in seen.near():
+        for shape in shapes:
+            if tensor.shape in shapes and shape != tensor.shape and 0 not in shape:
+                yield seen.call.having(path, replace(tensor, shape=shape))
+
+
 def _exchanged(seen: Evidence) -> Iterator[Call]:
     """A size that met another one is set to it, or follows it in proportion or by the difference."""
     pairs = _pairs(seen.trial)
@@ -199,14 +215,38 @@ def _exchanged(seen: Evidence) -> Iterator[Call]:
             for dim in (len(tensor.shape) - 1, 1):
                 if 0 < dim < len(tensor.shape) and (size := tensor.shape[dim] + after - before) > 0:
                     yield seen.call.having(path, _with(tensor, dim, size))
-    for parts in (2, 3, 4) if pairs else ():  # of several that are joined
-        shares = {
-            path: _with(tensor, len(tensor.shape) - 1, max(1, pairs[0][1] // parts))
-            for path, tensor in near
-            if tensor.dtype == FLOAT and len(tensor.shape) in (2, 3)
-        }
-        if shares:
-            yield seen.call.having_all(shares)
+    yield from _shared(seen, pairs)
+
+
+def _shared(seen: Evidence, pairs: list[tuple[int, int]]) -> Iterator[Call]:
+    """A size in parts, where several inputs are joined; and one that gives what another one takes."""
+    want = seen.trial.want
+    place = want.sizes[-1][0] if want is not None and want.sizes else -1
+    near = [
+        (path, tensor, place % len(tensor.shape))
+        for path, tensor in seen.near()
+        if tensor.dtype == FLOAT and len(tensor.shape) > max(1, place)
+    ]
+    if not pairs or len(near) < 2:
+        return
+    before, after = pairs[0]
+    for path, tensor, dim in near:
+        for other, its, at in near:
+            for times in (1, 2):
+                left = its.shape[at] - times * (after - before)
+                if path != other and tensor.shape[dim] == before and left > 0:
+                    given = {path: _with(tensor, dim, after), other: _with(its, at, left)}
+                    yield seen.call.having_all(given)
+    for parts in (2, 3, 4):
+        part, rest = divmod(after, parts)
+        if part:
+            sizes = [part + (rest if index == 0 else 0) for index in range(len(near))]
+            yield seen.call.having_all(
+                {
+                    path: _with(tensor, dim, size)
+                    for (path, tensor, dim), size in zip(near, sizes, strict=True)
+                }
+            )
 
 
 def _exchange(tensor: Tensor, before: int, after: int) -> Tensor:
@@ -269,7 +309,7 @@ def _lettered(seen: Evidence) -> Iterator[Call]:
 
 def _ranked(seen: Evidence) -> Iterator[Call]:
     """More or fewer dimensions."""
-    if not _RANK.search(seen.trial.message):
+    if not _RANK.search(seen.trial.message) or _ONLY_SIZES.search(seen.trial.message):
         return
     expected = re.search(r"expected (\d)", seen.trial.message)
     for path, tensor in seen.near():
@@ -278,6 +318,8 @@ def _ranked(seen: Evidence) -> Iterator[Call]:
         if expected is not None:
             order.insert(0, int(expected.group(1)))
         for other in dict.fromkeys(order):
+            if (rank, other) == (1, 2):
+                yield seen.call.having(path, replace(tensor, shape=(*tensor.shape, 1)))
             if 0 <= other <= 5 and other != rank:
                 yield seen.call.having(path, _of_rank(tensor, other))
 
@@ -338,6 +380,7 @@ RULES: tuple[Rule, ...] = (
     _typed,
     _plain,
     _lettered,
+    _told,
     _ranked,
     _transposed,
     _exchanged,

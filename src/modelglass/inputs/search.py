@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, islice
+from math import prod
 from typing import TypeAlias
 
 from modelglass.inputs.described import BATCH, FLOAT, LENGTH, Call, Path, Tensor, sides
@@ -19,6 +20,9 @@ from modelglass.inputs.trial import Trial, Want
 Try: TypeAlias = Callable[[Call], Trial]
 TRIALS = 200
 ENOUGH = 40  # trials that end alike
+_LARGEST = 1 << 20  # size that is tried
+_MOST_ELEMENTS = 1 << 31  # of an input that is tried
+_COMPARED = 12  # trials that ended at the same layer
 MORE = 40  # trials after one that ran, but mixed its batch
 POSITIONS = "positions"  # the hint that says how many a table of learned ones has
 _LETTERS = {4: "HW", 5: "DHW"}  # of sides
@@ -43,6 +47,7 @@ class Found:
     trials: int
     free: tuple[tuple[str, tuple[tuple[Path, int], ...]], ...] = ()  # sizes that can change, by letter
     seconds_over: bool = False
+    effect: str = ""  # of the forward pass, besides computing: then there is one trial only
 
 
 class Search:
@@ -56,6 +61,7 @@ class Search:
         self._known: dict[Call, Trial] = {}
         self.best: tuple[Call, Trial] | None = None
         self.on_trial: Callable[[Found], None] = lambda found: None
+        self.effect: Callable[[], str] = lambda: ""
 
     def found(self) -> Found:
         """Inputs that run, in ordinary sizes, with what can change of them."""
@@ -65,15 +71,19 @@ class Search:
         self.on_trial(Found(call=call, trial=self._known[call], trials=len(self._known)))
         call = self._at_own_length(self._single(call))
         return Found(
-            call=call, trial=self._known[call], free=tuple(self._free(call)), trials=len(self._known)
+            call=call,
+            trial=self._known[call],
+            free=tuple(self._free(call)),
+            trials=len(self._known),
+            effect=self.effect(),
         )
 
     def _failed(self, *, over: bool) -> Found:
         best, trial = self.best or (None, None)
-        return Found(call=best, trial=trial, trials=len(self._known), seconds_over=over)
+        return Found(call=best, trial=trial, trials=len(self._known), seconds_over=over, effect=self.effect())
 
     def _is_over(self) -> bool:
-        return len(self._known) >= TRIALS or time.monotonic() > self._until
+        return bool(self.effect()) or len(self._known) >= TRIALS or time.monotonic() > self._until
 
     def _first_that_runs(self) -> Call | None:
         # By how far the repaired trial came, then by how many likelier repairs there were on the way.
@@ -102,11 +112,34 @@ class Search:
                 break
             more = more if mixed is not None else len(self._known) + MORE
             cost = 0 if -trial.depth < depth else cost + 1
+            for other in map(self._kept, self._solved(call, trial)):
+                heappush(queue, (-trial.depth, -1, next(numbers), other))
             for index, other in enumerate(repairs(Evidence(call, trial, optional, model.hints))):
                 other = self._kept(other)
-                if other not in self._known:
+                if other not in self._known and _is_sensible(other):
                     heappush(queue, (-trial.depth, cost + index, next(numbers), other))
         return mixed
+
+    def _solved(self, call: Call, trial: Trial) -> Iterator[Call]:
+        """Two trials that ended at one layer, and differ in one size of one input, show how it follows."""
+        if trial.gap is None:
+            return
+        met, wanted = trial.gap
+        alike = (
+            (other, its.gap[0])
+            for other, its in reversed(self._known.items())
+            if its.module == trial.module and its.gap is not None and its.gap[0] != met
+        )
+        for other, its_met in islice(alike, _COMPARED):
+            place = _difference(call, other)
+            if place is None:
+                continue
+            path, dims, size, another = place
+            root = 1 / len(dims)
+            step = (wanted**root - met**root) / (its_met**root - met**root)
+            solved = size + round(step * (another - size))
+            if 0 < solved < _LARGEST:
+                yield _changed(call, [(path, dim) for dim in dims], solved)
 
     def _is_hopeless(self) -> bool:
         """Whether many different inputs ended in the same way before anything ran."""
@@ -169,6 +202,26 @@ class Search:
                 continue
             used[letter] = used.get(letter, 0) + 1
             yield letter if used[letter] == 1 else f"{letter}{used[letter]}", places
+
+
+def _is_sensible(call: Call) -> bool:
+    return all(prod(each.shape) < _MOST_ELEMENTS for each in call.tensors().values())
+
+
+def _difference(call: Call, other: Call) -> tuple[Path, tuple[int, ...], int, int] | None:
+    """The one size that differs between two calls: of which input, in which dimensions, and both sizes."""
+    mine, its = call.tensors(), other.tensors()
+    if mine.keys() != its.keys():
+        return None
+    changed = [path for path in mine if mine[path] != its[path]]
+    if len(changed) != 1 or len(mine[changed[0]].shape) != len(its[changed[0]].shape):
+        return None
+    pairs = enumerate(zip(mine[changed[0]].shape, its[changed[0]].shape, strict=True))
+    places = {dim: both for dim, both in pairs if both[0] != both[1]}
+    if len(set(places.values())) != 1:
+        return None
+    size, another = next(iter(places.values()))
+    return changed[0], tuple(places), size, another
 
 
 def _is_mixed(call: Call, trial: Trial) -> bool:

@@ -11,19 +11,24 @@ from typing import Any
 
 _LISTS = ("list", "List", "Sequence", "Iterable")
 _WALKED = ("zip", "enumerate", "len", "reversed", "list", "cat", "concat", "stack")  # functions of a list
+_COUNTING = ("int", "range")  # functions of a number
 _NUMBERS = {"int": 1, "float": 1.0, "bool": False, "str": None}
 
 
 @dataclass
 class Parameter:
-    """One parameter. `keys`, `count` and `rank` are what the code takes from it; 0: it does not show it."""
+    """One parameter. `keys`, `count` and `rank` are what the code takes from it; 0: it does not show it.
+
+    `keys` are paths: ("a", "b") of `x["a"]["b"]`. `layers` are attributes that are called with it first.
+    """
 
     name: str
     required: bool
     annotation: str = ""
     spread: bool = False
     default: Any = None
-    keys: list[str] = field(default_factory=list)
+    keys: list[tuple[str, ...]] = field(default_factory=list)
+    layers: list[str] = field(default_factory=list)
     count: int = 0
     rank: int = 0
     is_walked: bool = False
@@ -48,9 +53,11 @@ def parameters(forward: Callable[..., Any]) -> list[Parameter]:
         found = inspect.signature(forward).parameters.values()
     except (TypeError, ValueError):
         return []
-    made = [_parameter(each) for each in found if each.kind is not inspect.Parameter.VAR_KEYWORD]
-    _read_source(forward, {each.name: each for each in made})
-    return made
+    made = {each.name: _parameter(each) for each in found}
+    _read_source(forward, made)
+    others = [made.pop(each.name) for each in found if each.kind is inspect.Parameter.VAR_KEYWORD]
+    keys = dict.fromkeys(path[0] for other in others for path in other.keys)
+    return [*made.values(), *(Parameter(name=key, required=True) for key in keys if key not in made)]
 
 
 def _parameter(given: inspect.Parameter) -> Parameter:
@@ -85,6 +92,10 @@ def _read_source(forward: Callable[..., Any], named: dict[str, Parameter]) -> No
                 continue
             if key == "key" and value not in parameter.keys:
                 parameter.keys.append(value)
+            elif key == "layer":
+                parameter.layers.append(value)
+            elif key == "number":
+                parameter.annotation = parameter.annotation or value
             elif key == "count":
                 parameter.count = max(parameter.count, value)
             elif key == "rank":
@@ -95,9 +106,10 @@ def _read_source(forward: Callable[..., Any], named: dict[str, Parameter]) -> No
 
 def _uses(node: ast.AST) -> Iterator[tuple[str, str, Any]]:
     """Names of variables, and what a piece of code takes from them."""
-    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
-        if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
-            yield node.value.id, "key", node.slice.value
+    if isinstance(node, ast.Subscript):
+        name, keys = _keys(node)
+        if keys:
+            yield name, "key", keys
     elif isinstance(node, ast.Call):
         yield from _uses_of_call(node)
     elif isinstance(node, (ast.For, ast.comprehension)) and isinstance(node.iter, ast.Name):
@@ -118,9 +130,25 @@ def _uses_of_call(node: ast.Call) -> Iterator[tuple[str, str, Any]]:
     holder = function.value if isinstance(function, ast.Attribute) else None
     if name == "get" and isinstance(holder, ast.Name):
         keys = (each.value for each in given[:1] if isinstance(each, ast.Constant))
-        yield from ((holder.id, "key", key) for key in keys if isinstance(key, str))
+        yield from ((holder.id, "key", (key,)) for key in keys if isinstance(key, str))
+    if holder is not None and isinstance(holder, ast.Name) and given and isinstance(given[0], ast.Name):
+        yield given[0].id, "layer", name
+    if holder is None and name in _COUNTING and len(given) == 1 and isinstance(given[0], ast.Name):
+        yield given[0].id, "number", "int"
     if name in _WALKED:
         yield from ((each.id, "walked", True) for each in given if isinstance(each, ast.Name))
+
+
+def _keys(node: ast.expr) -> tuple[str, tuple[str, ...]]:
+    """Of `x["a"]["b"]`, the name and the path."""
+    path: list[str] = []
+    while isinstance(node, ast.Subscript):
+        key = node.slice.value if isinstance(node.slice, ast.Constant) else None
+        if not isinstance(key, str):
+            return "", ()
+        path.insert(0, key)
+        node = node.value
+    return (node.id, tuple(path)) if isinstance(node, ast.Name) else ("", ())
 
 
 def _shaped(node: ast.expr) -> str | None:

@@ -57,11 +57,14 @@ def starts(
     """Calls to begin with, the likeliest first."""
     required = [each for each in parameters if each.required] or list(parameters[:1])
     firsts = _firsts(wants)
+    called = {layer for each in required for layer in each.layers}
+    free = [first for first in firsts if first[0] not in called] or firsts
     spread = next((each.name for each in required if each.spread), None)
     for way in range(4):
         arguments = []
         for index, parameter in enumerate(required):
-            node = _node(parameter, index, firsts, hints, floors, way)
+            layers = firsts if way == 1 or called.intersection(parameter.layers) else free
+            node = _node(parameter, index, layers, hints, floors, way)
             arguments.append((parameter.name, node))
         yield _of_graph(Call(tuple(arguments), spread))
 
@@ -72,11 +75,12 @@ def _of_graph(call: Call) -> Call:
     if not any("edge" in str(path[-1]) for path in tensors):
         return call
     nodes = {
-        path: Tensor((LENGTH, *each.shape[1:]))
+        path: replace(each, shape=(LENGTH, *(each.shape[1:] if each.dtype == FLOAT else ())))
         for path, each in tensors.items()
-        if each.dtype == FLOAT and each.shape[:1] == (BATCH,)
+        if each.shape[:1] == (BATCH,) and "edge" not in str(path[-1])
     }
-    return call.having_all(nodes)
+    groups = {path: Tensor((LENGTH,), WHOLE) for path in tensors if path[-1] == "batch"}
+    return call.having_all(nodes | groups)
 
 
 def optional_node(
@@ -106,8 +110,13 @@ def _node(
     if parameter.number is not None:
         return Plain(parameter.default if parameter.default is not None else parameter.number)
     if parameter.keys:
-        return Named(tuple((key, _tensor(key, 0, firsts, hints, way, 0)) for key in parameter.keys))
-    made = _tensor(parameter.name, index if way == 1 else 0, firsts, hints, way, parameter.rank)
+        named = {path: _tensor(path[-1], 0, firsts, hints, way, 0) for path in parameter.keys}
+        return _nested(named)
+    called = next((want for path, want in firsts if path in parameter.layers), None)
+    if called is not None and not parameter.rank:
+        made = _fitting(_role(parameter.name), called, hints)
+    else:
+        made = _tensor(parameter.name, index if way == 1 else 0, firsts, hints, way, parameter.rank)
     if parameter.spread:
         return Several((made,) * max(1, parameter.count))
     if "tuple" in parameter.annotation.lower():
@@ -124,10 +133,34 @@ def _node(
     return made
 
 
+def _nested(tensors: Mapping[tuple[str, ...], Tensor]) -> Named:
+    """Dictionaries in dictionaries; a path that others go on from is one."""
+    found: dict[str, Node] = {}
+    for name in dict.fromkeys(path[0] for path in tensors):
+        inner = {path[1:]: each for path, each in tensors.items() if path[0] == name and len(path) > 1}
+        found[name] = _nested(inner) if inner else tensors[(name,)]
+    return Named(tuple(found.items()))
+
+
+def _role(name: str) -> Tensor | None:
+    """What the name of an input stands for."""
+    return next((made for pattern, made in _ROLES if re.search(pattern, name.lower())), None)
+
+
+def _fitting(known: Tensor | None, want: Want, hints: Mapping[str, int]) -> Tensor:
+    """What a layer is called with first; a name may say how many there are."""
+    if want.whole:
+        return (
+            Tensor(known.shape, WHOLE) if known is not None and len(known.shape) < 3 else wanted(want, hints)
+        )
+    is_same_rank = known is not None and known.dtype == FLOAT and len(known.shape) in want.ranks
+    return wanted(want, hints, len(known.shape) if known is not None and is_same_rank else 0)
+
+
 def _tensor(
     name: str, index: int, firsts: list[tuple[str, Want]], hints: Mapping[str, int], way: int, rank: int
 ) -> Tensor:
-    known = next((made for pattern, made in _ROLES if re.search(pattern, name.lower())), None)
+    known = _role(name)
     named = next(
         (want for path, want in firsts if name and len(name) > 2 and name.lower() in path.lower()), None
     )

@@ -40,6 +40,15 @@ class Trial:
         """The numbers that the message names, in its order."""
         return tuple(dict.fromkeys(int(each) for each in _NUMBER.findall(self.message) if len(each) < 9))
 
+    @property
+    def gap(self) -> tuple[int, int] | None:
+        """The size that the layer that stopped met, and the one that it wants."""
+        met = self.met[0] if self.met else ()
+        for dim, size in self.want.sizes if self.want is not None else ():
+            if -len(met) <= dim < len(met) and met[dim] != size:
+                return met[dim], size
+        return None
+
     def __str__(self) -> str:
         """In a line: where it stopped, and which sizes met.
 

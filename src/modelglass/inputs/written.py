@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from modelglass.inputs.described import FLOAT, Call, Node, Plain, Several, Tensor, path_text
+
+_UNQUOTED = re.compile(r"[\w.:+-]*")
 
 
 def listed(call: Call, floating: str) -> Iterator[str]:
@@ -17,11 +20,31 @@ def listed(call: Call, floating: str) -> Iterator[str]:
 
 
 def options(call: Call, floating: str) -> Iterator[str]:
-    """Options of the command line; none for what is inside of a structure."""
+    """Options of the command line; none for dictionaries and for what is passed as `*args`."""
     for name, node in call.arguments:
-        if isinstance(node, Tensor):
-            dtype = _dtype(node.dtype, floating)
-            yield f"--input {name}={_size(node.shape)}{'' if dtype == 'float32' else f':{dtype}'}"
+        text = None if name == call.spread else _option(node, floating)
+        if text is not None:
+            plain = _UNQUOTED.fullmatch(text)  # else shells would take brackets for patterns
+            yield f"--input {name}={text}" if plain else f'--input "{name}={text}"'
+
+
+def _option(node: Node, floating: str) -> str | None:
+    """A value as the command line has it; None where it has none."""
+    if isinstance(node, Tensor):
+        dtype = _dtype(node.dtype, floating)
+        return f"{_size(node.shape)}{'' if dtype == 'float32' else f':{dtype}'}"
+    if isinstance(node, Several):
+        items = [_option(each, floating) for each in node.items]
+        if any(each is None for each in items):
+            return None
+        joined = ",".join(each for each in items if each is not None)
+        return f"[{joined}]" if node.is_list else f"({joined})"
+    value = node.value if isinstance(node, Plain) else ...
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return f"{value:+}"
+    return repr(value) if isinstance(value, (float, str)) else None
 
 
 def python(call: Call, floating: str, arrays: str) -> str:

@@ -127,10 +127,10 @@ def details(node: FlowNode) -> Iterator[str]:
 def legend(flow: Flow) -> Iterator[str]:
     """Each symbol with its size in this run and the places it stands for."""
     for symbol in flow.symbols:
-        yield f"{symbol.name} = {symbol.size:,}: {', '.join(_counted(symbol.places))}"
+        yield f"{symbol.name} = {symbol.size:,}: {', '.join(_count(symbol.places))}"
 
 
-def _counted(places: Sequence[str]) -> Iterator[str]:
+def _count(places: Sequence[str]) -> Iterator[str]:
     """The places, those of a list's tensors as one: "cache.*.0 × 32" for the first size of all of them."""
     alike: dict[str, list[list[str]]] = {}
     for place in places:

@@ -9,7 +9,7 @@ from modelglass.page import Block, Facts, Heading, Notes, Page, Text, sort_page
 
 if TYPE_CHECKING:
     from modelglass.page.sections.distinct import UniqueChoice
-    from modelglass.report import Comparison, Diff, Fit, Flow, MemorySnapshot, Report, Scan, Unique
+    from modelglass.report import Comparison, Diff, Fit, Flow, Footprint, MemorySnapshot, Report, Scan, Unique
 
 
 def inspect(
@@ -28,7 +28,7 @@ def inspect(
 
     table = layers.listed(report, width=width, depth=depth, fold=fold, columns=columns, sort=sort, top=top)
     heading = Heading(report.model.name, of_document=True)
-    return Page([heading, table, Facts(totals(report), head="total", most=4), *_inspected(report)])
+    return Page([heading, table, Facts(totals(report), head="total", most=4), *_inspect(report)])
 
 
 def whole(
@@ -36,7 +36,7 @@ def whole(
     flow: Flow | None = None,
     unique: Unique | None = None,
     scan: Scan | None = None,
-    width: int = 150,
+    width: int = 120,
     **layers: Any,
 ) -> Page:
     """Everything that a report has, and what was worked out from it, one section below the other.
@@ -48,7 +48,7 @@ def whole(
     return Page(list(blocks(report, flow, unique, scan, {"width": width, **layers})))
 
 
-def _inspected(report: Report) -> Iterator[Block]:
+def _inspect(report: Report) -> Iterator[Block]:
     if report.engine is not None:
         from modelglass.page.sections import engine
 
@@ -97,6 +97,13 @@ def fit(fit: Fit, *, sort: str | None = None, top: int | None = None) -> Page:
     from modelglass.page.sections.fit import blocks
 
     return sort_page(Page(list(blocks(fit))), sort, top)
+
+
+def footprint(footprint: Footprint, *, top: int | None = None) -> Page:
+    """What the files of a model take in memory, and what of it fits."""
+    from modelglass.page.sections.footprint import blocks
+
+    return sort_page(Page(list(blocks(footprint))), None, top)
 
 
 def compare(

@@ -9,7 +9,7 @@ from modelglass.page import Table, first_rows
 
 if TYPE_CHECKING:
     from modelglass.page.sections.distinct import UniqueChoice
-    from modelglass.report import Comparison, Diff, Fit, Flow, MemorySnapshot, Report, Scan, Unique
+    from modelglass.report import Comparison, Diff, Fit, Flow, Footprint, MemorySnapshot, Report, Scan, Unique
 
 
 def inspect(
@@ -72,6 +72,13 @@ def fit(fit: Fit, *, sort: str | None = None, top: int | None = None) -> Table:
     from modelglass.page.sections.fit import everything
 
     return first_rows(everything(fit), sort, top)
+
+
+def footprint(footprint: Footprint, *, top: int | None = None) -> Table:
+    """A row for each length of the context."""
+    from modelglass.page.sections.footprint import lengths
+
+    return first_rows(lengths(footprint), None, top)
 
 
 def compare(

@@ -56,7 +56,7 @@ def _rules(findings: Sequence[Finding]) -> dict[str, dict[str, Any]]:
     return {
         code: {
             "id": printable(code),
-            "shortDescription": {"text": _described(code)},
+            "shortDescription": {"text": _describe(code)},
             "fullDescription": {"text": _ABOUT[level]},
             "defaultConfiguration": {"level": _LEVELS[level]},
         }
@@ -64,7 +64,7 @@ def _rules(findings: Sequence[Finding]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _described(code: str) -> str:
+def _describe(code: str) -> str:
     """ "pickle.no-stop" is "pickle: no stop"."""
     return printable(code).replace(".", ": ", 1).replace("-", " ")
 
@@ -95,7 +95,7 @@ def _message(finding: Finding) -> str:
     """The text, in which nothing is a link or a place to fill in, as SARIF has them."""
     text = finding.text if len(finding.text) <= SHOWN else f"{finding.text[: SHOWN - 1]}…"
     plain = printable(text).replace("{", "{{").replace("}", "}}").replace("](", "] (")
-    return plain or _described(finding.code)
+    return plain or _describe(finding.code)
 
 
 def _location(finding: Finding) -> dict[str, Any]:
@@ -115,17 +115,17 @@ def _properties(finding: Finding) -> dict[str, Any]:
     if finding.member is not None and finding.offset is not None:
         properties["memberByteOffset"] = finding.offset
     if finding.details:
-        properties["details"] = _shown(finding.details)
+        properties["details"] = _show(finding.details)
     return properties
 
 
-def _shown(value: Any) -> Any:
+def _show(value: Any) -> Any:
     """The value with its texts made printable: strict readers refuse half of a surrogate pair."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, dict):
-        return {printable(key): _shown(item) for key, item in value.items()}
-    return [_shown(item) for item in value] if isinstance(value, list) else value
+        return {printable(key): _show(item) for key, item in value.items()}
+    return [_show(item) for item in value] if isinstance(value, list) else value
 
 
 def _fingerprint(finding: Finding) -> str:
@@ -138,13 +138,13 @@ def _fingerprint(finding: Finding) -> str:
 def _uri(path: str) -> str:
     """The path as an address: relative as it was given, or `file://` and absolute."""
     if _SHARE.match(path):
-        return f"file:{_quoted(path.replace(chr(92), '/'))}"
+        return f"file:{_quote(path.replace(chr(92), '/'))}"
     if _DRIVE.match(path):
-        return f"file:///{path[:2]}{_quoted(path[2:].replace(chr(92), '/'))}"
-    return f"file://{_quoted(path)}" if path.startswith("/") else _quoted(path.removeprefix("./"))
+        return f"file:///{path[:2]}{_quote(path[2:].replace(chr(92), '/'))}"
+    return f"file://{_quote(path)}" if path.startswith("/") else _quote(path.removeprefix("./"))
 
 
-def _quoted(path: str) -> str:
+def _quote(path: str) -> str:
     try:
         named = path.encode("utf-8", "surrogateescape")  # how names that are no UTF-8 come from the system
     except UnicodeEncodeError:

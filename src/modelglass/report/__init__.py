@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from modelglass.report.execution import *
     from modelglass.report.fit import *
     from modelglass.report.flow import *
+    from modelglass.report.footprint import *
     from modelglass.report.lifetimes import *
     from modelglass.report.matching import *
     from modelglass.report.memory import *
@@ -51,6 +52,7 @@ __getattr__, __dir__, __all__ = attach(
         ),
         "modelglass.report.execution": "Call Failure Kernel Op Phase SourceLine Value",
         "modelglass.report.fit": "AUTOCAST Axes Fit Option Sharding WEIGHTS WhatIf",
+        "modelglass.report.footprint": "Footprint FootprintAt FootprintPart",
         "modelglass.report.flow": "Flow FlowEdge FlowNode NodeKind Stage",
         "modelglass.report.lifetimes": (
             "Category Lifetimes MemoryPhase MemoryPiece OptimizerStep Step Storage VALUES_DECIDE"

@@ -32,9 +32,9 @@ from modelglass._version import __version__
 from modelglass.errors import ReportFormatError
 
 if TYPE_CHECKING:
-    from modelglass.report import Comparison, Diff, Fit, Flow, MemorySnapshot, Report, Scan, Unique
+    from modelglass.report import Comparison, Diff, Fit, Flow, Footprint, MemorySnapshot, Report, Scan, Unique
 
-Document: TypeAlias = "Report | Comparison | Diff | Flow | Fit | MemorySnapshot | Scan | Unique"
+Document: TypeAlias = "Report | Comparison | Diff | Flow | Fit | Footprint | MemorySnapshot | Scan | Unique"
 Noun = TypeVar("Noun")
 
 
@@ -55,6 +55,7 @@ FORMATS = (
     Format("modelglass-diff", "Diff"),
     Format("modelglass-flow", "Flow"),
     Format("modelglass-fit", "Fit", repeats=("margin_nbytes",)),
+    Format("modelglass-footprint", "Footprint", repeats=("fits", "margin_nbytes")),
     Format("modelglass-scan", "Scan"),
     Format("modelglass-snapshot", "MemorySnapshot"),
     Format("modelglass-unique", "Unique", open=True),

@@ -9,6 +9,8 @@ from modelglass.errors import UsageError
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([a-z]*)", re.ASCII | re.IGNORECASE)
 _SEVERAL = re.compile(r"(\d+) ?[x×*] ?(.+)", re.ASCII | re.IGNORECASE)
+_TOKENS = re.compile(r"(\d{1,15}) ?([km]?)", re.ASCII | re.IGNORECASE)
+MOST_TOKENS = 1 << 40
 _UNITS = {"": 1, "b": 1} | {
     f"{letter}{ending}": base**power
     for power, letter in enumerate("kmgt", start=1)
@@ -30,6 +32,19 @@ def parse_nbytes(text: str) -> int:
     if nbytes < 1:
         raise UsageError(f"{text!r}: the size must be at least 1 byte", hint="give a size such as 24GiB")
     return nbytes
+
+
+def parse_tokens(text: str) -> int:
+    """A number of tokens, also by 1,024 as lengths of contexts are told.
+
+    >>> parse_tokens("8k")
+    8192
+    """
+    match = _TOKENS.fullmatch(text.strip().replace(",", "").replace("_", ""))
+    found = 0 if match is None else int(match[1]) * {"": 1, "k": 1024, "m": 1 << 20}[match[2].lower()]
+    if not 0 < found <= MOST_TOKENS:
+        raise UsageError(f"{text!r} is not a number of tokens", hint="write 8192, or 8k for 8 × 1,024")
+    return found
 
 
 def device_nbytes(memory: int | str, name: str = "device_memory") -> int:

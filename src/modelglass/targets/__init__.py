@@ -11,13 +11,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from modelglass.options import SERVING, BuildOptions, ReadOptions, RunOptions, as_automatic
+from modelglass.options import ASKS, SERVING, BuildOptions, ReadOptions, RunOptions, as_automatic
 from modelglass.report import Report
 from modelglass.targets.kind import OpenModel, Readable, Runnable, Target
 from modelglass.targets.paths import (
     has_weights_and_config,
     is_code_name,
     is_config_path,
+    is_pipeline,
     is_recording,
     is_saved,
 )
@@ -57,6 +58,7 @@ PATHS = (
     _ByPath(lambda asked: is_code_name(os.fspath(asked.path)), "code"),
     _ByPath(lambda asked: asked.build.framework == SERVING, "served"),
     _ByPath(lambda asked: asked.build.builder is None and is_saved(Path(asked.path)), "saved"),
+    _ByPath(lambda asked: asked.build.builder is None and is_pipeline(Path(asked.path)), "pipeline"),
     _ByPath(lambda asked: asked.build.builder is not None or is_config_path(Path(asked.path)), "config"),
     # A folder of weights is built from its configuration only where it is to run.
     _ByPath(lambda asked: asked.runs and has_weights_and_config(Path(asked.path)), "config"),
@@ -91,7 +93,7 @@ def resolve(
         found = import_module(f"modelglass.targets.{file}").resolve(target, build)
     if check and not (build.given.keys() | run.given.keys() | read.given.keys()) <= found.takes:
         found.check(build, run, read)
-    wanted = as_automatic(run.inputs)
+    wanted = as_automatic(run.inputs) if isinstance(run.inputs, ASKS) else None
     # A run is asked for, with whatever inputs.
     return found if wanted is None or wanted.given or not wanted.needed else found.to_run()
 

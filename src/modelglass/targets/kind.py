@@ -55,7 +55,11 @@ class Target:
 
 
 class Readable(Target):
-    """A target that gives a report without a run."""
+    """A target that gives a report without a run. `components` are those of a pipeline."""
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        return ()
 
     def check_installed(self) -> None:
         """Fail early where what reads it is not installed."""

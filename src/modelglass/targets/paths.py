@@ -11,6 +11,7 @@ from modelglass.files import suggest_path
 from modelglass.user_code import parse_code_name
 
 CONFIG = "config.json"  # the name of a model's configuration in its folder
+PIPELINE = "model_index.json"  # in a folder whose folders are the parts of a pipeline
 CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
 PAGE_SUFFIXES = (".html", ".htm")
 _WEIGHTS = (
@@ -76,6 +77,11 @@ def config_in(folder: Path) -> Path | None:
     """The configuration of the model in a folder; None where there is none."""
     path = folder / CONFIG
     return path if os.path.isfile(path) else None
+
+
+def is_pipeline(path: Path) -> bool:
+    """Whether this is a folder of a pipeline, or the file in it that names its parts."""
+    return os.path.isfile(path / PIPELINE) if os.path.isdir(path) else path.name == PIPELINE
 
 
 def has_weights_and_config(folder: Path) -> bool:

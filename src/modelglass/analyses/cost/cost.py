@@ -13,7 +13,7 @@ from modelglass.report import Cost, Kernel, Model, ModuleCost, Op, Phase, Run, T
 
 
 def with_macs(model: Model) -> Model:
-    """The same model, its operators with their multiply-accumulates."""
+    """Return the model with MACs filled in for each operator."""
     ops = (op if op.macs is not None else op.costing(_macs(op)) for op in model.ops)
     return replace(model, ops=tuple(ops))
 

@@ -88,8 +88,8 @@ def _matching(found: Matching, say: Words, width: int, verbose: bool) -> str:
     lists = {
         "missing": found.missing,
         "unexpected": found.unexpected,
-        "reshaped": [_reshaped(each, say) for each in found.reshaped],
-        "retyped": [_retyped(each, say) for each in found.retyped],
+        "reshaped": [_reshape(each, say) for each in found.reshaped],
+        "retyped": [_retype(each, say) for each in found.retyped],
     }
     facts += [(say(key), f"{len(names):,}" if names else say("none")) for key, names in lists.items()]
     blocks = [rows(facts, width)]
@@ -107,12 +107,12 @@ def _names(names: Sequence[str], say: Words, width: int, verbose: bool) -> str:
     return "\n".join(lines)
 
 
-def _reshaped(each: Difference, say: Words) -> str:
+def _reshape(each: Difference, say: Words) -> str:
     shapes = say("model-has").format(a=shape_text(each.shape), b=shape_text(each.stored_shape))
     return f"{each.name}: {shapes}{_stored(each, say)}"
 
 
-def _retyped(each: Difference, say: Words) -> str:
+def _retype(each: Difference, say: Words) -> str:
     return f"{each.name}: {say('model-has').format(a=each.dtype, b=each.stored_dtype)}{_stored(each, say)}"
 
 

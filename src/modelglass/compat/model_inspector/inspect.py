@@ -75,7 +75,7 @@ def inspect_model(question: Question) -> Inspection:
 
 def _of_built(question: Question, found: Inspection) -> Inspection:
     """What the model shows that code builds; where no inputs are given or found, its structure."""
-    target, progress = _built_from(question), question.progress
+    target, progress = _build_from(question), question.progress
     seen: list[BuiltModel] = []
 
     def look(built: BuiltModel) -> Inspection:
@@ -106,7 +106,7 @@ def _check_roles(config: Path | None, checkpoint: Path | None) -> None:
         )
 
 
-def _built_from(question: Question) -> Config:
+def _build_from(question: Question) -> Config:
     """The model of the configuration, or that the builder makes of what the checkpoint says."""
     path = question.config or question.checkpoint
     if path is None:
@@ -193,7 +193,7 @@ def _of_model(question: Question, found: Inspection, built: BuiltModel) -> Inspe
         by_type=_by_type(report),
         nbytes_by_dtype=_nbytes_by_dtype(report),
     )
-    found = _matched(found, native, report)
+    found = _match(found, native, report)
     if given is None:
         return found
     _, problem = _tried(lambda: report)
@@ -209,13 +209,13 @@ def _normalisation(question: Question, native: Any, report: Report) -> dict[str,
     if None not in found.values() or not small:
         return found
     try:
-        with _built_from(question).open(weightless=False) as built:
+        with _build_from(question).open(weightless=False) as built:
             return lookup.normalisation_of(built.native, report)
     except TargetError:  # it can be built without weights alone, as it was
         return found
 
 
-def _matched(found: Inspection, native: Any, report: Report) -> Inspection:
+def _match(found: Inspection, native: Any, report: Report) -> Inspection:
     """The tensors of the checkpoint, if there is one, against those of the model."""
     if found.checkpoint is None:
         return found

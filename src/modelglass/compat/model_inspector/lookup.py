@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelglass.api._models import adapter_of, require_extra
-from modelglass.compat.model_inspector.normalisation import constants, said_by, settings
+from modelglass.compat.model_inspector.normalisation import checkpoint_settings, constants, settings
 from modelglass.errors import FileError
 from modelglass.targets.kind import report_nothing
 from modelglass.targets.paths import config_in
@@ -63,7 +63,7 @@ def normalisation_in(path: Path, report: Report) -> dict[str, Json]:
     """How the data of a checkpoint's model are scaled: by what is beside the model, and by its buffers."""
     from modelglass.checkpoints import inspect_file
 
-    said = {} if report.checkpoint is None else said_by(report.checkpoint.parts)
+    said = {} if report.checkpoint is None else checkpoint_settings(report.checkpoint.parts)
     if not constants(report.model):
         return said
     found: dict[str, Json] = {}

@@ -51,8 +51,8 @@ def settings(config: Json) -> dict[str, Json]:
     return dict(_settings(config, "", False, 0))
 
 
-def said_by(parts: Iterable[CheckpointPart]) -> dict[str, Json]:
-    """What a checkpoint says about it beside the model: as such, or among its hyper-parameters."""
+def checkpoint_settings(parts: Iterable[CheckpointPart]) -> dict[str, Json]:
+    """What a checkpoint holds about it beside the model: as such, or among its hyper-parameters."""
     said: dict[str, Json] = {}
     for part in parts:
         if part.kind == "normalisation":

@@ -11,7 +11,7 @@ _SIZE = "input_size"  # channels, height and width
 
 def picture(native: Any) -> Any:
     """A batch of pictures in the size that a model says it takes; None where it says nothing of the kind."""
-    size = next((found for name in _DESCRIPTIONS if (found := _size_in(_described(native, name)))), None)
+    size = next((found for name in _DESCRIPTIONS if (found := _size_in(_describe(native, name)))), None)
     if size is None:
         return None
     from modelglass.configs.examples.facts import BATCH
@@ -20,7 +20,7 @@ def picture(native: Any) -> Any:
     return floats((BATCH, *size), float_dtype(native))
 
 
-def _described(native: Any, name: str) -> Any:
+def _describe(native: Any, name: str) -> Any:
     return vars(native).get(name, getattr(type(native), name, None))
 
 

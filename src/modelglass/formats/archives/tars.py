@@ -129,8 +129,8 @@ def _walk(source: Source, reading: Reading | None, *, by_size: bool) -> Iterator
                 extended = fields
         else:
             fields = for_all | (extended or {})
-            member = _extended(member, fields, long_name, long_link)
-            member, behind = _placed(source, head, member, fields, by_size=by_size)
+            member = _extend(member, fields, long_name, long_link)
+            member, behind = _place(source, head, member, fields, by_size=by_size)
             long_name = long_link = extended = None
             yield member
         offset = behind
@@ -151,7 +151,7 @@ def _member(source: Source, head: bytes, offset: int) -> Member:
     return Member(name, kind, offset, offset + BLOCK, nbytes, _cut(head[157:257]))
 
 
-def _extended(member: Member, fields: dict[str, str], long_name: str | None, long_link: str | None) -> Member:
+def _extend(member: Member, fields: dict[str, str], long_name: str | None, long_link: str | None) -> Member:
     """The member with the name and size that the records before it give."""
     name = fields.get("GNU.sparse.name") or fields.get("path") or long_name or member.name
     size = _decimal(fields.get("size", ""))
@@ -162,7 +162,7 @@ def _extended(member: Member, fields: dict[str, str], long_name: str | None, lon
     )
 
 
-def _placed(
+def _place(
     source: Source, head: bytes, member: Member, fields: dict[str, str], *, by_size: bool
 ) -> tuple[Member, int]:
     """The member with the place of its content, and where the next header is."""

@@ -102,7 +102,7 @@ class Archive:
         """What a member holds. A compressed one is unpacked into memory, up to the limits."""
         if entry.method == STORED:
             return self._packed(entry)
-        data = b"".join(self._inflated(entry, entry.nbytes, limits))
+        data = b"".join(self._inflate(entry, entry.nbytes, limits))
         return self.source.unpacked(data, entry.name)
 
     def start(self, entry: Entry, nbytes: int, limits: Limits) -> bytes:
@@ -110,12 +110,12 @@ class Archive:
         if entry.method == STORED:
             return self._packed(entry).up_to(0, nbytes)
         nbytes = min(nbytes, entry.nbytes)
-        return b"".join(self._inflated(entry, nbytes, limits))[:nbytes]
+        return b"".join(self._inflate(entry, nbytes, limits))[:nbytes]
 
     def _packed(self, entry: Entry) -> Source:
         return self.source.part(entry.data_offset, entry.packed_nbytes, entry.name, "a member of the archive")
 
-    def _inflated(self, entry: Entry, wanted: int, limits: Limits) -> Iterator[bytes]:
+    def _inflate(self, entry: Entry, wanted: int, limits: Limits) -> Iterator[bytes]:
         """Unpacked pieces until there are `wanted` bytes; all of a member must be exactly that long."""
         packed, whole = self._packed(entry), wanted == entry.nbytes
         if entry.method != DEFLATED:
@@ -131,7 +131,7 @@ class Archive:
                 data = packed.up_to(at, _CHUNK)
                 at += len(data)
             # One byte more than was declared tells that the declaration is wrong.
-            piece = _decompressed(packed, stream, data, min(_CHUNK * 16, wanted + whole - given))
+            piece = _decompress(packed, stream, data, min(_CHUNK * 16, wanted + whole - given))
             given += len(piece)
             if given > limits.inflated_free_nbytes and given > limits.inflated_ratio * at:
                 raise packed.over("inflated_ratio", limits.inflated_ratio, offset=at)
@@ -320,7 +320,7 @@ def _end(source: Source, tail: _Tail, at: int, notes: Notes) -> list[_End]:
     if (disk, directory_disk) not in ((0, 0), (0xFFFF, 0xFFFF)) or disk_count != count:
         notes.add("zip.disks", "it is marked as one of several parts", offset=at)
     claims = _claims(source, tail, at, notes)
-    found = [_placed(source, claims[0], notes)]
+    found = [_place(source, claims[0], notes)]
     for claim in claims[1:]:
         found += _places(claim)
     found += _places(claims[0])
@@ -424,7 +424,7 @@ def _places(claim: _Claim) -> list[_End]:
     return found if shift <= 0 else [*found, _End(claim.start + shift, claim.nbytes, claim.members, shift)]
 
 
-def _placed(source: Source, claim: _Claim, notes: Notes) -> _End:
+def _place(source: Source, claim: _Claim, notes: Notes) -> _End:
     """The directory that torch would take; that other readers take another one is noted."""
     behind, count, nbytes, start = claim
     if start + nbytes > behind:
@@ -474,7 +474,7 @@ def _entries(source: Source, end: _End, notes: Notes, limits: Limits) -> tuple[E
         at = extra_at + nextra + ncomment
         if magic != _RECORD_MAGIC or at > total:
             raise _broken(source, extra_at - nname - size + end.start)
-        name = raw.decode() if raw.isascii() else _decoded(raw, flags, notes)
+        name = raw.decode() if raw.isascii() else _decode(raw, flags, notes)
         if nextra:
             extra = directory[extra_at : extra_at + nextra]
             nbytes, packed, offset = _with_extra(extra, raw, (nbytes, packed, offset), notes, name)
@@ -561,7 +561,7 @@ def _broken(source: Source, at: int) -> Exception:
     return source.corrupt("its directory has a record that cannot be read", code="zip.directory", offset=at)
 
 
-def _decoded(raw: bytes, flags: int, notes: Notes) -> str:
+def _decode(raw: bytes, flags: int, notes: Notes) -> str:
     """A name that is not ASCII: UTF-8, which old writers do not declare, or else the code page of DOS."""
     try:
         return raw.decode()
@@ -751,7 +751,7 @@ def _check_gap(gap: int, entry: Entry | None, before: Entry | None, end: _End, n
         notes.add("zip.gap", f"{gap:,} bytes belong to no member", level="notice", offset=at - gap)
 
 
-def _decompressed(packed: Source, stream: zlib._Decompress, data: bytes, most: int) -> bytes:
+def _decompress(packed: Source, stream: zlib._Decompress, data: bytes, most: int) -> bytes:
     try:
         return stream.decompress(data, most)
     except zlib.error as cause:

@@ -21,6 +21,7 @@ _GGUF = {
     "attention.head_count": hf.HEADS[0],
     "attention.head_count_kv": hf.KV_HEADS[0],
     "attention.key_length": hf.HEAD_DIM[0],
+    "attention.value_length": "v_head_dim",
     "attention.sliding_window": hf.SLIDING_WINDOW[0],
     "expert_count": hf.EXPERTS[0],
     "expert_used_count": hf.CHOSEN_EXPERTS[0],

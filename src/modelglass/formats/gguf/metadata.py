@@ -203,7 +203,7 @@ class Metadata:
         return self._scalars(kind, 1)[0]
 
     def _string(self) -> str:
-        return self._shortened(*self._start_of_string(self._kept))
+        return self._shorten(*self._start_of_string(self._kept))
 
     def _template(self, key: str, position: int, templates: list[tuple[int, str, str]]) -> str:
         """A chat template as it is kept; all of it is put with the templates that will be judged."""
@@ -211,7 +211,7 @@ class Metadata:
         judged = self._reading.limits.template_nchars + 1 if self._reading.thorough else 0
         text, length = self._start_of_string(max(self._kept, judged))
         templates.append((position, key, text))
-        return self._shortened(text, length)
+        return self._shorten(text, length)
 
     def _start_of_string(self, most: int) -> tuple[str, int]:
         """So many characters of a string, or more, and the bytes that all of it takes."""
@@ -222,7 +222,7 @@ class Metadata:
         self._window.step_over(length - taken, "a string")
         return text, length
 
-    def _shortened(self, text: str, length: int) -> str:
+    def _shorten(self, text: str, length: int) -> str:
         whole = len(text) <= self._kept and length <= 4 * self._kept
         return text if whole else f"{text[: self._kept]}… ({length:,} bytes in all)"
 

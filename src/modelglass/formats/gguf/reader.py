@@ -138,11 +138,11 @@ class _Rows:
                 begin = at + head
                 length = length_at(data, at)[0]
                 if length > MOST_NAME_NBYTES:
-                    raise self._refused(at, f"a tensor's name has {length:,} bytes", "gguf.name")
+                    raise self._refuse(at, f"a tensor's name has {length:,} bytes", "gguf.name")
                 end = begin + length
                 rank = rank_at(data, end)[0]
                 if rank > MOST_DIMS:
-                    raise self._refused(end, f"a tensor has {rank:,} dimensions; 4 are allowed", "gguf.rank")
+                    raise self._refuse(end, f"a tensor has {rank:,} dimensions; 4 are allowed", "gguf.rank")
                 stop = end + rank * head + 8
                 offset = offset_at(data, stop)[0]
             except struct.error as short:  # the window ends inside of this entry
@@ -162,7 +162,7 @@ class _Rows:
                 self._note_name(at, name, "gguf.long-name" if length > LLAMA_NAME_NBYTES else "gguf.name-nul")
             plan = known.get(key := data[end:stop]) or self._new_plan(key, end, name)
             if name in offsets:
-                raise self._refused(at, f"the tensor {name[:200]!r} is there twice", "gguf.duplicate-name")
+                raise self._refuse(at, f"the tensor {name[:200]!r} is there twice", "gguf.duplicate-name")
             offsets[name], plans[name] = offset, plan
             at = stop + 8
             count -= 1
@@ -225,16 +225,16 @@ class _Rows:
         kind = TYPES.get(number)
         if kind is None:
             once = f", which was {REMOVED[number]} and is no longer in use" if number in REMOVED else ""
-            raise self._refused(end, f"{name[:200]!r} has the unknown type {number:,}{once}", "gguf.type")
+            raise self._refuse(end, f"{name[:200]!r} has the unknown type {number:,}{once}", "gguf.type")
         if prod(dim for dim in dims if dim) > MOST_NUMEL:
             shown = " x ".join(f"{dim:,}" for dim in dims)
-            raise self._refused(end, f"{name[:200]!r} has too many elements: {shown}", "gguf.dims")
+            raise self._refuse(end, f"{name[:200]!r} has too many elements: {shown}", "gguf.dims")
         row = dims[0] if dims else 1
         if row % kind.numel:
             text = (
                 f"{name[:200]!r} has rows of {row:,} elements, and blocks of {kind.name} have {kind.numel:,}"
             )
-            raise self._refused(end, text, "gguf.block")
+            raise self._refuse(end, text, "gguf.block")
         if kind.name in DISPUTED:
             sizes = " or ".join(map(str, DISPUTED[kind.name]))
             text = f"{name[:200]!r} is of type {kind.name}: blocks of {sizes} bytes, depending on the reader"
@@ -248,7 +248,7 @@ class _Rows:
     def _position(self, at: int) -> int:
         return self._window.position - self._window.at + at
 
-    def _refused(self, at: int, problem: str, code: str) -> Exception:
+    def _refuse(self, at: int, problem: str, code: str) -> Exception:
         return self._source.corrupt(problem, code=code, offset=self._position(at))
 
     def _outside(self, name: str, position: int, nbytes: int) -> Exception:

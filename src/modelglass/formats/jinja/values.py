@@ -226,7 +226,7 @@ concatenated = _concat
 _BRACES = re.compile(r"\{(\w*)\}")
 
 
-def _formatted(text: str, *values: Any) -> str:
+def _format(text: str, *values: Any) -> str:
     """`'{}{1}'.format(…)` with plain fields only."""
     if not isinstance(text, str) or "{" in _BRACES.sub("", text) or "}" in _BRACES.sub("", text):
         raise ValueError("not followed")
@@ -234,17 +234,17 @@ def _formatted(text: str, *values: Any) -> str:
     return _BRACES.sub(lambda field: str(values[int(field[1]) if field[1] else next(numbers)]), text)
 
 
-def _joined(items: Any, between: Any = "") -> str:
+def _join(items: Any, between: Any = "") -> str:
     return str(between).join(map(str, items))
 
 
-def _replaced(text: Any, old: str, new: str, *count: int) -> str:
+def _replace(text: Any, old: str, new: str, *count: int) -> str:
     if len(text) * (len(new) + 1) > 100 * LONGEST:
         raise ValueError("too long")
     return str(text).replace(old, new, *count)
 
 
-def _reversed(value: Any) -> Any:
+def _reverse(value: Any) -> Any:
     return value[::-1]
 
 
@@ -275,13 +275,13 @@ CUTTING_FILTERS: Mapping[str, Callable[..., Any]] = {
     "safe": str,
 }
 METHODS: Mapping[str, Callable[..., Any]] = {
-    "replace": _replaced,
-    "format": _formatted,
-    "join": lambda between, items: _joined(items, between),
+    "replace": _replace,
+    "format": _format,
+    "join": lambda between, items: _join(items, between),
 }
 FILTERS: Mapping[str, Callable[..., Any]] = {
-    "replace": _replaced,
-    "join": _joined,
-    "reverse": _reversed,
+    "replace": _replace,
+    "join": _join,
+    "reverse": _reverse,
     "format": lambda text, *values: percent(text, values),
 }

@@ -89,7 +89,7 @@ class Widths:
         """
         possible = possible_bits(group_bits)
         competing = {1, *possible} if group_bits in GROUPS else possible
-        explained = {bits: self._explained(bits, layers) for bits in competing}
+        explained = {bits: self._explain(bits, layers) for bits in competing}
         for bits, (attested, read) in explained.items():
             others = [each for other, each in explained.items() if other != bits]
             ahead = min((attested + read - a - r for a, r in others), default=len(layers))
@@ -97,7 +97,7 @@ class Widths:
                 return bits
         return possible[0] if len(possible) == 1 else None
 
-    def _explained(self, bits: int, layers: Sequence[Layer]) -> tuple[int, int]:
+    def _explain(self, bits: int, layers: Sequence[Layer]) -> tuple[int, int]:
         """How many layers would have inputs that something else makes or reads, and that something reads."""
         widths = [(layer.inputs(bits), layer.stem) for layer in layers]
         return (

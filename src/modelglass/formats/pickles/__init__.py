@@ -184,7 +184,7 @@ class _Keeper:
 
     def _judge(self, use: Use, kind: GlobalKind) -> None:
         """A finding for what is neither tensors nor plain data."""
-        name = _shown(use.path)
+        name = _show(use.path)
         if use.changed is not None:
             text = f"changes {name} itself, which is not part of the file"
             self._found("pickle.change", "high", text, use.changed, name=name)
@@ -195,7 +195,7 @@ class _Keeper:
         details: dict[str, Any] = {"name": name, "called": use.calls > 0, "arguments": arguments}
         if kind == "class":
             doing = "makes objects of" if use.calls else "names"
-            text = f"{doing} {name}: loading imports {_shown(package_of(use) or use.path)} and runs its code"
+            text = f"{doing} {name}: loading imports {_show(package_of(use) or use.path)} and runs its code"
             self._found(code, "notice", text, use.offset, **details)
             return
         doing = f"calls {name}{arguments}" if use.calls else f"names {name}"
@@ -231,7 +231,7 @@ class _Keeper:
         kind = self._kinds.get((function.module, function.name)) if type(function) is Global else "dynamic"
         if kind in ("core", "data", None):
             return
-        what = _shown(function.path) if type(function) is Global else "something that the file computes"
+        what = _show(function.path) if type(function) is Global else "something that the file computes"
         text = f"puts {what} into {name[:80]!r}, which runs when the model does"
         self._found("pickle.hook", "notice" if kind == "class" else "high", text, hook.offset, name=what)
 
@@ -317,7 +317,7 @@ _CODES = {"class": "pickle.class", "call": "pickle.call", "dynamic": "pickle.dyn
 def _global_use(use: Use, kind: GlobalKind, source: Source) -> GlobalUse:
     package = package_of(use)
     return GlobalUse(
-        name=_shown(use.path),  # one text may be part of very many names
+        name=_show(use.path),  # one text may be part of very many names
         kind=kind,
         file=source.file,
         member=source.member,
@@ -325,7 +325,7 @@ def _global_use(use: Use, kind: GlobalKind, source: Source) -> GlobalUse:
         count=use.calls or use.named,
         called=use.calls > 0,
         arguments=None if not use.calls or kind == "core" else _arguments(use),
-        package=None if package is None else _shown(package),
+        package=None if package is None else _show(package),
     )
 
 
@@ -335,7 +335,7 @@ def _arguments(use: Use) -> str:
     return "; ".join(shown)
 
 
-def _shown(name: str) -> str:
+def _show(name: str) -> str:
     """A name, of which the middle may be left out: both ends tell what it is."""
     half = MOST_SHOWN // 2
     return name if len(name) <= MOST_SHOWN else f"{name[:half]}…{name[-half:]}"

@@ -1,6 +1,6 @@
 """Functions that are harmless themselves, and call, make or give back what they are handed.
 
-Such a function can do whatever is handed to it can, so each is told apart here into the calls that it makes.
+Such a function can do whatever is handed to it can, so each is broken down here into the calls that it makes.
 A test holds this table against the parameters that the functions really have.
 """
 

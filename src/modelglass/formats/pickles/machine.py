@@ -182,7 +182,7 @@ class Machine:
             self.oddities.append(("pickle.protocol", "the protocol is declared again, or late", offset))
 
     def _frame(self) -> None:
-        self.feed.enter_frame(self._unpacked(_U64))
+        self.feed.enter_frame(self._unpack(_U64))
 
     # Numbers
 
@@ -191,7 +191,7 @@ class Machine:
         feed.pos += 1
         return feed.data[feed.pos - 1]
 
-    def _unpacked(self, layout: struct.Struct) -> Any:
+    def _unpack(self, layout: struct.Struct) -> Any:
         feed = self.feed
         (value,) = layout.unpack_from(feed.data, feed.pos)
         feed.pos += layout.size
@@ -207,16 +207,16 @@ class Machine:
         self._stack.append(False)
 
     def _binint(self) -> None:
-        self._stack.append(self._unpacked(_I32))
+        self._stack.append(self._unpack(_I32))
 
     def _binint1(self) -> None:
         self._stack.append(self._byte())
 
     def _binint2(self) -> None:
-        self._stack.append(self._unpacked(_U16))
+        self._stack.append(self._unpack(_U16))
 
     def _binfloat(self) -> None:
-        self._stack.append(self._unpacked(_DOUBLE))
+        self._stack.append(self._unpack(_DOUBLE))
 
     def _int(self) -> None:
         text = self.feed.line("an integer")
@@ -253,7 +253,7 @@ class Machine:
         self._stack.append(self._little_endian(self._byte()))
 
     def _long4(self) -> None:
-        length = self._unpacked(_I32)
+        length = self._unpack(_I32)
         if length < 0:
             self._fail("an integer of negative length", "pickle.length")
         self._stack.append(self._little_endian(length))
@@ -270,10 +270,10 @@ class Machine:
         self._text(self._byte())
 
     def _binunicode(self) -> None:
-        self._text(self._unpacked(_U32))
+        self._text(self._unpack(_U32))
 
     def _binunicode8(self) -> None:
-        self._text(self._unpacked(_U64))
+        self._text(self._unpack(_U64))
 
     def _text(self, length: int) -> None:
         try:
@@ -314,7 +314,7 @@ class Machine:
         self._stack.append(self.feed.take(self._byte(), "a text"))
 
     def _binstring(self) -> None:
-        length = self._unpacked(_I32)
+        length = self._unpack(_I32)
         if length < 0:
             self._fail("a text of negative length", "pickle.length")
         self._stack.append(self.feed.skip(length, "a text"))
@@ -323,13 +323,13 @@ class Machine:
         self._blob(self._byte())
 
     def _binbytes(self) -> None:
-        self._blob(self._unpacked(_U32))
+        self._blob(self._unpack(_U32))
 
     def _binbytes8(self) -> None:
-        self._blob(self._unpacked(_U64))
+        self._blob(self._unpack(_U64))
 
     def _bytearray8(self) -> None:
-        self._blob(self._unpacked(_U64), ByteArray)
+        self._blob(self._unpack(_U64), ByteArray)
 
     def _blob(self, length: int, kind: type[Blob] = Blob) -> None:
         offset = self.feed.offset
@@ -425,7 +425,7 @@ class Machine:
     def _put_into(self, target: Any, items: list[Any], problem: str) -> None:
         """Items for something that the file names or computes."""
         target = given_back(target)
-        self._changed(target)
+        self._change(target)
         if isinstance(target, Thing):
             self._calls_method_of(target, items)
             if target.listed is None:
@@ -451,12 +451,12 @@ class Machine:
         if type(target) is Pairs:
             self._fill(target, flat)
         elif isinstance(target, Thing):
-            self._changed(target)
+            self._change(target)
             if target.pairs is None:
                 target.pairs = Pairs()
             target.pairs.flat.extend(flat)
         elif type(target) is Global and flat:
-            self._changed(target)
+            self._change(target)
         elif type(target) is list:
             self._replace(target, flat)
         elif isinstance(target, _PLAIN) and flat:
@@ -491,7 +491,7 @@ class Machine:
         self._recall(self._byte())
 
     def _long_binget(self) -> None:
-        self._recall(self._unpacked(_U32))
+        self._recall(self._unpack(_U32))
 
     def _recall(self, index: int) -> None:
         try:
@@ -509,7 +509,7 @@ class Machine:
         self._remember(self._byte())
 
     def _long_binput(self) -> None:
-        self._remember(self._unpacked(_U32))
+        self._remember(self._unpack(_U32))
 
     def _memoize(self) -> None:
         self._remember(len(self._memo) + self._records.memoized)
@@ -568,11 +568,11 @@ class Machine:
 
     def _ext2(self) -> None:
         offset = self.feed.offset - 1
-        self._extension(self._unpacked(_U16), offset)
+        self._extension(self._unpack(_U16), offset)
 
     def _ext4(self) -> None:
         offset = self.feed.offset - 1
-        self._extension(self._unpacked(_I32), offset)
+        self._extension(self._unpack(_I32), offset)
 
     def _extension(self, number: int, offset: int) -> None:
         if number <= 0:
@@ -652,9 +652,9 @@ class Machine:
             else:
                 self.uses.called(Thing(inner, (), made.offset), as_class=False)
             if handed.changes:
-                self._changed(given_back(inner))
+                self._change(given_back(inner))
 
-    def _changed(self, target: Any) -> None:
+    def _change(self, target: Any) -> None:
         """The state or items of something are set that the file did not make."""
         if type(target) is Global:
             self.uses.changed(target, self.feed.offset - 1)
@@ -666,7 +666,7 @@ class Machine:
         target = self._top()
         self.refusals.build(target, self.feed.offset - 1)
         target = given_back(target)
-        self._changed(target)
+        self._change(target)
         if isinstance(target, Thing):
             self._calls_method_of(target, (state,))
             target.state = state if target.state is None else (target.state, state)

@@ -21,15 +21,15 @@ from types import FrameType, TracebackType
 from typing import IO, NamedTuple
 from warnings import catch_warnings, simplefilter
 
+from modelglass.forking import can_fork
 from modelglass.formats.confine import confine
 from modelglass.formats.limits import Limits
-from modelglass.formats.scan.scanned_file import Looked, look
+from modelglass.formats.scan.scanned_file import ScanAnswer, look
 from modelglass.report import Finding, ScannedFile, codec
 
 # The process; modules of the current folder do not come before installed ones there.
 _COMMAND = (sys.executable, "-P", "-m", "modelglass.formats.scan.isolated")
 _OWN = 0.8  # of the time, after which the process stops by itself
-_PAGES = Path("/proc/self/statm")  # of Linux; elsewhere addresses are not memory
 _THREADED = ("torch", "mlx", "numpy")  # packages whose threads do not survive a fork
 
 
@@ -48,7 +48,7 @@ class Isolated:
     ) -> None:
         self._end()
 
-    def look(self, path: Path, within: Path | None) -> Looked:
+    def look(self, path: Path, within: Path | None) -> ScanAnswer:
         """What is found in a file; that the process did not come to an end with it is a finding, too."""
         if self._process is None:
             self._process = _started(self._limits)
@@ -56,9 +56,9 @@ class Isolated:
         if not answer.endswith(b"\n"):
             code = self._end()
             why = f"took longer than seconds = {self._limits.seconds}" if too_late else f"ended ({code})"
-            return Looked(_ended(path, why))
+            return ScanAnswer(_ended(path, why))
         file, opened = json.loads(answer)
-        return Looked(codec.from_json(ScannedFile, file), tuple(str(_path(each)) for each in opened))
+        return ScanAnswer(codec.from_json(ScannedFile, file), tuple(str(_path(each)) for each in opened))
 
     def _asked(self, process: _Process, order: list[str | None]) -> tuple[bytes, bool]:
         """The answer, and whether the process was ended because it took too long."""
@@ -109,20 +109,6 @@ def _started(limits: Limits) -> _Process:
     assert process.stdin is not None
     assert process.stdout is not None
     return _Process(process.stdin, process.stdout, process.kill, process.wait)
-
-
-def unbounded() -> tuple[str, ...]:
-    """What this system does not bound in another process."""
-    try:
-        import resource  # noqa: F401
-    except ModuleNotFoundError:
-        return ("memory", "writing")
-    return () if _PAGES.exists() else ("memory",)
-
-
-def can_fork() -> bool:
-    """Whether this system can copy a process. Libraries of macOS may end a copy, so there it is not tried."""
-    return hasattr(os, "fork") and sys.platform != "darwin"
 
 
 def _forked(limits: Limits) -> _Process:
@@ -194,7 +180,7 @@ def _serve(limits: Limits, orders: IO[bytes], answers: IO[bytes]) -> None:
         answers.flush()
 
 
-def _looked(path: Path, within: Path | None, limits: Limits) -> Looked:
+def _looked(path: Path, within: Path | None, limits: Limits) -> ScanAnswer:
     with _alarm(limits.seconds * _OWN):
         return look(path, within, limits, exhausted=(_TimeUpError, MemoryError))
 

@@ -11,7 +11,7 @@ from modelglass.formats.files_beside import may_follow
 from modelglass.formats.folders import MOST_FILES, WEIGHTS
 from modelglass.formats.known_non_models import ORDINARY, SEARCHED
 from modelglass.formats.limits import Limits
-from modelglass.formats.scan.scanned_file import Looked, look
+from modelglass.formats.scan.scanned_file import ScanAnswer, look
 from modelglass.formats.scan.shadows import shadows
 from modelglass.report import Finding, Level, Scan, ScannedFile
 
@@ -20,7 +20,7 @@ Progress = Callable[[str], None]
 _CLAIMING = (*WEIGHTS, ".joblib", ".pickle")  # what is called so should be understood
 
 
-Look = Callable[[Path, Path | None], Looked]  # at a file, found in a folder or not
+Look = Callable[[Path, Path | None], ScanAnswer]  # at a file, found in a folder or not
 
 
 def scan(paths: Sequence[Path], limits: Limits, progress: Progress, *, isolate: bool = False) -> Scan:

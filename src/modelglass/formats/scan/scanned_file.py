@@ -15,7 +15,7 @@ from modelglass.formats.reading import Reading
 from modelglass.report import Finding, ScannedFile
 
 
-class Looked(NamedTuple):
+class ScanAnswer(NamedTuple):
     """A file that was looked at, and the paths of others that were opened as parts of it."""
 
     file: ScannedFile
@@ -24,11 +24,11 @@ class Looked(NamedTuple):
 
 def look(
     path: Path, within: Path | None, limits: Limits, *, exhausted: tuple[type[Exception], ...] = ()
-) -> Looked:
+) -> ScanAnswer:
     """What is found in a file. Errors of the `exhausted` kinds end the search, and are told as limits."""
     with closing(Reading(limits=limits.of_one_file(), thorough=True)) as reading:
         scanned = _scan_file(path, reading, within, exhausted)
-        return Looked(scanned, tuple(str(each.path) for each in reading.opened[1:]))
+        return ScanAnswer(scanned, tuple(str(each.path) for each in reading.opened[1:]))
 
 
 def _scan_file(

@@ -51,14 +51,14 @@ def _values(place: Place | None) -> Values | str:
     if place is None:
         return "not stored where they can be read"
     if place.encoding is not None:
-        return _encoded(place, place.encoding)
+        return _encode(place, place.encoding)
     bits = bits_of(place.dtype)
     if bits is None or bits % 8:
         return f"of type {place.dtype}"
     return _plain(place, bits // 8)
 
 
-def _encoded(place: Place, encoding: str) -> Values | str:
+def _encode(place: Place, encoding: str) -> Values | str:
     if not is_known(encoding):
         return f"of the unknown encoding {encoding}"
     kind = NAMED[encoding]

@@ -64,16 +64,16 @@ def _below(path: str, value: Any, found: Contents) -> Iterator[tuple[str, Any, s
     if items is not None:
         yield from _in_dict(path, items, found)
     if isinstance(value, (list, tuple)):
-        yield from ((_joined(path, index), item, None) for index, item in enumerate(value))
+        yield from ((_join(path, index), item, None) for index, item in enumerate(value))
     elif isinstance(value, Elements):
-        yield from ((_joined(path, index), item, None) for index, item in enumerate(value.items))
+        yield from ((_join(path, index), item, None) for index, item in enumerate(value.items))
     elif isinstance(value, Thing):
         if value.listed:
-            yield from ((_joined(path, index), item, None) for index, item in enumerate(value.listed))
+            yield from ((_join(path, index), item, None) for index, item in enumerate(value.listed))
         if type(value.state) is Pairs and items is None:
             yield from _in_dict(path, value.state, found)
         elif type(value.args) is tuple and items is None and value.state is None:
-            yield from ((_joined(path, index), item, None) for index, item in enumerate(value.args))
+            yield from ((_join(path, index), item, None) for index, item in enumerate(value.args))
 
 
 def _in_dict(path: str, items: Pairs, found: Contents) -> Iterator[tuple[str, Any, str | None]]:
@@ -86,9 +86,9 @@ def _in_dict(path: str, items: Pairs, found: Contents) -> Iterator[tuple[str, An
             and len(found.duplicates) < MOST_DUPLICATES
             and not isinstance(value, (int, float, str, type(None)))
         ):
-            found.duplicates.append(_joined(path, name))
+            found.duplicates.append(_join(path, name))
         names.add(name)
-        yield _joined(path, name), value, None
+        yield _join(path, name), value, None
 
 
 def is_module(value: Any) -> bool:
@@ -108,9 +108,9 @@ def _in_module(path: str, value: Thing, found: Contents) -> Iterator[tuple[str, 
         inside = items_of(held) if name in _HELD else None
         if inside is not None:
             for inner, item in inside.items():
-                yield _joined(path, _key(inner)), item, _HELD[name]
+                yield _join(path, _key(inner)), item, _HELD[name]
         elif scripted and (is_tensor(held) or is_module(held)):
-            yield _joined(path, name), held, None
+            yield _join(path, name), held, None
 
 
 def settings(module: Thing) -> dict[str, Json]:
@@ -137,5 +137,5 @@ def _key(key: Any) -> str:
     return str(key)[:100] if isinstance(key, (int, float, bool, type(None))) else type(key).__name__
 
 
-def _joined(path: str, key: Any) -> str:
+def _join(path: str, key: Any) -> str:
     return f"{path}.{key}" if path else str(key)

@@ -260,7 +260,7 @@ def _weights(
         if isinstance(each, dict) and each.get("tensor_meta") is None and _is_object(each):
             continue  # an object in a pickle
         try:
-            found, path, is_parameter = _described(each)
+            found, path, is_parameter = _describe(each)
             pickled = bool(each.get("use_pickle"))
             record = None if pickled else _record(archive, f"{folder}/{path}", found)
         except (KeyError, TypeError, ValueError, AttributeError) as cause:
@@ -296,7 +296,7 @@ def _place(source: Source, record: zips.Entry, found: Found) -> Place:
     )
 
 
-def _described(each: Any) -> tuple[Found, str, bool]:
+def _describe(each: Any) -> tuple[Found, str, bool]:
     meta = each["tensor_meta"]
     dtype = _DTYPES.get(meta["dtype"])
     if dtype is None:

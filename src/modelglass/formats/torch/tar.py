@@ -57,7 +57,7 @@ def _read_model(source: Source, members: dict[str, Source], reading: Reading) ->
     fill(machine.result, memory, reading, source)
 
 
-def _counted(member: Source, reading: Reading) -> tuple[int, int]:
+def _count(member: Source, reading: Reading) -> tuple[int, int]:
     """The number that a member begins with, and what follows it."""
     machine = pickles.load(member, reading)
     count = machine.result
@@ -80,7 +80,7 @@ def _storages(
     member: Source, reading: Reading
 ) -> tuple[dict[str, tuple[Any, ...]], dict[str, tuple[Source, int, int]]]:
     """The persistent id that each storage would have, and where its bytes are."""
-    count, offset = _counted(member, reading)
+    count, offset = _count(member, reading)
     ids: dict[str, tuple[Any, ...]] = {}
     records: dict[str, tuple[Source, int, int]] = {}
     for _ in range(count):
@@ -108,7 +108,7 @@ def _number(key: Any) -> str:
 def _tensors(member: Source, reading: Reading, storages: dict[str, tuple[Any, ...]]) -> dict[str, Any]:
     """Each tensor by its number, as the call that would rebuild it."""
     rebuild = Global("torch._utils", "_rebuild_tensor", 0)
-    count, offset = _counted(member, reading)
+    count, offset = _count(member, reading)
     found: dict[str, Any] = {}
     for _ in range(count):
         entry, offset = _entry(member, reading, offset, "tensor")

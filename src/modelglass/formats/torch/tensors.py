@@ -191,7 +191,7 @@ def shape_of(value: Any) -> Shape:
 
 def _plain(storage: Any, first: Any, size: Any, strides: Any, *rest: Any, thing: Thing) -> Found:
     memory = storage_of(storage)
-    return _checked(memory, first, shape_of(size), shape_of(strides), memory.dtype)
+    return _check(memory, first, shape_of(size), shape_of(strides), memory.dtype)
 
 
 def _with_dtype(
@@ -205,10 +205,10 @@ def _with_dtype(
     *rest: Any,
     thing: Thing,
 ) -> Found:
-    return _checked(storage_of(storage), first, shape_of(size), shape_of(strides), dtype_of(dtype))
+    return _check(storage_of(storage), first, shape_of(size), shape_of(strides), dtype_of(dtype))
 
 
-def _checked(storage: Storage, first: Any, shape: Shape, strides: Shape, dtype: str) -> Found:
+def _check(storage: Storage, first: Any, shape: Shape, strides: Shape, dtype: str) -> Found:
     if type(first) is not int or first < 0:
         raise BadTensorError(f"a tensor that begins at element {first!r}")
     if len(strides) != len(shape):

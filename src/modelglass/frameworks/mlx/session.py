@@ -15,7 +15,7 @@ from mlx import nn
 from modelglass.frameworks.mlx.graph.graph import trace
 from modelglass.frameworks.mlx.inputs.reproduce import reproducer as reproducer
 from modelglass.frameworks.mlx.inputs.resize import dimensions, resize_inputs, resize_inputs_at
-from modelglass.frameworks.mlx.inputs.shapes import make_inputs
+from modelglass.frameworks.mlx.inputs.shapes import array as array, make_inputs, picture as picture
 from modelglass.frameworks.mlx.outcome import Outcome, measure_memory, read_calls, read_graph
 from modelglass.frameworks.mlx.process import (
     keep_process,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from operator import index
 from typing import Any
 
 from modelglass.errors import UsageError
+from modelglass.frameworks.shared.specs import InputSpec, TensorSpec
 from modelglass.options import Progress
 from modelglass.report import Axes, RunMode, Shape, WhatIf
 from modelglass.report.dtypes import full_dtype_name
@@ -26,49 +27,9 @@ class Inputs:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class TensorSpec:
-    """An input to be made: its full shape, and its element type where specified.
-
-    `name` is the keyword it is passed by, or None for a positional argument.
-    """
-
-    shape: Shape
-    dtype: str | None = None
-    name: str | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> TensorSpec:
-        """Read `[name=]2x16[:int64]`.
-
-        >>> TensorSpec.parse("mask=2x16:bool")
-        TensorSpec(shape=(2, 16), dtype='bool', name='mask')
-        """
-        name, equals, rest = text.rpartition("=")
-        sizes, _, dtype = rest.partition(":")
-        dims = [] if sizes == "scalar" else sizes.lower().replace("×", "x").split("x")
-        named_well = name.isidentifier() if equals else True
-        if not named_well or not all(dim.isdecimal() for dim in dims) or rest.endswith(":"):
-            raise UsageError(
-                f"{text!r} does not describe an input",
-                hint="write 1x3x224x224, 2x16:int64 or mask=2x16:bool (scalar for no dimensions)",
-            )
-        return cls(tuple(map(int, dims)), full_dtype_name(dtype) or None, name or None)
-
-    @classmethod
-    def parse_all(cls, texts: Iterable[str]) -> tuple[TensorSpec, ...]:
-        """Read several, no two by the same keyword."""
-        specs = tuple(map(cls.parse, texts))
-        names = [spec.name for spec in specs if spec.name is not None]
-        for name in names:
-            if names.count(name) > 1:
-                raise UsageError(f"the input {name!r} is given twice", hint="keep one of them")
-        return specs
-
-
 def parse_inputs(
     inputs: Any, input_shape: Sequence[Any] | None, batch_size: int, dtype: Any
-) -> Inputs | tuple[TensorSpec, ...] | None:
+) -> Inputs | tuple[InputSpec, ...] | None:
     """What the user gave in whatever form, as native inputs or as specs to make them from."""
     if inputs is not None and input_shape is not None:
         raise UsageError("inputs and input_shape cannot be combined", hint="give one of them")
@@ -77,7 +38,7 @@ def parse_inputs(
         return tuple(TensorSpec(shape, name) for shape in _shapes(input_shape, batch_size))
     if inputs is None or isinstance(inputs, Inputs):
         return inputs
-    if type(inputs) is tuple and inputs and all(isinstance(i, TensorSpec) for i in inputs):
+    if type(inputs) is tuple and inputs and all(isinstance(i, InputSpec) for i in inputs):
         return inputs
     if isinstance(inputs, Mapping):
         return Inputs(kwargs=dict(inputs))
@@ -134,7 +95,7 @@ class Detail(Enum):
 class Request:
     """One inspection. `inputs` are native values, or specs from which the adapter makes them, or neither."""
 
-    inputs: Inputs | tuple[TensorSpec, ...] | None = None
+    inputs: Inputs | tuple[InputSpec, ...] | None = None
     mode: RunMode = "fake"
     train: bool = False
     optimizer: Any = None  # a name or a function of the parameters; None: no optimizer steps

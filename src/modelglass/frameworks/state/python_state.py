@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import sys
@@ -22,9 +23,15 @@ def keep_python_state(log: UndoLog) -> None:
     log.record(_restore_members, sys.path, list(sys.path))
     log.record(_restore_environment, dict(os.environ))
     log.record(sys.setrecursionlimit, sys.getrecursionlimit())
+    log.record(_restore_threshold, gc.get_threshold())
     log.record(_restore_attributes, sys, {name: getattr(sys, name) for name in (*_STREAMS, "path")})
     with suppress(OSError):  # a folder that is gone
         log.record(_restore_folder, os.getcwd())
+
+
+def _restore_threshold(before: tuple[int, ...]) -> None:
+    if gc.get_threshold() != before:  # setting it also begins a count anew
+        gc.set_threshold(*before)
 
 
 def keep_random_states(log: UndoLog) -> None:

@@ -66,10 +66,13 @@ class Reach:
         if id(function) in self._seen or self._is_left_alone(function.__globals__.get("__name__")):
             return
         self._seen.add(id(function))
-        self._record(_restore_defaults, function, function.__defaults__, function.__kwdefaults__)
-        for value in (function.__defaults__, function.__kwdefaults__, vars(function)):
-            if value:
-                self._substitute(value)
+        defaults = function.__defaults__
+        self._record(_restore_defaults, function, defaults, function.__kwdefaults__)
+        self._substitute(function.__kwdefaults__)
+        self._substitute(vars(function))
+        new = self._substitute(defaults) if defaults else defaults
+        if new is not defaults:
+            function.__defaults__ = new
         names = names_in(function.__code__)
         self._keep_names(function.__globals__, names)
         for name, value in self._builtins.items():

@@ -4,17 +4,25 @@ The user's module objects themselves run, so that patched methods, closures and 
 real life; only their contents are exchanged. A log keeps what each dict, list, cell and object held before
 the first change, and restores it whatever happened in between: attributes that the run sets, caches it
 fills, generators it draws from, modules that change their class. What the code of the model can reach besides
-(global variables, classes, defaults) is kept likewise, without exchanging tensors in it.
+(global variables, classes, defaults) is kept likewise, where only tensors of the model are exchanged.
 """
 
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from types import CellType, FunctionType, MappingProxyType, MemberDescriptorType, MethodType
+from gc import get_referents
+from types import (
+    BuiltinMethodType,
+    CellType,
+    FunctionType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+)
 from typing import Any
 from weakref import KeyedRef, ref
 
@@ -31,6 +39,8 @@ from modelglass.undo import UndoLog
 # The commonest values, which hold nothing.
 _ATOMS = frozenset({int, float, bool, str, bytes, type(None), complex, range, slice})
 _EMPTY: dict[Any, Any] = {}
+_METHODS = frozenset({BuiltinMethodType, MethodType})
+_VIEWS = frozenset({type(_EMPTY.keys()), type(_EMPTY.values()), type(_EMPTY.items())})
 _LOOKED_INTO = 10_000  # items of a container that the code reaches, and the model does not hold
 
 # Packages of the standard library whose objects are alive by themselves, or describe the process.
@@ -112,7 +122,9 @@ class Substitution:
     substitutes: Mapping[type, Callable[[Any], Any]]
     # How to set a random generator of the framework's back, or None when the value is not a generator.
     generator: Callable[[Any], Callable[[], Any] | None] = field(default=_no_undo)
-    entered: frozenset[str] = frozenset()  # modules of the package whose objects hold tensors of the model
+    entered: tuple[
+        str, ...
+    ] = ()  # beginnings of modules of the package whose objects hold tensors of the model
     # How to set back what a run gives to a tensor that is not exchanged, or None when there is nothing.
     staying: Callable[[Any], Callable[[], Any] | None] = field(default=_no_undo)
     builtins: Mapping[str, Any] = field(default_factory=dict)  # what takes their places in the model's code
@@ -200,14 +212,18 @@ class _Substituter:
             return value
         if isinstance(value, self._tensors):
             return self._tensor(value)
-        if cls is tuple or (isinstance(value, tuple) and hasattr(value, "_fields")):
+        if isinstance(value, tuple):
             return self._tuple(value)
+        if cls in _METHODS and isinstance(value.__self__, self._tensors):
+            return self._method(value)
         if isinstance(value, partial):
             return self._partial(value)
         if cls in ITERATORS:
             return self._iterator(value)
         if cls is frozenset:
             return self._frozenset(value)
+        if cls in _VIEWS:
+            self._replace(value.mapping)
         if isinstance(value, ref):
             return self._reference(value)
         if self._holds_things(value):
@@ -234,16 +250,16 @@ class _Substituter:
         return self._substitutes[id(value)]
 
     def _tensor(self, value: Any) -> Any:
+        if id(value) in self._substitutes:
+            return self._substitutes[id(value)]
         if not self._exchanges:
             attributes = getattr(value, "__dict__", None)
-            if attributes is not None and id(value) not in self._substitutes:
+            if attributes is not None:
                 restore = None if id(attributes) in self._visited else self._substitution.staying(value)
                 if restore is not None:
                     self._record(restore)
                 self._visit(attributes)
             return value
-        if id(value) in self._substitutes:
-            return self._substitutes[id(value)]
         make = next(make for kind, make in self._substitution.substitutes.items() if isinstance(value, kind))
         replacement = self._once(value, make)
         attributes = getattr(value, "__dict__", None)
@@ -282,6 +298,15 @@ class _Substituter:
         """What to look up in the key's place: tensors are found by which they are."""
         return self._replace(key) if isinstance(key, (tuple, frozenset, ref, *self._tensors)) else key
 
+    def _method(self, value: Any) -> Any:
+        """The same method of the substitute: `self.clear = self.buffer.zero_`."""
+        owner = self._replace(value.__self__)
+        if owner is value.__self__:
+            return value
+        if type(value) is MethodType:
+            return self._once(value, lambda original: MethodType(original.__func__, owner))
+        return self._once(value, lambda original: getattr(owner, original.__name__))
+
     def _partial(self, value: partial[Any]) -> Any:
         self._replace(value.keywords)
         parts = (value.func, value.args, tuple(value.keywords.items()))
@@ -313,7 +338,8 @@ class _Substituter:
             if isinstance(holder, set):
                 self._enter_set(holder)
         elif isinstance(holder, MappingProxyType):
-            self._replace(holder | {})
+            for behind in get_referents(holder):  # what it shows
+                self._replace(behind)
         elif isinstance(holder, FunctionType):
             self._functions.setdefault(id(holder), holder)
             for cell in holder.__closure__ or ():
@@ -329,8 +355,16 @@ class _Substituter:
         elif keeps_state(holder):
             keep_state(holder, self._record, self.witness, self._replace)
             return
+        if isinstance(holder, defaultdict):
+            self._enter_factory(holder)
         if type(holder) not in _BARE:
             self._enter_object(holder)
+
+    def _enter_factory(self, holder: defaultdict[Any, Any]) -> None:
+        """Exchange what makes the values of keys that are not there."""
+        before = holder.default_factory
+        self._record(setattr, holder, "default_factory", before)
+        holder.default_factory = self._replace(before)
 
     def _enter_dict(self, holder: dict[Any, Any]) -> None:
         before = dict(_items(holder))
@@ -416,10 +450,9 @@ class _Substituter:
             return True
         cls = type(value)
         package = str(cls.__module__).partition(".")[0]
-        if (
-            package in (self._substitution.package, "numpy", "modelglass")
-            and cls.__module__ not in self._substitution.entered
-        ):
+        if package in (self._substitution.package, "numpy", "modelglass") and not str(
+            cls.__module__
+        ).startswith(self._substitution.entered):
             return self._substitution.generator(value) is not None
         if package in _ALIVE and cls.__name__ not in _PLAIN_OF_ALIVE:
             return False
@@ -428,7 +461,11 @@ class _Substituter:
 
 def _rebuild_tuple(original: tuple[Any, ...], items: list[Any]) -> tuple[Any, ...]:
     """A tuple of the same class with other items and the same attributes; one held twice stays one."""
-    rebuilt = tuple.__new__(type(original), items)
+    kind: Any = type(original)
+    if hasattr(kind, "n_sequence_fields"):  # made in C, where they are checked
+        made: tuple[Any, ...] = kind(items)
+        return made
+    rebuilt: tuple[Any, ...] = tuple.__new__(kind, items)
     if hasattr(original, "__dict__"):
         vars(rebuilt).update(vars(original))
     return rebuilt

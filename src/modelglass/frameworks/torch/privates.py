@@ -400,6 +400,23 @@ def pre_dispatch_modes() -> tuple[Any, dict[str, Any]]:
     return state, dict(getattr(state, "__dict__", {}))
 
 
+def _no_change(optimized: bool) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+# Whether TorchScript watches the first passes, to run later ones in another way.
+optimized_execution: Callable[[bool], AbstractContextManager[None]] = _find(
+    "torch.jit.optimized_execution", _no_change, "equal inspections of TorchScript may differ in training"
+)
+
+
+def hooks_of_all_modules() -> Iterator[dict[int, Any]]:
+    """Those that `torch.nn.modules.module.register_module_forward_hook` and its like add."""
+    for name, value in vars(torch.nn.modules.module).items():
+        if name.startswith("_global_") and isinstance(value, dict):
+            yield value
+
+
 _context_of_device, _device_module = _find_all(
     ("torch._GLOBAL_DEVICE_CONTEXT", "torch.utils._device"),
     (None, None),

@@ -18,8 +18,13 @@ from modelglass.frameworks.state.python_state import (
     seed_python,
 )
 from modelglass.frameworks.torch.observing.thread_state import keep_thread_state
-from modelglass.frameworks.torch.privates import find_pre_dispatch_modes
+from modelglass.frameworks.torch.privates import find_pre_dispatch_modes, hooks_of_all_modules
 from modelglass.undo import UndoLog, undoing
+
+
+def _attribute(holder: Any, name: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+    return partial(getattr, holder, name), partial(setattr, holder, name)
+
 
 # Settings of torch as pairs of how to read them and how to set them.
 _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
@@ -31,6 +36,13 @@ _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
     (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
     (torch.is_grad_enabled, torch.set_grad_enabled),
+    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
+    (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
+    (torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp),
+    (torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled),
+    _attribute(torch.backends.mkldnn, "enabled"),
+    *(_attribute(torch.backends.cudnn, name) for name in ("enabled", "benchmark", "deterministic")),
 )
 
 
@@ -59,7 +71,15 @@ def _keep_settings(log: UndoLog) -> None:
     log.record(torch.clear_autocast_cache)  # where the user's own autocast would find casts of our run
     for read, write in _SETTINGS:
         log.record(_restore_setting, read, write, read())
+    for hooks in hooks_of_all_modules():
+        log.record(_restore_hooks, hooks, dict(hooks))
     _keep_generators(log)
+
+
+def _restore_hooks(hooks: dict[int, Any], before: dict[int, Any]) -> None:
+    if hooks != before:
+        hooks.clear()
+        hooks.update(before)
 
 
 @contextmanager

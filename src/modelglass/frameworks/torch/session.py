@@ -34,12 +34,18 @@ from modelglass.frameworks.torch.fake.mode import FakeMode
 from modelglass.frameworks.torch.fake.tensors import CannotFakeError, DtypeCast, FakeTensors, TensorCopies
 from modelglass.frameworks.torch.inputs.reproduce import reproducer as reproducer
 from modelglass.frameworks.torch.inputs.resize import dimensions, resize_inputs, resize_inputs_at
-from modelglass.frameworks.torch.inputs.shapes import device_of, find_dtype, make_inputs
+from modelglass.frameworks.torch.inputs.shapes import (
+    array as array,
+    device_of,
+    find_dtype,
+    make_inputs,
+    picture as picture,
+)
 from modelglass.frameworks.torch.memory.cache import cache_dtype, config_of, find_cache
 from modelglass.frameworks.torch.memory.calibration import Probe
 from modelglass.frameworks.torch.memory.tracker import MemoryTracker, find_held_tensors, named_tensors
 from modelglass.frameworks.torch.observing.levels import refuses_operator_level, watching, watching_kernels
-from modelglass.frameworks.torch.observing.recorder import CANNOT_FAKE, Recorder
+from modelglass.frameworks.torch.observing.recorder import NEEDS_VALUES, Recorder
 from modelglass.frameworks.torch.observing.thread_state import keep_thread_state
 from modelglass.frameworks.torch.observing.unseen_work import UnseenWork
 from modelglass.frameworks.torch.privates import (
@@ -49,6 +55,7 @@ from modelglass.frameworks.torch.privates import (
     FakeTensorMode,
     has_fake_tensors,
     is_meta_by_default,
+    optimized_execution,
     version_notes,
 )
 from modelglass.frameworks.torch.process import (
@@ -165,7 +172,7 @@ def run_fake(native: Any, request: Request, *, in_copy: bool) -> tuple[int, Run,
     native = _module(native)
     inputs = _sized_inputs(native, request, fake=True)
     outcome = _run_with(native, inputs, request, _RunMode(fake=True, gradients=False, in_copy=in_copy))
-    return len(outcome.ops), outcome.run, isinstance(outcome.error, CANNOT_FAKE)
+    return len(outcome.ops), outcome.run, isinstance(outcome.error, NEEDS_VALUES)
 
 
 def values(native: Any) -> Mapping[str, Values | str]:
@@ -272,7 +279,7 @@ def _reason(outcome: _Outcome) -> str:
     """Why fake tensors would not do, in a user's words."""
     failure = outcome.run.failure
     where = f" in {failure.module}" if failure is not None and failure.module else ""
-    if isinstance(outcome.error, CANNOT_FAKE):
+    if isinstance(outcome.error, NEEDS_VALUES):
         operator = failure.op if failure is not None and failure.op else "an operator"
         return f"{operator}{where} depends on values, which fake tensors do not have"
     return f"fake tensors cannot run this model ({_first_line(outcome.error)}{where})"
@@ -487,6 +494,8 @@ def _set_conditions(log: UndoLog, mode: FakeMode | None, *, gradients: bool) -> 
     """The surroundings of a run: gradients where wanted, compiled parts run as written."""
     if "torch._dynamo" in sys.modules:  # else nothing is compiled, and loading it changes torch
         log.enter(torch.compiler.set_stance("force_eager"))
+    # TorchScript would watch the first passes, and run others in another way from then on.
+    log.enter(optimized_execution(False))
     torch.set_grad_enabled(gradients)
     if mode is not None:
         expose_known_values(log)

@@ -14,9 +14,11 @@ from modelglass.frameworks.state.substitution import Substitution
 from modelglass.frameworks.torch.fake.class_checks import ClassChecks, Type
 
 # What `fully_shard` keeps of a model, which the hooks of its modules refer to.
-_SHARDING = frozenset(
+_SHARDING = tuple(
     f"torch.distributed.fsdp._fully_shard._fsdp_{part}" for part in ("state", "param_group", "param")
 )
+# What a model may hold besides modules: its own optimizer, its distributions.
+_HOLDERS = ("torch.optim", "torch.distributions", "torch.amp")
 
 
 def make_substitution(
@@ -32,7 +34,7 @@ def make_substitution(
         module=nn.Module,
         substitutes={torch.Tensor: substitute, torch.jit.ScriptModule: _script_copy},
         generator=_generator_state,
-        entered=_SHARDING,
+        entered=_SHARDING + _HOLDERS,
         staying=_gradient,
         **more,
     )

@@ -13,6 +13,7 @@ from modelglass.errors import TargetError, UsageError
 from modelglass.frameworks.shared.request import Request
 from modelglass.frameworks.torch import session as of_torch
 from modelglass.frameworks.torch.inputs.reproduce import reproducer as reproducer
+from modelglass.frameworks.torch.inputs.shapes import array as array, picture as picture
 from modelglass.frameworks.torch.process import seeded as seeded, untouched_process as untouched_process
 from modelglass.frameworks.vllm.engine.components import version
 from modelglass.frameworks.vllm.engine.live import observe_engine

@@ -73,7 +73,7 @@ def blocks(comparison: Comparison, *, all: bool) -> Iterator[Block]:
         yield side_by_side(comparison)
     if comparison.reconciliation:
         yield _sum(comparison.reconciliation)
-    yield from ending(_explained(comparison), comparison.notes)
+    yield from ending(_explain(comparison), comparison.notes)
 
 
 def differences(comparison: Comparison) -> Table:
@@ -217,7 +217,7 @@ def _templates(names: Sequence[str]) -> str:
     return ", ".join([*told[:_MOST], *([f"{more:,} more"] if more > 0 else [])]) or _NONE
 
 
-def _explained(comparison: Comparison) -> Iterator[str]:
+def _explain(comparison: Comparison) -> Iterator[str]:
     for standing, title in _EXPLAINED:
         counts: Counter[tuple[str, str]] = Counter()
         for pair in comparison.pairs:

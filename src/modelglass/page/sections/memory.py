@@ -204,7 +204,7 @@ def _shared(nbytes: int, whole: int) -> Cell:
     return Cell(share(nbytes, whole), nbytes / whole if whole else None)
 
 
-def _counted(times: int) -> Cell:
+def _count(times: int) -> Cell:
     return Cell(f"{times:,}" if times > 1 else "", times)
 
 
@@ -228,7 +228,7 @@ def _saved(report: Report, saved: Mapping[str, int], whole: int, most: int) -> T
 def _saved_row(paths: Sequence[str], type: str, nbytes: int, whole: int) -> tuple[Cell | str, ...]:
     times, total = len(paths), len(paths) * nbytes
     each = Cell(size(nbytes) if times > 1 else "", nbytes)
-    return _together(paths), type, _counted(times), each, _sized(total), _shared(total, whole)
+    return _together(paths), type, _count(times), each, _sized(total), _shared(total, whole)
 
 
 def _stand_in(place: str, stands_for: Mapping[str, str]) -> str:
@@ -270,7 +270,7 @@ def _largest_row(group: Sequence[LiveTensor], usual: str | None) -> tuple[Cell |
     tensor = group[0]
     other = f":{tensor.dtype}" if tensor.dtype not in (None, usual) else ""
     return (
-        _counted(len(group)),
+        _count(len(group)),
         _sized(tensor.nbytes),
         words(tensor.category),
         shape_text(tensor.shape) + other,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from modelglass.page import Figure
+from modelglass.page.sections.findings import ORDER
 from modelglass.page.sections.memory import what_ran
 from modelglass.page.units import short, size
 from modelglass.report import FINDINGS
 
 if TYPE_CHECKING:
-    from modelglass.report import Cost, Counts, Memory, Note, Report, Severity
+    from modelglass.report import Cost, Counts, Memory, Note, Report, Scan, Severity
 
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")  # the most severe first
 _KINDS = {"torch": "PyTorch model", "mlx": "MLX model", "vllm": "model served by vLLM"}
@@ -25,13 +27,13 @@ def kind_text(report: Report) -> str:
     return _KINDS.get(report.model.source, f"model of {report.model.source}")
 
 
-def verdict(report: Report) -> str:
+def verdict(report: Report, scan: Scan | None = None) -> str:
     """What it is, what it costs, and whether there is anything to worry about, in one line."""
-    return " · ".join([_size_text(report), *_cost_text(report), _notes_text(report)])
+    return " · ".join([_size_text(report), *_cost_text(report), _notes_text(report), *_scan_text(scan)])
 
 
 def _size_text(report: Report) -> str:
-    modules = f"{len(report.model.modules):,} modules"
+    modules = _number(len(report.model.modules), "module")
     if report.counts is None:
         return modules
     return f"{short(report.counts.params)} parameters in {modules}, {size(report.counts.nbytes)}"
@@ -54,8 +56,16 @@ def _notes_text(report: Report) -> str:
     return ", ".join(parts) or "no warnings"
 
 
+def _scan_text(scan: Scan | None) -> Iterator[str]:
+    """What was found that ordinary files do not have."""
+    if scan is not None:
+        levels = Counter(finding.level for finding in scan.findings)
+        found = [f"{levels[level]:,} {level}" for level in ORDER if levels[level] and level != "info"]
+        yield f"scan: {', '.join(found)}" if found else "scan: nothing above info"
+
+
 def _number(number: int, noun: str) -> str:
-    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}" if number == 1 else f"{f'{number:,}' if number else 'no'} {noun}s"
 
 
 def by_severity(notes: Sequence[Note]) -> list[Note]:

@@ -78,7 +78,7 @@ def _counts(counts: Counts, served: Share | None) -> Iterator[tuple[str, str]]:
 
 def _cost(cost: Cost, run: Run) -> Iterator[tuple[str, str]]:
     at_least = "" if cost.complete and run.failure is None else "≥ "
-    yield "MACs", at_least + _counted(cost.macs, "MAC")
+    yield "MACs", at_least + _count(cost.macs, "MAC")
     if run.train:
         yield "  forward", f"{cost.forward_macs:,}"
         yield "  backward", f"{cost.backward_macs:,}"
@@ -86,7 +86,7 @@ def _cost(cost: Cost, run: Run) -> Iterator[tuple[str, str]]:
             yield "  recompute", f"{cost.recompute_macs:,}"
     if cost.effective_macs is not None:
         yield "  effective", f"{cost.effective_macs:,} (without pruned weights)"
-    yield "FLOPs", at_least + _counted(cost.flops, "FLOP")
+    yield "FLOPs", at_least + _count(cost.flops, "FLOP")
     if cost.coverage is None:
         yield "coverage", "unknown, because the run failed"
     else:
@@ -109,7 +109,7 @@ def _memory(memory: Memory) -> Iterator[tuple[str, str]]:
         yield "  first step", size(memory.first_peak_nbytes or 0)
 
 
-def _counted(number: int, unit: str) -> str:
+def _count(number: int, unit: str) -> str:
     return f"{number:,}" + (f" ({short(number)}{unit})" if number >= 1000 else "")
 
 

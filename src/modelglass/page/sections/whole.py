@@ -18,10 +18,10 @@ def blocks(
 ) -> Iterator[Block]:
     """From what people ask first to what they look up. `tree` says which rows and columns layers have."""
     yield Heading(report.model.name, about=overview.kind_text(report), level=1)
-    yield Text([overview.verdict(report)])
+    yield Text([overview.verdict(report, scan)])
     yield Figures(list(overview.figures(report)))
     yield from _noted(report)
-    if report.model.modules:
+    if report.model.tensors or len(report.model.modules) > 1:
         yield _section("Layers", "layers")
         yield layers.listed(report, **tree)
         yield Facts([*count_rows(report), *cost_rows(report)], head="total")
@@ -102,6 +102,8 @@ def _is_title(block: Block) -> bool:
 
 
 def _run(report: Report) -> Iterator[Block]:
+    if report.checkpoint is not None:
+        return  # what is known of it stands in its own section
     yield _section("Run", "run")
     if report.engine is not None:
         from modelglass.page.sections import engine

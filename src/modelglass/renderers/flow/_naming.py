@@ -29,7 +29,7 @@ class Names:
         self._shared = {name for name, count in Counter(map(_words.called, order)).items() if count > 1}
         self._full = Counter(self._path(node.id, None) for node in order)
         self._nearest = _nearest(order)
-        self.tags = self._tagged(order, sources, carried)
+        self.tags = self._tag(order, sources, carried)
 
     def of(self, id: str, reader: str) -> str:
         """What the reader's line calls the node."""
@@ -46,7 +46,7 @@ class Names:
             return name + self.tags.get(id, "")
         return self._path(id, group.id)
 
-    def _tagged(
+    def _tag(
         self,
         order: Sequence[FlowNode],
         sources: Mapping[str, Sequence[str]],

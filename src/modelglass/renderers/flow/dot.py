@@ -18,7 +18,7 @@ _STYLES = {"module": "filled,rounded", "operators": "filled,rounded,dashed"}
 def render(flow: Flow) -> str:
     """A directed graph, groups as clusters, shapes on the edges."""
     lines = [
-        f"digraph {_quoted(flow.name or 'flow')} {{",
+        f"digraph {_quote(flow.name or 'flow')} {{",
         f'  graph [rankdir=TB, fontname="Helvetica", labelloc=t, labeljust=l, label={_legend(flow)}];',
         '  node [fontname="Helvetica", fontsize=11, style=filled];',
         '  edge [fontname="Helvetica", fontsize=9, color="#64748b", fontcolor="#64748b"];',
@@ -34,7 +34,7 @@ def _nodes(inside: Mapping[str | None, Sequence[FlowNode]], group: str | None, i
         if node.kind != "group":
             yield f"{indent}{_node(node)}"
             continue
-        yield f"{indent}subgraph {_quoted('cluster_' + node.id)} {{"
+        yield f"{indent}subgraph {_quote('cluster_' + node.id)} {{"
         yield f'{indent}  label={_lines(_title(node))}; color="#94a3b8"; style="rounded"; fontsize=12;'
         yield from _nodes(inside, node.id, f"{indent}  ")
         yield f"{indent}}}"
@@ -54,7 +54,7 @@ def _node(node: FlowNode) -> str:
     if node.count > 1:
         attributes["peripheries"] = "2"
     told = ", ".join(f"{key}={value}" for key, value in attributes.items())
-    return f"{_quoted(node.id)} [{told}];"
+    return f"{_quote(node.id)} [{told}];"
 
 
 def _texts(node: FlowNode) -> Iterator[str]:
@@ -82,7 +82,7 @@ def _edge(edge: FlowEdge) -> str:
     elif edge.each:
         label = f"{_words.EACH} {label}"
         more = ", style=bold"
-    return f"{_quoted(edge.source)} -> {_quoted(edge.target)} [label={_quoted(label)}{more}];"
+    return f"{_quote(edge.source)} -> {_quote(edge.target)} [label={_quote(label)}{more}];"
 
 
 def _legend(flow: Flow) -> str:
@@ -94,7 +94,7 @@ def _lines(texts: Iterator[str] | Sequence[str], end: str = r"\n") -> str:
     return f'"{end.join(map(_escaped, texts))}{end if end != chr(92) + "n" else ""}"'
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return f'"{_escaped(text)}"'
 
 

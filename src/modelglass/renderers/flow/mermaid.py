@@ -33,7 +33,7 @@ def render(flow: Flow) -> str:
 
 
 def _text(flow: Flow, *, shapes: bool) -> str:
-    flow = _renamed(flow)
+    flow = _rename(flow)
     lines = ["---", f"title: {_title(flow.name)}", "---", "flowchart TD"]
     lines += _nodes(_words.contents(flow), None, "    ")
     lines += (f"    {_edge(edge, shapes)}" for edge in flow.edges)
@@ -42,7 +42,7 @@ def _text(flow: Flow, *, shapes: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _renamed(flow: Flow) -> Flow:
+def _rename(flow: Flow) -> Flow:
     """The flow with ids that are no words of the language, whatever they were."""
     ids = {node.id: f"n{index}" for index, node in enumerate(flow.nodes)}
     nodes = [

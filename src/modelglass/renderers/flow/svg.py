@@ -152,7 +152,7 @@ def _groups(flow: Flow, picture: Picture) -> Iterator[str]:
         deep[node.id] = not deep[node.group]
         shade = " light" if deep[node.id] else ""
         place, title = picture.places[node.id], picture.titles[node.id]
-        yield f'<g class="group{shade}" data-node={_quoted(node.id)}>{_tooltip(_words.details(node))}'
+        yield f'<g class="group{shade}" data-node={_quote(node.id)}>{_tooltip(_words.details(node))}'
         if node.count > 1:
             yield from _stack(place, 12)
         yield _rect(place, 12)
@@ -168,7 +168,7 @@ def _node(box: _Box, place: Place, *, looped: bool) -> Iterator[str]:
     loop = _LOOP if looped else 0.0
     front = Place(place.x, place.y, place.width - stacked - loop, place.height - stacked)
     radius = 10 if node.kind == "module" else front.height / 2
-    yield f'<g class="{node.kind} {node.stage}" data-node={_quoted(node.id)}>{_tooltip(_words.details(node))}'
+    yield f'<g class="{node.kind} {node.stage}" data-node={_quote(node.id)}>{_tooltip(_words.details(node))}'
     if stacked:
         yield from _stack(front, radius)
     if looped:
@@ -217,7 +217,7 @@ def _edge(names: Mapping[str, str], edge: FlowEdge, route: Route) -> Iterator[st
     style = " carried" if edge.carried else " each" if edge.each else ""
     last = route[-1]
     yield (
-        f'<g class="edge{style}" data-from={_quoted(edge.source)} data-to={_quoted(edge.target)}>'
+        f'<g class="edge{style}" data-from={_quote(edge.source)} data-to={_quote(edge.target)}>'
         f'{_tooltip([told])}<path class="line" d="{_path(route)}"/>'
         f'<path class="head" d="M{_n(last.x)} {_n(last.y)}l-3.5 -7h7z"/></g>'
     )
@@ -284,7 +284,7 @@ def _xml(text: str) -> str:
     return escape(printable(text))
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return quoteattr(printable(text))
 
 

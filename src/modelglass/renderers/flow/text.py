@@ -192,7 +192,7 @@ class _Columns:
         params = max((cell_width(line.params) for line in lines), default=0) if width >= _PARAMS_FROM else 0
         params = params + 2 if params else 0
         shape = max((cell_width(line.shape) for line in lines), default=0)
-        text = max((_INDENT + cell_width(_joined(line)) for line in lines), default=0)
+        text = max((_INDENT + cell_width(_join(line)) for line in lines), default=0)
         named = max((_INDENT + cell_width(_named(line)) for line in lines), default=0)
         text = min(text, max(_COMFORT, named))
         room = width - lanes_ - params - 2
@@ -205,7 +205,7 @@ class _Columns:
         """The line, and more below it where its text does not fit beside the shape."""
         drawn = _painted_lanes(line.lanes.ljust(self.lanes), paint)
         first, *more = [_headed(line)] if line.heading else self._wrapped(line)
-        shown = paint(first, BOLD) if line.heading else _styled(first, line, paint)
+        shown = paint(first, BOLD) if line.heading else _style(first, line, paint)
         gap = " " * (self.text - cell_width(first))
         shape = fitted(line.shape, self.shape)
         if line.params and self.params:
@@ -254,7 +254,7 @@ def _broken(text: str, room: int) -> list[str]:
     return [fitted(text, room)] if " " not in text else wrapped(text, room)
 
 
-def _joined(line: _Line) -> str:
+def _join(line: _Line) -> str:
     return line.bars + "  ".join(line.texts)
 
 
@@ -262,7 +262,7 @@ def _named(line: _Line) -> str:
     return line.bars + "  ".join(text for text in (line.name, line.type) if text)
 
 
-def _styled(text: str, line: _Line, paint: Paint) -> str:
+def _style(text: str, line: _Line, paint: Paint) -> str:
     """The first line's name in colour, its type and sources dim."""
     start = _INDENT + len(line.bars)
     bars, rest = text[:start], text[start:]

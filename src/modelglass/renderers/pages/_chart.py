@@ -13,7 +13,7 @@ from modelglass.renderers._sparkline import Stretch, highest, phases
 from modelglass.report.memory import CATEGORIES, Memory, Moment
 
 WIDTH, HEIGHT = 1000, 260
-_LEFT, _TOP, _BOTTOM = 72, 26, 24  # the room for labels
+_LEFT, _TOP, _BOTTOM = 88, 26, 24  # the room for labels
 _CELLS = 460  # moments that are drawn: of several that fall together, the highest
 _MARKS = 4  # lines across
 _STEPPING = "optimizer"  # its kernels are many, and little happens in them:

@@ -3,29 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import mlx.core as mx
 from mlx import nn
 
 from modelglass.errors import InputsError, UsageError
 from modelglass.frameworks.mlx.structure.modules import walk
-from modelglass.frameworks.shared.request import Inputs, TensorSpec
+from modelglass.frameworks.shared.request import Inputs
+from modelglass.frameworks.shared.specs import InputSpec, TensorSpec, values_of
 
 _SEED = 0
 _ID_TYPE = mx.int32
 _LARGEST = 2**31 - 1  # what MLX takes as a size
 
 
-def make_inputs(native: nn.Module, specs: tuple[TensorSpec, ...]) -> Inputs:
+def make_inputs(native: nn.Module, specs: tuple[InputSpec, ...]) -> Inputs:
     """Arrays as specified: integers within every embedding's range, the rest from a normal draw.
 
     They are not evaluated, so they take no memory before a run asks for their values.
     """
-    made = [(spec.name, _array(native, spec)) for spec in specs]
+    made = list(values_of(specs, lambda spec: _array(native, spec)))
     return Inputs(
         args=tuple(array for name, array in made if name is None),
         kwargs={name: array for name, array in made if name is not None},
     )
+
+
+def array(native: nn.Module, words: Any, shape: tuple[int, ...], dtype: str) -> mx.array:
+    """What a file holds, as an array. `words` are numpy's, of the size of an element."""
+    bits = words.view(f"u{words.dtype.itemsize}") if words.dtype.kind in "iu" else words
+    return mx.array(bits).view(find_dtype(dtype)).reshape(shape)
+
+
+def picture(native: nn.Module, pixels: Any) -> mx.array:
+    """A picture as layers of MLX take it, with its channels last."""
+    return mx.array(pixels.transpose(0, 2, 3, 1))
 
 
 def find_dtype(name: str) -> mx.Dtype:

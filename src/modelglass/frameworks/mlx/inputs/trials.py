@@ -13,7 +13,8 @@ from mlx.utils import tree_map
 from modelglass.frameworks.mlx.inputs.shapes import is_embedding, make_inputs
 from modelglass.frameworks.mlx.session import observe
 from modelglass.frameworks.mlx.structure.modules import walk
-from modelglass.frameworks.shared.request import Detail, Inputs, Request, TensorSpec
+from modelglass.frameworks.shared.request import Detail, Inputs, Request
+from modelglass.frameworks.shared.specs import TensorSpec
 from modelglass.frameworks.shared.trials import made_inputs, size_hints, trial_of
 from modelglass.inputs import Call, Model, Tensor, Trial, Want
 from modelglass.inputs.described import FLOAT

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from itertools import chain
 from math import prod
+from typing import Any
 
 import torch
 from torch import nn
 
 from modelglass.errors import InputsError, UsageError
-from modelglass.frameworks.shared.request import Inputs, TensorSpec
+from modelglass.frameworks.shared.request import Inputs
+from modelglass.frameworks.shared.specs import InputSpec, TensorSpec, values_of
 from modelglass.frameworks.torch.describe import dtype_name
 from modelglass.frameworks.torch.fake.known_values import is_knowable
 from modelglass.frameworks.torch.structure.modules import walk
@@ -17,19 +19,31 @@ from modelglass.frameworks.torch.structure.modules import walk
 _SEED = 0
 
 
-def make_inputs(
-    native: nn.Module, specs: tuple[TensorSpec, ...], device: str | None, *, fake: bool
-) -> Inputs:
+def make_inputs(native: nn.Module, specs: tuple[InputSpec, ...], device: str | None, *, fake: bool) -> Inputs:
     """Tensors as specified: integers within every embedding's range, the rest from a normal draw.
 
     For a fake run they have no values and take no memory, except for small ones of whole numbers.
     """
     target = _device(native, device)
-    made = [(spec.name, _tensor(native, spec, target, fake=fake)) for spec in specs]
+    made = list(values_of(specs, lambda spec: _tensor(native, spec, target, fake=fake)))
     return Inputs(
         args=tuple(tensor for name, tensor in made if name is None),
         kwargs={name: tensor for name, tensor in made if name is not None},
     )
+
+
+def array(native: nn.Module, words: Any, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+    """What a file holds, as a tensor where the model is. `words` are numpy's, of the size of an element."""
+    size = words.dtype.itemsize
+    bits = words if size in (1, 2, 4, 8) and words.dtype.kind in "iu" else words.view("u1")
+    signed = torch.from_numpy(bits.view(f"i{bits.dtype.itemsize}"))
+    return signed.view(find_dtype(dtype)).reshape(shape).to(device_of(native))
+
+
+def picture(native: nn.Module, pixels: Any) -> torch.Tensor:
+    """A picture as the model's layers take it, in the type of its weights."""
+    floats = (p.dtype for p in native.parameters() if p.dtype.is_floating_point)
+    return torch.from_numpy(pixels).to(device_of(native), next(floats, torch.float32))
 
 
 def _tensor(native: nn.Module, spec: TensorSpec, device: torch.device, *, fake: bool) -> torch.Tensor:

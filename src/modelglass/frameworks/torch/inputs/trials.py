@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from modelglass.frameworks.shared.request import Detail, Inputs, Request, TensorSpec
+from modelglass.frameworks.shared.request import Detail, Inputs, Request
+from modelglass.frameworks.shared.specs import TensorSpec
 from modelglass.frameworks.shared.trials import made_inputs, size_hints, trial_of
 from modelglass.frameworks.torch.inputs.shapes import make_inputs
 from modelglass.frameworks.torch.session import observe, run_fake
@@ -128,7 +129,8 @@ def _want(module: nn.Module) -> Want | None:
             for part in name.split("."):
                 size = getattr(size, part)
             sizes = tuple(size) if isinstance(size, (tuple, list)) else (size,)
-            rank = _RANKS.get(type(module).__name__[-2:])
+            names = (each.__name__ for each in type(module).__mro__)
+            rank = next((_RANKS[name[-2:]] for name in names if name[-2:] in _RANKS), None)
             if not ranks and rank is not None:
                 ranks = (rank, 2) if type(module).__name__ == "BatchNorm1d" else (rank,)
             places = range(dim - len(sizes) + 1, dim + 1) if dim < 0 else (dim,)

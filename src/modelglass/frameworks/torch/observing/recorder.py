@@ -38,7 +38,7 @@ from modelglass.interrupts import run_waiting, waiting
 from modelglass.report import Call, Dataflow, Failure, Kernel, MemoryPhase, Op, Phase, Value
 
 # What fake tensors raise when values decide; a model that catches it would go on wrongly.
-CANNOT_FAKE = (
+NEEDS_VALUES = (
     DataDependentOutputException,
     DynamicOutputShapeException,
     UnsupportedOperatorException,
@@ -217,7 +217,7 @@ class Recorder:
         try:
             result = _result(func, args, kwargs)
         except BaseException as error:
-            if isinstance(error, CANNOT_FAKE):
+            if isinstance(error, NEEDS_VALUES):
                 self.needs_values = error
             self._failed_op = id(error), pending
             self._ops.remove(pending)  # it did not run; the model may catch the error and go on
@@ -278,7 +278,7 @@ class Recorder:
         self._note(func, args, kwargs)
         try:
             return _result(func, args, kwargs)
-        except CANNOT_FAKE as error:
+        except NEEDS_VALUES as error:
             self.needs_values = error
             raise
 

@@ -22,7 +22,7 @@ from modelglass.frameworks.shared.request import Request
 from modelglass.frameworks.torch.describe import tensors_in
 from modelglass.frameworks.torch.inputs.shapes import device_of, find_dtype
 from modelglass.frameworks.torch.memory.tracker import MemoryTracker, named_tensors
-from modelglass.frameworks.torch.observing.recorder import CANNOT_FAKE, Recorder
+from modelglass.frameworks.torch.observing.recorder import NEEDS_VALUES, Recorder
 from modelglass.frameworks.torch.process import replace_here
 from modelglass.frameworks.torch.structure import modules as structure
 from modelglass.frameworks.torch.training.guesses import GUESSES, guessing
@@ -141,7 +141,7 @@ class Pass:
         make = partial(MasterWeights, make=make) if self._request.what_if.master_weights else make
         try:
             stepping = self._try_first_step(name, make, named, call, held, None)
-        except CANNOT_FAKE:
+        except NEEDS_VALUES:
             found = []
             for number in GUESSES:
                 with suppress(ArithmeticError):  # no number for this optimizer

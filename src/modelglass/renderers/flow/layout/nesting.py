@@ -149,7 +149,7 @@ class _Layout:
         if group is None:
             self._insides[None] = _Inside(everything, done, 0.0, 0.0, Place(0, 0, 0, 0))
             return Item("", done.width, done.height)
-        return self._boxed(group, everything, done, top, bottom)
+        return self._box(group, everything, done, top, bottom)
 
     def _item(self, node: FlowNode) -> Item:
         if node.kind == "group":
@@ -157,7 +157,7 @@ class _Layout:
         width, height = self._sizes[node.id]
         return Item(node.id, width, height)
 
-    def _boxed(
+    def _box(
         self, group: str, items: Sequence[Item], done: Arranged, top: Sequence[Item], bottom: Sequence[Item]
     ) -> Item:
         """The group's box: its title beside the lines that come in from above."""

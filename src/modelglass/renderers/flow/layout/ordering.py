@@ -42,11 +42,11 @@ def _swept(layers: Layers, between: dict[int, list[Link]], *, down: bool) -> Lay
             near, far = (part.target, part.source) if down else (part.source, part.target)
             gate = far.exit(part.net) if down else far.entry(part.net)
             pulls[near].append(place[far] + gate / max(far.width, 1.0))
-        layers[index] = _sorted(layers[index], pulls)
+        layers[index] = _sort(layers[index], pulls)
     return layers
 
 
-def _sorted(layer: list[Item], pulls: dict[Item, list[float]]) -> list[Item]:
+def _sort(layer: list[Item], pulls: dict[Item, list[float]]) -> list[Item]:
     """By the mean of its pulls; what nothing pulls keeps its place."""
     pulled = iter(
         sorted(

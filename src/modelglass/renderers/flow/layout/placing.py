@@ -171,7 +171,7 @@ def _relax(
         moved = 0.0
         for column in columns if turn % 2 else reversed(columns):
             if pulls[column] and patience > 0:
-                by, asked = _moved(column, sides, pulls)
+                by, asked = _move(column, sides, pulls)
                 moved, patience = moved + by, patience - asked
         if patience <= 0 or (turn > 1 and moved < 0.5):
             break
@@ -182,7 +182,7 @@ _Sides: TypeAlias = dict[bool, dict[_Column, list[tuple[_Column, float]]]]
 _Pulls: TypeAlias = dict[_Column, list[tuple[_Column, float, int]]]
 
 
-def _moved(column: _Column, sides: _Sides, pulls: _Pulls) -> tuple[float, int]:
+def _move(column: _Column, sides: _Sides, pulls: _Pulls) -> tuple[float, int]:
     """Move one column as far as helps; how far that was, and how many columns were asked."""
     before = column.x
     wanted = _middle([(other.x + by, weight) for other, by, weight in pulls[column]])

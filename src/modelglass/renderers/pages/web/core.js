@@ -20,8 +20,13 @@ const find = (selector, inside = document) => inside.querySelector(selector);
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\u180b-\u180f\ufe00-\ufe0f]/gu;
 const LONGEST = 400;
 
+function written(char) {
+  const code = char.codePointAt(0), [mark, digits] = code < 0x100 ? ['x', 2] : code < 0x10000 ? ['u', 4] : ['U', 8];
+  return `\\${mark}${code.toString(16).padStart(digits, '0')}`;
+}
+
 function visible(text) {
-  const escaped = String(text).replace(HIDDEN, (char) => `\\u${char.codePointAt(0).toString(16).padStart(4, '0')}`);
+  const escaped = String(text).replace(HIDDEN, written);
   return escaped.length > LONGEST ? `${escaped.slice(0, LONGEST / 2)}…${escaped.slice(-LONGEST / 2)}` : escaped;
 }
 

@@ -79,7 +79,7 @@ class Grid {
     const sample = Math.min(this.count, 300);
     let longest = column.head.length + 2;
     for (let at = 0; at < sample; at += 1) longest = Math.max(longest, column.text(Math.floor((at * this.count) / sample)).length);
-    const pixels = Math.ceil(Math.min(longest, 24) * 7.4 + 22);
+    const pixels = Math.ceil(Math.min(longest, 24) * (column.number ? 8 : 7.4) + 22);
     return column.number ? pixels : Math.min(pixels, 190);
   }
 

@@ -94,7 +94,7 @@ function icicle(modules, section) {
     current = shares.rowOf(place);
     draw();
   });
-  section.append(element('h3', {}, 'Where it goes'),
+  section.append(element('h3', { class: 'live' }, 'Where it goes'),
     element('div', { class: 'tools' }, element('label', { class: 'tool' }, 'by ', choose),
       modules.folded ? element('label', { class: 'tool' }, each, ' equal blocks one by one') : null, path, told), picture,
     element('p', { class: 't-quiet hint' }, 'A click chooses a module, a second one opens it; what contains it is above.'));
