@@ -182,6 +182,7 @@ def test_a_pipeline_is_its_parts_together(tmp_path: Path, file: str) -> None:
         "unet": 16_000,
         "vae": 1600,
     }
+    assert {note.code for note in mg.footprint(path, context=8).notes} == {"cache-unknown"}
 
 
 @pytest.mark.parametrize(
