@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from modelglass.api._memory import inspect_memory as inspect_memory, memory as memory
     from modelglass.api._output import (
         RENDERERS as RENDERERS,
+        cell as cell,
         load as load,
         plot as plot,
         plot_memory as plot_memory,
@@ -100,7 +101,7 @@ __getattr__, __dir__, __all__ = attach(
         "modelglass.api._stats": "stats",
         "modelglass.api._unique": "reproduce unique",
         "modelglass.api._output": (
-            "RENDERERS load plot plot_memory plotter render save show timeline_plotter"
+            "RENDERERS cell load plot plot_memory plotter render save show timeline_plotter"
         ),
         "modelglass.checkpoints": "LIMITS check_limits",
         "modelglass.formats.confine": "unbounded",

@@ -42,8 +42,8 @@ NOUNS = (
     "snapshot",
 )
 _PAGES = {"text": "pages", "markdown": "pages", "csv": "tables"}  # what is made first, to be written so
-_NOUN_OF = {"Report": "inspect", "Comparison": "compare", "MemorySnapshot": "snapshot"}  # others: their own
 _OTHERS = {"flow": ("mermaid", "dot", "svg"), "scan": ("sarif",)}
+_NAMES = {"Report": "inspect", "Comparison": "compare", "MemorySnapshot": "snapshot"}  # others: their own
 DRAWINGS = _OTHERS["flow"]  # of a report, what its flow can be drawn as
 
 
@@ -133,28 +133,57 @@ def render(
     return renderer(report, **options)
 
 
+def cell(noun: Any) -> str:
+    """The noun as a piece of HTML for the cell of a notebook."""
+    from modelglass.page import pages
+    from modelglass.renderers.pages import cell as renderer
+
+    name = _name_of(noun)
+    shown = _with_blocks(noun) if name == "inspect" else noun
+    return unspoken(renderer.render(getattr(pages, name)(shown)))
+
+
 def _draw(renderer: Callable[..., str], report: Report, *, depth: int | None = None, **options: Any) -> str:
     return renderer(flow(report, depth=depth), **options)
 
 
-def _renderers_of(result: Any) -> Mapping[str, Callable[..., str]]:
-    kind = type(result).__name__  # a listing of a file does without the nouns that it has no use for
-    noun = {"Report": "inspect", "Comparison": "compare", "MemorySnapshot": "snapshot"}.get(
-        kind, kind.lower()
-    )
-    if noun not in RENDERERS or not type(result).__module__.startswith("modelglass.report."):
+def _renderers_of(noun: Any) -> Mapping[str, Callable[..., str]]:
+    return RENDERERS[_name_of(noun)]
+
+
+def _name_of(noun: Any) -> str:
+    """The name of a noun in `RENDERERS`."""
+    kind = type(noun).__name__  # a listing of a file does without the nouns that it has no use for
+    name = _NAMES.get(kind, kind.lower())
+    if name not in RENDERERS or not type(noun).__module__.startswith("modelglass.report."):
         raise UsageError(
             f"this is a {kind}, not a report",
             hint="render what mg.inspect, mg.flow, mg.fit, mg.scan, mg.compare or mg.diff returns",
         )
-    return RENDERERS[noun]
+    return name
 
 
 def show(report: Report | Flow | Scan | Fit | Footprint | Comparison | Diff, **options: Any) -> None:
-    """Print the report as text, coloured and as wide as the terminal."""
+    """Print the report as text, coloured and as wide as the terminal; in a notebook, show its page.
+
+    Options are those of the text, and have it printed also in a notebook.
+    """
+    display = None if options else _notebook_display()
+    if display is not None:
+        display(report)
+        return
     terminal = sys.stdout.isatty()
     defaults = {"width": _terminal_width() if terminal else 100, "color": terminal}
     sys.stdout.write(encodable(render(report, "text", **{**defaults, **options}), sys.stdout))
+
+
+def _notebook_display() -> Callable[[Any], Any] | None:
+    """What shows an object in the notebook that this runs in; None outside of one."""
+    ipython: Any = sys.modules.get("IPython")
+    if ipython is None or not hasattr(ipython.get_ipython(), "kernel"):
+        return None
+    display: Callable[[Any], Any] = ipython.display.display
+    return display
 
 
 def _terminal_width() -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from numbers import Integral
 from typing import Any, Self
 
-from modelglass.api import inspect
+from modelglass.api import cell, inspect
 from modelglass.compat.sizes import layer_outputs_nbytes, parameters_nbytes
 from modelglass.compat.summary_table import render, render_short
 from modelglass.errors import UsageError
@@ -23,6 +23,10 @@ class ModelSummary(str):
         made = super().__new__(cls, text)
         made.report = report
         return made
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """What a notebook shows of it: the layers of its report; as text, the summary."""
+        return {"text/plain": str(self), "text/html": cell(self.report)}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles have the text and what belongs to it; nothing is inspected again."""

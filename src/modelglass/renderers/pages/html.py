@@ -48,14 +48,15 @@ _SCRIPTS = ("core", "tables", "grid", "layers", "icicle", "flow", "memory", "wei
 _FIRST_LEVEL = 2  # of headings below the page's own
 
 Escape = Callable[[str], str]
+Writers = Mapping[type, Callable[[Any, Escape], Iterator[str]]]
 
 
 def render(page: Page, document: str, view: Mapping[str, Any] | None = None) -> str:
     """The page as HTML, with the document (its JSON) inside, and what its script draws from."""
-    write = partial(_shown, longest=page.longest or _LONGEST)
+    write = escape_up_to(page.longest)
     style = _style()
     title = next((block.text for block in page.blocks if isinstance(block, Heading)), "modelglass")
-    body = "\n".join([*_menu(page.blocks, write), "<main>", *_sections(page.blocks, write), "</main>"])
+    body = "\n".join([*_menu(page.blocks, write), "<main>", *sections(page.blocks, write), "</main>"])
     script = _script()
     data = "" if view is None else held(json.dumps(view, allow_nan=False), "modelglass-view")
     return (
@@ -113,6 +114,11 @@ def _footer() -> str:
     )
 
 
+def escape_up_to(longest: int | None) -> Escape:
+    """What writes texts of a page, of which none is longer than so many characters."""
+    return partial(_shown, longest=longest or _LONGEST)
+
+
 def _shown(text: str, longest: int) -> str:
     """The text escaped; of one that is too long for any page both ends, and more where the mouse rests."""
     short = shortened(text, longest)
@@ -121,7 +127,7 @@ def _shown(text: str, longest: int) -> str:
     return f'<span title="{html(shortened(text, _LONGEST_TOOLTIP))}">{html(short)}</span>'
 
 
-def _sections(blocks: Sequence[Any], write: Escape) -> Iterator[str]:
+def sections(blocks: Sequence[Any], write: Escape, writers: Writers | None = None) -> Iterator[str]:
     """The blocks, each heading of the upper levels with what follows it as a section."""
     is_open = False
     for index, block in enumerate(blocks):
@@ -132,7 +138,7 @@ def _sections(blocks: Sequence[Any], write: Escape) -> Iterator[str]:
         if isinstance(block, Heading):
             yield from _heading(block, write, 1 if index == 0 else block.level)
         else:
-            yield from _WRITERS[type(block)](block, write)
+            yield from (writers or WRITERS)[type(block)](block, write)
     yield "</section>" if is_open else ""
 
 
@@ -271,7 +277,7 @@ def _diagram(block: Diagram, write: Escape) -> Iterator[str]:
     yield f'<figure class="drawing"><div class="wide">{svg.drawing(block.flow)}</div></figure>'
 
 
-_WRITERS: dict[type, Callable[[Any, Escape], Iterator[str]]] = {
+WRITERS: Writers = {
     Figures: _figures,
     Facts: _facts,
     Text: _text,
