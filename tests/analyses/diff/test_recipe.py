@@ -113,3 +113,37 @@ def test_a_spherical_merge(tmp_path: Path) -> None:
     figures = merged_by(tmp_path, slerp)
     methods = [each["method"] for each in figures.get("by_tensor", {"": figures}).values()]
     assert methods.count("SLERP") > len(methods) / 2
+
+
+def large(seed: int = 0) -> build_weights.Weights:
+    rng = np.random.default_rng(seed)
+    return {f"layers.{place}.weight": rng.normal(size=(1100, 1024)).astype(np.float32) for place in range(2)}
+
+
+def test_few_changes_of_a_large_tensor_are_counted_in_all_of_it(tmp_path: Path) -> None:
+    weights = large()
+    changed = build_weights.copied(weights)
+    changed["layers.0.weight"][1099, 1000] += 1
+    changed["layers.1.weight"][70, 1000] = np.nan
+    operations = {each.kind: each for each in found_by(tmp_path, weights, changed).operations}
+    assert operations["sparse"].figures["elements"] == 1
+    assert operations["nan"].figures["nan"] == 1
+    assert set(operations) == {"sparse", "nan"}
+
+
+@pytest.mark.parametrize("rank", [1, 16, 64])
+def test_the_rank_of_a_large_difference_is_that_of_a_part(tmp_path: Path, rank: int) -> None:
+    weights, rng = large(), np.random.default_rng(3)
+    changed = build_weights.copied(weights)
+    product = rng.normal(size=(1100, rank)) @ rng.normal(size=(rank, 1024))
+    changed["layers.0.weight"] += (0.01 * product).astype(np.float32)
+    (operation,) = found_by(tmp_path, weights, changed).operations
+    assert (operation.kind, operation.figures["rank"]) == ("low-rank", rank)
+
+
+def test_rows_of_a_large_tensor_in_another_order(tmp_path: Path) -> None:
+    weights = large()
+    changed = build_weights.copied(weights)
+    changed["layers.1.weight"] = changed["layers.1.weight"][::-1].copy()
+    (operation,) = found_by(tmp_path, weights, changed).operations
+    assert (operation.kind, operation.tensors) == ("permuted", ("layers.1.weight",))
