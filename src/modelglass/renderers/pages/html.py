@@ -72,7 +72,7 @@ def render(page: Page, document: str, view: Mapping[str, Any] | None = None) -> 
 
 def _format_of(document: str) -> str:
     """The name of the document's format, which it begins with."""
-    return next(iter(document.partition('"format": "')[2].split('"', 1)), "")
+    return document.partition('"format": "')[2].partition('"')[0]
 
 
 def _policy(style: str, script: str) -> str:
