@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from modelglass.analyses.counts import count
 from modelglass.analyses.equal_blocks import equal_blocks
 from modelglass.analyses.notes import count_notes
-from modelglass.errors import CorruptFileError, UsageError
+from modelglass.errors import CorruptFileError, NotAModelError, UsageError
 from modelglass.formats import read
 from modelglass.formats.documents.configs import config_of
 from modelglass.formats.limits import Limits
@@ -231,6 +231,13 @@ def inspect_pipeline(
     """The report of a pipeline, with a module for each part; `components` are their classes by name."""
     from modelglass.formats.files_beside import may_follow
 
+    if not components:
+        raise NotAModelError(
+            "no part of this pipeline has weights here",
+            file=str(folder),
+            code="not-a-model",
+            hint="download its parts: each is a folder beside model_index.json",
+        )
     parts: dict[str, Report] = {}
     for part in components:
         if not may_follow(folder / part, folder):

@@ -76,7 +76,7 @@ def only_installed(*paths: Path) -> Iterator[None]:
     What is installed there stays. Several threads may be inside: what was closed opens with the last of them.
     """
     with _closing:
-        _close({_real(os.curdir), *(_real(place) for path in paths for place in (path, path.parent))})
+        _close({_identity(os.curdir), *(_identity(place) for path in paths for place in (path, path.parent))})
     try:
         yield
     finally:
@@ -91,11 +91,11 @@ _inside: list[bool] = []  # whether bytecode was not written before, for each th
 
 def _close(folders: set[str]) -> None:
     _inside.append(sys.dont_write_bytecode)
-    if not any(_real(each or os.curdir) in folders for each in sys.path):
+    if not any(_identity(each or os.curdir) in folders for each in sys.path):
         return
     sys.dont_write_bytecode = True
-    folders -= set(map(_real, folders_of_packages()))
-    found = [index for index, each in enumerate(sys.path) if _real(each or os.curdir) in folders]
+    folders -= set(map(_identity, folders_of_packages()))
+    found = [index for index, each in enumerate(sys.path) if _identity(each or os.curdir) in folders]
     _closed.extend((index, sys.path.pop(index)) for index in reversed(found))
 
 
@@ -118,10 +118,12 @@ def folders_of_packages() -> list[Path]:
     return [Path(each) for each in (*own, *site.getsitepackages(), site.getusersitepackages())]
 
 
-def _real(path: str | os.PathLike[str]) -> str:
+def _identity(path: str | os.PathLike[str]) -> str:
+    """The same for every name of a folder, also where case does not matter, which `realpath` may keep."""
     try:
-        return os.path.realpath(path)
-    except (OSError, ValueError):  # the current folder is gone; a name that cannot be one
+        found = os.stat(path)
+        return f"{found.st_dev}:{found.st_ino}" if found.st_ino else os.path.realpath(path)
+    except (OSError, ValueError):  # nothing is there, or the current folder is gone; not a name of a folder
         return ""
 
 

@@ -343,8 +343,9 @@ def test_a_comparison_is_not_a_model(tmp_path: Path) -> None:
 
 def test_a_failing_run_says_whose_it_is() -> None:
     a, b = nn.Linear(4, 4), mnn.Linear(4, 4)
-    with pytest.raises(ForwardError, match="of the two, a failed"):
+    with pytest.raises(ForwardError, match="of the two, a failed") as failed:
         mg.compare_structure(a, b, inputs_a=torch.zeros(1, 3), inputs_b=mx.zeros((1, 4)))
+    assert failed.value.report.run.failure.error == "RuntimeError"
     with pytest.raises(ForwardError, match=r"of the two, b failed(.|\n)*inputs_a and inputs_b"):
         mg.compare_structure(a, b, inputs=torch.zeros(1, 4))
 

@@ -182,6 +182,20 @@ def test_a_pipeline_is_its_parts_together(tmp_path: Path, file: str) -> None:
         "unet": 16_000,
         "vae": 1600,
     }
+    assert {note.code for note in mg.footprint(path, context=8).notes} == {"cache-unknown"}
+
+
+@pytest.mark.parametrize(
+    ("index", "told"),
+    [("{}", "no part of this pipeline has weights"), ("[1]", "does not name the parts"), ("{", "JSON")],
+)
+def test_an_index_that_is_not_one_is_refused(
+    tmp_path: Path, index: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "model_index.json").write_text(index)
+    code, _, err = run("fit", str(tmp_path), "--memory", "1GiB", capsys=capsys)
+    assert code == 3
+    assert told in err
 
 
 def test_a_part_that_leads_out_of_its_pipeline_is_refused(

@@ -281,7 +281,7 @@ def test_a_moment_of_the_run_is_chosen(report: Report, opened: Opened) -> None:
     chart = page.locator("svg.timeline")
     box = chart.bounding_box()
     assert box is not None
-    chart.click(position={"x": box["width"] * 0.074, "y": box["height"] / 2})
+    chart.click(position={"x": box["width"] * 0.09, "y": box["height"] / 2})
     first = report.memory.timeline[0]
     told = page.locator(".moment").inner_text()
     assert "Kernel 1 of" in told

@@ -122,7 +122,7 @@ def test_options_become_a_what_if(capsys: Capture, monkeypatch: pytest.MonkeyPat
         return inspect(*args, train=True)
 
     inspect = api.inspect
-    monkeypatch.setattr(api, "inspect_run", remembered)
+    monkeypatch.setattr(api, "inspect_memory", remembered)
     changes = ["--batch-size", "8", "--seq-len", "16", "--weights", "bfloat16", "--autocast", "float16"]
     changes += ["--master-weights", "--accumulate", "4", "--recompute", "0", "--recompute", "2*"]
     changes += ["--sharding", "fsdp3", "--devices", "8", "--calibrate"]

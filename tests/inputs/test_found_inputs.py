@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from typing import Any
@@ -128,3 +129,52 @@ class Sensors(nn.Module):
 def test_exchanged_dimensions_and_labels_of_a_batch_are_found_at_the_models_own_length() -> None:
     found = mg.find_inputs(Sensors())
     assert found.options == ("--input x_sig=1x3x100", "--input label=1x6")
+
+
+class Talking(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        print("here")  # noqa: T201
+        return self.linear(x)
+
+
+class Writing(nn.Module):
+    def __init__(self, folder: Any) -> None:
+        super().__init__()
+        self.linear, self.folder = nn.Linear(8, 4), folder
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        (self.folder / f"{len(list(self.folder.iterdir()))}.txt").write_text("here")
+        return self.linear(x) + self.linear(y).T.unsqueeze(0).missing
+
+
+def test_what_prints_is_tried_once(capfd: Any) -> None:
+    assert mg.find_inputs(Talking(), seconds=30).text.endswith("; 1 trial, as forward prints")
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="only a copy of the process is watched")
+def test_what_writes_files_is_tried_once(tmp_path: Any) -> None:
+    with pytest.raises(InputsError, match="in 1 trial, as forward writes files;"):
+        mg.find_inputs(Writing(tmp_path), seconds=30)
+    assert [each.name for each in tmp_path.iterdir()] == ["0.txt"]
+
+
+class Windows(nn.Module):
+    """Insists on sides that windows divide, without a word."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 8, 16, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.patches(x)
+        assert y.shape[2] % 8 == 0
+        return y
+
+
+def test_sides_that_a_model_insists_on_are_tried_at_once() -> None:
+    assert "x 1x3x256x256 float32" in mg.find_inputs(Windows(), seconds=60).text

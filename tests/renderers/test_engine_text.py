@@ -20,6 +20,7 @@ from modelglass.page.sections.engine import part_text, rank_rows
 from modelglass.page.sources import dtype_text
 from modelglass.renderers._escape import cell_width
 from modelglass.report import CacheGroup, Observation, Packing, Piece, RankModel, Report, Shard
+from output_checks import check
 
 MEMORY = RENDERERS["memory"]
 
@@ -216,3 +217,10 @@ def test_names_from_elsewhere_are_escaped() -> None:
 
 def test_element_types_are_those_of_torch() -> None:
     assert dtype_text("vllm", "bfloat16") == "torch.bfloat16"
+
+
+def test_the_page_of_a_rank_says_what_serves_it() -> None:
+    page = mg.render(large(), "html")
+    check("html", page)
+    assert 'id="section-run"' in page
+    assert "8 ranks share each layer" in page

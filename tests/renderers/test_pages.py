@@ -16,7 +16,7 @@ import modelglass as mg
 from modelglass import api
 from modelglass.errors import UsageError
 from modelglass.page.units import size
-from modelglass.report import Finding, Scan, ScannedFile
+from modelglass.report import Finding, FootprintAt, Scan, ScannedFile
 
 
 def model() -> nn.Module:
@@ -30,12 +30,29 @@ def ran() -> mg.Report:
     return mg.inspect(model(), torch.ones(3, 4), stats=True)
 
 
+def two_lengths() -> mg.Footprint:
+    at = {
+        1024: FootprintAt(context=1024, cache_nbytes=2048, nbytes=5048, fits=True, layers=2),
+        2048: FootprintAt(context=2048, cache_nbytes=4096, nbytes=7096, fits=False, layers=1),
+    }
+    return mg.Footprint(
+        name="m.gguf",
+        source="gguf",
+        weight_nbytes=3100,
+        contexts=tuple(at.values()),
+        layers=2,
+        device_nbytes=6000,
+        cache_dtype="float16",
+    )
+
+
 def nouns(noun: str) -> tuple[Any, ...]:
     finding = Finding(code="a.b", level="high", text="opens a port", file="m.pt")
     file = ScannedFile(path="m.pt", format="gguf", nbytes=9, read_nbytes=9, findings=(finding,))
     made: dict[str, Callable[[], tuple[Any, ...]]] = {
         "flow": lambda: (mg.flow(ran()),),
         "fit": lambda: (mg.fit(model(), torch.ones(3, 4), device_nbytes=100),),
+        "footprint": lambda: (two_lengths(),),
         "compare": lambda: (mg.compare_structure(model(), nn.Sequential(nn.Linear(4, 9))),),
         "scan": lambda: (Scan(files=(file,)),),
         "unique": lambda: (report := ran(), mg.unique(report)),
@@ -48,6 +65,7 @@ FIGURES = {  # what a row of CSV says in a column, as people read it
     "flow": ("name", str),
     "memory": ("nbytes", None),
     "fit": ("peak_nbytes", lambda value: size(int(value))),
+    "footprint": ("nbytes", lambda value: size(int(value))),
     "compare": ("in a", str),
     "stats": ("mean", lambda value: f"{float(value):.3g}"),
     "scan": ("code", str),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import build
-from modelglass.report import Cost, Packing
+from modelglass.report import CATEGORIES, Cost, Memory, Moment, Packing
 from modelglass.report.dtypes import BITS, nbytes_of
 
 
@@ -70,3 +70,12 @@ def test_every_torch_type_has_its_size() -> None:
             assert name in BITS, name
             if BITS[name] >= 8:
                 assert nbytes_of(name, 3) == 3 * dtype.itemsize, name
+
+
+def test_printing_memory_leaves_out_its_timeline() -> None:
+    """A training step has a moment for each of its kernels."""
+    moment = Moment(op="aten.mm", module="", phase="forward", held=(0,) * len(CATEGORIES))
+    figures = {"peak_nbytes": 0, "by_category": {}, "base_nbytes": 0}
+    memory = Memory(method="exact", at=0, timeline=(moment,), largest=(), **figures)
+    assert "aten.mm" not in repr(memory)
+    assert "peak_nbytes=0" in repr(memory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path, PureWindowsPath
 
 import pytest
@@ -13,7 +14,7 @@ from modelglass.errors import InspectError, TargetError
 from modelglass.files import suggest_path
 from modelglass.renderers.sarif import _uri
 from modelglass.targets.paths import has_weights, is_code_name, is_config_path
-from modelglass.user_code import CodeName, parse_code_name
+from modelglass.user_code import CodeName, only_installed, parse_code_name
 
 PATHS = (
     r"C:\models\net",
@@ -115,3 +116,16 @@ def test_files_with_line_ends_of_windows_are_read(mark: str, tmp_path: Path) -> 
             mg.inspect(tmp_path / "net.json", trust=True)
     else:
         assert mg.inspect(tmp_path / "net.json", trust=True).counts == counts
+
+
+def test_a_folder_under_another_name_is_the_same_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On macOS `realpath` keeps the case that a folder was called in."""
+    (tmp_path / "Models").mkdir()
+    (tmp_path / "models").symlink_to("Models")
+    monkeypatch.setattr("os.path.realpath", lambda path: str(path))
+    monkeypatch.syspath_prepend(str(tmp_path / "models"))
+    with only_installed(tmp_path / "Models" / "a.pt"):
+        assert str(tmp_path / "models") not in sys.path
+    assert str(tmp_path / "models") in sys.path

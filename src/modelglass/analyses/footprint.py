@@ -210,8 +210,10 @@ def _notes(
     found: Architecture | None, contexts: Sequence[int], components: Sequence[str], report: Report
 ) -> Iterator[Note]:
     if components:
-        return
-    if found is None:
+        if contexts:
+            text = "the parts of a pipeline have no cache together: the context changes nothing"
+            yield Note(code="cache-unknown", text=text, severity="warning")
+    elif found is None:
         text = "nothing says how the model is built (no config.json beside it), so its cache is unknown"
         yield Note(code="cache-unknown", text=text, severity="warning" if contexts else "info")
     elif found.kv_cache_nbytes(1) is None:

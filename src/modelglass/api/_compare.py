@@ -144,7 +144,10 @@ def _naming(side: _Side) -> Iterator[None]:
     except (ForwardError, InputsError) as cause:
         own = "each may have inputs of its own: inputs_a and inputs_b, --input-a and --input-b"
         hint = f"{cause.hint}; {own}" if side.shares_inputs else cause.hint
-        raise type(cause)(f"of the two, {side.name} failed: {cause.problem}", hint=hint) from cause
+        problem = f"of the two, {side.name} failed: {cause.problem}"
+        if isinstance(cause, ForwardError):
+            raise ForwardError(problem, hint=hint, report=cause.report) from cause
+        raise InputsError(problem, hint=hint) from cause
 
 
 compare_structure = compare  # the name it had before 0.2

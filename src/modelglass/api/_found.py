@@ -115,11 +115,12 @@ def written(call: Call, inputs: Inputs, text: str, floating: str, trials: Trials
 def _sentence(found: Found, call: Call, floating: str) -> str:
     letters = [letter for letter, _ in found.free]
     free = f"; {', '.join(letters)} {'is' if len(letters) == 1 else 'are'} free" if letters else ""
-    return f"inputs found by trying: {_listed(call, floating)}{free}; {_trials(found.trials)}"
+    return f"inputs found by trying: {_listed(call, floating)}{free}; {_trials(found)}"
 
 
-def _trials(number: int) -> str:
-    return f"{number} trial{'' if number == 1 else 's'}"
+def _trials(found: Found) -> str:
+    once = f", as forward {found.effect}" if found.effect else ""
+    return f"{found.trials} trial{'' if found.trials == 1 else 's'}{once}"
 
 
 def _listed(call: Call, floating: str) -> str:
@@ -142,7 +143,7 @@ def _not_found(found: Found, floating: str, seconds: float) -> InputsError:
     given = f"{', '.join(shown[:_LONGEST])}{more}"
     start = " ".join(list(options(found.call, floating))[:_LONGEST]) or "--inputs file.py::function"
     return InputsError(
-        f"no inputs were found in {_trials(found.trials)}; the one that came farthest, with {given}, "
+        f"no inputs were found in {_trials(found)}; the one that came farthest, with {given}, "
         f"ended in {found.trial}",
         hint=f"give the inputs, for example beginning with {start}",
     )

@@ -69,7 +69,8 @@ inputs_options = options(
         "--inputs",
         metavar="CODE",
         type=TargetName(),
-        help="Function that returns the inputs (file.py::function), or auto, as without either option.",
+        help="Function that returns the inputs (file.py::function), or auto (the default): by configuration "
+        "or trying.",
     ),
     option(
         "--input",
@@ -92,7 +93,7 @@ budget_option = option(
     help="Time for finding inputs.",
 )
 
-no_run_option = option("--no-run", is_flag=True, help="Read the structure only, and look for no inputs.")
+no_run_option = option("--no-run", is_flag=True, help="Read the structure only; do not look for inputs.")
 
 trust_option = option(
     "--trust",

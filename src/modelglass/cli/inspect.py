@@ -42,7 +42,7 @@ Examples:
 
 @click.command(name="inspect", cls=Command, epilog=EPILOG)
 @structure_options
-@option("--show-inputs", is_flag=True, help="Show only what the model runs with: as options, and as Python.")
+@option("--show-inputs", is_flag=True, help="Show only the inputs of the run, as options and as Python.")
 @run_option
 @train_option
 @depth_option
@@ -73,7 +73,7 @@ def inspect(
 
     The table has shapes, parameters and cost. TARGET is a checkpoint (a file or a folder), a configuration
     (config.json, model.yaml), a saved report, or file.py::function or package.module:function that returns a
-    model. Inputs that are not given are found by trying, and the output says so.
+    model. Inputs that are not given are found by trying, with a note.
     With --framework vllm, a configuration is built as one rank of an engine would hold it, without an engine
     and without weights.
     """

@@ -55,10 +55,10 @@ whole_options = options(
 def report(given: GivenTarget, output: Path | None, **asked: Any) -> None:
     """Write a report as one HTML page.
 
-    Everything about a model is on it. The page is one file that asks nothing of any network and can be read
-    without a script. TARGET is a checkpoint (a file or a folder), a configuration (config.json, model.yaml),
-    a saved report or page, or file.py::function or package.module:function that returns a model. Files of a
-    checkpoint are scanned, too. The report itself is inside: mg.load("page.html") gives it back.
+    Everything about a model is on it. The page is a single file that needs no network and can be read
+    without JavaScript. TARGET is a checkpoint (a file or a folder), a configuration (config.json,
+    model.yaml), a saved report or page, or file.py::function or package.module:function that returns a model.
+    Files of a checkpoint are scanned as well. The report is inside: mg.load("page.html") gives it back.
     """
     found, page = whole_page(given, **asked)
     emit(page, output)

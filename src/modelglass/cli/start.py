@@ -44,8 +44,14 @@ def tt_model_analysis() -> None:
 
 def _put_current_folder_last() -> None:
     """With PYTHONPATH=. files of a downloaded folder may be called like packages; these come first."""
-    here = os.path.realpath(os.curdir)
-    sys.path.sort(key=lambda path: os.path.realpath(path or os.curdir) == here)
+    sys.path.sort(key=lambda path: _is_here(path or os.curdir))
+
+
+def _is_here(path: str) -> bool:
+    try:
+        return os.path.samefile(path, os.curdir)
+    except (OSError, ValueError):  # nothing is there, or the current folder is gone
+        return False
 
 
 def _is_file(arg: str) -> bool:

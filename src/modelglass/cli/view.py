@@ -30,7 +30,7 @@ def view(given: GivenTarget, **asked: Any) -> None:
     """Show a report in the browser.
 
     The page is what `modelglass report` writes, in a file of its own among the system's temporary ones. The
-    file's name is printed; where there is no browser, that is all.
+    file's name is printed, also where no browser can be opened.
     """
     found, page = whole_page(given, **asked)
     handle, name = mkstemp(prefix="modelglass-", suffix=".html")  # which nobody else may read

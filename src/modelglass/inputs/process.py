@@ -13,6 +13,7 @@ from typing import IO
 from warnings import catch_warnings, simplefilter
 
 from modelglass.forking import can_fork
+from modelglass.inputs.effects import Effects
 from modelglass.inputs.search import Found, Search
 
 _GRACE = 1.0  # seconds that a copy may take beyond its time, for the trial that is going on
@@ -52,8 +53,11 @@ def _serve(answers: IO[bytes], make: Callable[[bool], Search]) -> None:
         os.dup2(nowhere, number)
     with open(nowhere, "w") as silent, redirect_stdout(silent), redirect_stderr(silent):
         search = make(True)
+        effects = Effects()
+        search.effect = lambda: effects.seen
         search.on_trial = lambda found: _send(answers, found)
-        _send(answers, search.found())
+        with redirect_stdout(effects):
+            _send(answers, search.found())
 
 
 def _send(answers: IO[bytes], found: Found) -> None:

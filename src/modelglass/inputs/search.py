@@ -47,6 +47,7 @@ class Found:
     trials: int
     free: tuple[tuple[str, tuple[tuple[Path, int], ...]], ...] = ()  # sizes that can change, by letter
     seconds_over: bool = False
+    effect: str = ""  # of the forward pass, besides computing: then there is one trial only
 
 
 class Search:
@@ -60,6 +61,7 @@ class Search:
         self._known: dict[Call, Trial] = {}
         self.best: tuple[Call, Trial] | None = None
         self.on_trial: Callable[[Found], None] = lambda found: None
+        self.effect: Callable[[], str] = lambda: ""
 
     def found(self) -> Found:
         """Inputs that run, in ordinary sizes, with what can change of them."""
@@ -69,15 +71,19 @@ class Search:
         self.on_trial(Found(call=call, trial=self._known[call], trials=len(self._known)))
         call = self._at_own_length(self._single(call))
         return Found(
-            call=call, trial=self._known[call], free=tuple(self._free(call)), trials=len(self._known)
+            call=call,
+            trial=self._known[call],
+            free=tuple(self._free(call)),
+            trials=len(self._known),
+            effect=self.effect(),
         )
 
     def _failed(self, *, over: bool) -> Found:
         best, trial = self.best or (None, None)
-        return Found(call=best, trial=trial, trials=len(self._known), seconds_over=over)
+        return Found(call=best, trial=trial, trials=len(self._known), seconds_over=over, effect=self.effect())
 
     def _is_over(self) -> bool:
-        return len(self._known) >= TRIALS or time.monotonic() > self._until
+        return bool(self.effect()) or len(self._known) >= TRIALS or time.monotonic() > self._until
 
     def _first_that_runs(self) -> Call | None:
         # By how far the repaired trial came, then by how many likelier repairs there were on the way.

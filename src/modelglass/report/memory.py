@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from modelglass.report.lifetimes import MemoryPiece
@@ -105,8 +105,8 @@ class Memory:
     at: int | None  # the moment of the peak in `timeline`; None: nothing ran
     by_category: Mapping[str, int]  # at the peak, which is their sum
     base_nbytes: int  # parameters, buffers and inputs
-    timeline: tuple[Moment, ...]
-    largest: tuple[LiveTensor, ...]  # of what is held at the peak, largest first
+    timeline: tuple[Moment, ...] = field(repr=False)
+    largest: tuple[LiveTensor, ...] = field(repr=False)  # of what is held at the peak, largest first
     calibrated: bool = False  # kernels' own scratch was measured and is included
     excludes: tuple[str, ...] = ()  # what a device takes beyond these figures, in a few words each
     device: str | None = None  # whose kernels ran, "cpu" or "cuda"; None: the framework does not report it

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -113,3 +114,54 @@ def test_a_spherical_merge(tmp_path: Path) -> None:
     figures = merged_by(tmp_path, slerp)
     methods = [each["method"] for each in figures.get("by_tensor", {"": figures}).values()]
     assert methods.count("SLERP") > len(methods) / 2
+
+
+def large(seed: int = 0) -> build_weights.Weights:
+    rng = np.random.default_rng(seed)
+    return {f"layers.{place}.weight": rng.normal(size=(1100, 1024)).astype(np.float32) for place in range(2)}
+
+
+def test_few_changes_of_a_large_tensor_are_counted_in_all_of_it(tmp_path: Path) -> None:
+    weights = large()
+    changed = build_weights.copied(weights)
+    changed["layers.0.weight"][1099, 1000] += 1
+    changed["layers.1.weight"][70, 1000] = np.nan
+    operations = {each.kind: each for each in found_by(tmp_path, weights, changed).operations}
+    assert operations["sparse"].figures["elements"] == 1
+    assert operations["nan"].figures["nan"] == 1
+    assert set(operations) == {"sparse", "nan"}
+
+
+@pytest.mark.parametrize("rank", [1, 16, 64])
+def test_the_rank_of_a_large_difference_is_that_of_a_part(tmp_path: Path, rank: int) -> None:
+    weights, rng = large(), np.random.default_rng(3)
+    changed = build_weights.copied(weights)
+    product = rng.normal(size=(1100, rank)) @ rng.normal(size=(rank, 1024))
+    changed["layers.0.weight"] += (0.01 * product).astype(np.float32)
+    (operation,) = found_by(tmp_path, weights, changed).operations
+    assert (operation.kind, operation.figures["rank"]) == ("low-rank", rank)
+
+
+def test_rows_of_a_large_tensor_in_another_order(tmp_path: Path) -> None:
+    weights = large()
+    changed = build_weights.copied(weights)
+    changed["layers.1.weight"] = changed["layers.1.weight"][::-1].copy()
+    (operation,) = found_by(tmp_path, weights, changed).operations
+    assert (operation.kind, operation.tensors) == ("permuted", ("layers.1.weight",))
+
+
+def test_a_cast_to_eight_bits_has_the_error_that_it_must_have(tmp_path: Path) -> None:
+    weights = build_weights.decoder()
+    changed = {name: array.astype(ml_dtypes.float8_e4m3fn) for name, array in weights.items()}
+    (operation,) = found_by(tmp_path, weights, changed).operations
+    assert operation.kind == "quantized"
+    assert operation.figures["error_ratio"] == pytest.approx(1, abs=0.2)
+    assert not operation.figures["more_than_needed"]
+
+
+def test_rows_of_another_length_are_the_same_values(tmp_path: Path) -> None:
+    weights = {"layers.0.weight": build_weights.decoder()["lm_head.weight"]}
+    wide = {"layers.0.weight": weights["layers.0.weight"].reshape(100, -1)}
+    assert found_by(tmp_path, weights, wide).verdict == "equivalent"
+    other = {"layers.0.weight": weights["layers.0.weight"][:, :7].reshape(-1, 4, 7)}
+    assert found_by(tmp_path, weights, other).verdict == "incomparable"

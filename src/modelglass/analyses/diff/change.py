@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from modelglass.analyses.diff.numbers import Array
     from modelglass.report import Values
 
-MOST = 1 << 22  # elements of one side that are held at once
+MOST = 1 << 20  # elements of one side that explanations look at
+MOST_WHOLE = 1 << 22  # where the order of elements matters, and nothing less than all of them tells
 _SHORT = ("bfloat16", "float16")
 _SAMPLE = 1024
+_ROWS, _COLUMNS = 256, 512  # of a large matrix: as many as the rank of an adapter needs
 _BLOCKS = 16  # of rows, spread over a tensor that is too large to be held
 
 
@@ -59,27 +61,29 @@ def _has_all(dtype: str, numbers: Array) -> bool:
     return bool((rounded(sample, dtype) == sample).all() and (rounded(numbers, dtype) == numbers).all())
 
 
-def load(a: Values, b: Values, stored_a: str = "", stored_b: str = "") -> Change:
-    """The values of a pair of one shape, as matrices; of a large one, blocks of rows spread over it."""
+def load(a: Values, b: Values, stored_a: str = "", stored_b: str = "", *, most: int = MOST) -> Change:
+    """The values of a pair of one shape; of more than `most`, blocks of rows spread over it."""
     shape = b.shape if len(b.shape) >= 2 else (1, b.numel)
     rows = shape[0]
     width = b.numel // rows if rows else 0
-    chosen = _chosen(rows, width)
+    chosen = _chosen(rows, width, most)
     arrays = []
     for side in (a, b):
         with side.holding():
             pieces = [floats(side, start * width, stop * width) for start, stop in chosen]
         found = np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
-        arrays.append(found.reshape(-1, *shape[1:]))
+        found = found.reshape(-1, *shape[1:])
+        arrays.append(found if b.numel <= most or len(shape) != 2 else found[:, :_COLUMNS])
     one, other = arrays
     share = other.size / b.numel if b.numel else 1.0
     return Change(one, other, a.dtype, b.dtype, share, stored_a, stored_b)
 
 
-def _chosen(rows: int, width: int) -> list[tuple[int, int]]:
+def _chosen(rows: int, width: int, most: int) -> list[tuple[int, int]]:
     """Ranges of rows."""
-    if rows * width <= MOST or rows <= _BLOCKS:
+    if rows * width <= most:
         return [(0, rows)]
-    each = max(1, MOST // max(1, width) // _BLOCKS)
-    starts = np.linspace(0, rows - each, _BLOCKS).astype(int).tolist()
+    blocks = max(1, min(_BLOCKS, rows, most // width))
+    each = max(1, min(_ROWS, most // width) // blocks)
+    starts = np.linspace(0, rows - each, blocks).astype(int).tolist()
     return [(start, start + each) for start in starts]

@@ -15,6 +15,7 @@ from modelglass.analyses.diff.joining import in_joined_order
 from modelglass.analyses.diff.moved import find_moved
 from modelglass.analyses.diff.pairing import Paired, pair_tensors
 from modelglass.analyses.diff.related import ENOUGH
+from modelglass.analyses.diff.sampled import Budget, explain_sampled
 from modelglass.analyses.diff.stream import Advance, Sources, Streamed, part_of, stream
 from modelglass.errors import LimitError
 from modelglass.report import Diff, DiffSide, Note, ReadFailure, Values
@@ -120,6 +121,7 @@ def _explanations(
 ) -> Iterator[tuple[str, Explained]]:
     """The operations on each tensor, by its name."""
     yield from _alone(each.paired for each in found)
+    budget = Budget()
     changed = [place for place, each in enumerate(found) if _is_to_explain(each, tolerance)]
     moved = find_moved(found, changed)
     for place in changed:
@@ -131,7 +133,7 @@ def _explanations(
             yield each.diff.name, Explained(moved[place].kind, figures)
             yield from ((each.diff.name, other) for other in _cast_alone(each))
         elif each.reshaped is None or (each.figures is not None and each.figures.changed):
-            for explained in _of_values(each, others):
+            for explained in _of_values(each, others, budget):
                 yield each.diff.name, explained
 
 
@@ -146,7 +148,7 @@ def _cast_alone(each: Streamed) -> Iterator[Explained]:
         yield Explained("cast", {"from": each.a.dtype, "to": each.b.dtype})
 
 
-def _of_values(each: Streamed, others: Sequence[Mapping[str, Values]]) -> list[Explained]:
+def _of_values(each: Streamed, others: Sequence[Mapping[str, Values]], budget: Budget) -> list[Explained]:
     """What explains that the values of a pair are not the same."""
     assert each.a is not None
     assert each.b is not None
@@ -160,7 +162,9 @@ def _of_values(each: Streamed, others: Sequence[Mapping[str, Values]]) -> list[E
         summed = merged.explain(change, arrays)
         if summed is not None:
             return [summed, *(_cast_alone(each))]
-    return recipe.explain(change)
+    if change.share == 1 or each.figures is None:
+        return recipe.explain(change)
+    return explain_sampled(each, change, budget)
 
 
 def _packings(pair: Paired) -> tuple[str, str]:

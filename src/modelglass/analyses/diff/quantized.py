@@ -20,6 +20,7 @@ _LEAST_LIKE = 0.8  # correlation below which levels are not those of a
 _GROUPS = (0, 128, 64, 32)  # elements of a row that share a scale; 0: all
 _BITS = (2, 3, 4, 5, 6, 8)
 _BLOCK = 32
+_PROBED = 4  # rows that are looked at first
 _FLOATS = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
 _MOST_ERROR = 3.0  # times what the levels make necessary
 
@@ -67,17 +68,26 @@ def _grids(change: Change) -> Iterator[tuple[str, float]]:
         for axis in (None, 1):
             scale = np.abs(b).max(axis=axis, keepdims=True) / largest
             for each in (1.0, np.where(scale > 0, scale, 1)):
-                if _is_on(b, rounded(b / each, name) * each, steps) and not _is_on(
-                    a, rounded(a / each, name) * each, steps
-                ):
+                if _has_levels(b, name, each, steps) and not _has_levels(a, name, each, steps):
                     yield f"{name}, as {change.dtype_b}", 8.0
                     return
+    few = slice(_PROBED)
     for bits in _BITS:
         for group in _GROUPS:
-            if _on_grid(b, steps, bits, group) and not _on_grid(a, steps, bits, group):
+            probed = _on_grid(b[few], steps[few], bits, group)
+            if probed and _on_grid(b, steps, bits, group) and not _on_grid(a, steps, bits, group):
                 about = f"groups of {group}" if group else "a scale for each row or tensor"
                 yield f"{bits}-bit integers, {about}, as {change.dtype_b}", float(bits)
                 return
+
+
+def _has_levels(numbers: Array, name: str, scale: Array | float, slack: Array) -> bool:
+    """Whether all numbers are those of a narrow type, times a scale; a few are looked at first."""
+    for some in (slice(_PROBED), slice(None)):
+        of_some = scale[some] if isinstance(scale, np.ndarray) and len(scale) > 1 else scale
+        if not _is_on(numbers[some], rounded(numbers[some] / of_some, name) * of_some, slack[some]):
+            return False
+    return True
 
 
 def _on_grid(numbers: Array, steps: Array, bits: int, group: int) -> bool:
@@ -118,6 +128,8 @@ def _error_ratio(change: Change) -> float | None:
 
     Levels are as far apart as the nearest two different numbers of a block are.
     """
+    if "float" in change.dtype_b and (bits_of(change.dtype_b) or 0) <= 8:
+        return _ratio(change.difference, change.steps)
     flat = change.b.reshape(-1).astype(np.float64)
     blocks = flat[: flat.size // _BLOCK * _BLOCK].reshape(-1, _BLOCK)
     if not blocks.size:
@@ -130,5 +142,10 @@ def _error_ratio(change: Change) -> float | None:
     if not known.any():
         return None
     error = change.difference.reshape(-1)[: blocks.size].reshape(blocks.shape)[known]
-    needed = float(np.sqrt(np.mean(np.square(step[known])) / 12))
+    return _ratio(error, step[known])
+
+
+def _ratio(error: Array, steps: Array) -> float | None:
+    """The error beside that of rounding in such steps."""
+    needed = float(np.sqrt(np.mean(np.square(steps)) / 12))
     return float(np.sqrt(np.mean(np.square(error)))) / needed if needed else None

@@ -53,6 +53,11 @@ def explain(change: Change) -> list[Explained]:
     return found
 
 
+def is_sparse(change: Change) -> bool:
+    """Whether a few elements changed, by more than rounding does."""
+    return pruned.explain_sparse(change) is not None
+
+
 def _is_settled(change: Change) -> bool:
     """Whether nothing is left to explain, but for the rounding of a cast."""
     if np.array_equal(change.a, change.b, equal_nan=True):

@@ -400,6 +400,16 @@ def pre_dispatch_modes() -> tuple[Any, dict[str, Any]]:
     return state, dict(getattr(state, "__dict__", {}))
 
 
+def _no_change(optimized: bool) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+# Whether TorchScript watches the first passes, to run later ones in another way.
+optimized_execution: Callable[[bool], AbstractContextManager[None]] = _find(
+    "torch.jit.optimized_execution", _no_change, "equal inspections of TorchScript may differ in training"
+)
+
+
 def hooks_of_all_modules() -> Iterator[dict[int, Any]]:
     """Those that `torch.nn.modules.module.register_module_forward_hook` and its like add."""
     for name, value in vars(torch.nn.modules.module).items():

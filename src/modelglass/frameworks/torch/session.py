@@ -55,6 +55,7 @@ from modelglass.frameworks.torch.privates import (
     FakeTensorMode,
     has_fake_tensors,
     is_meta_by_default,
+    optimized_execution,
     version_notes,
 )
 from modelglass.frameworks.torch.process import (
@@ -493,6 +494,8 @@ def _set_conditions(log: UndoLog, mode: FakeMode | None, *, gradients: bool) -> 
     """The surroundings of a run: gradients where wanted, compiled parts run as written."""
     if "torch._dynamo" in sys.modules:  # else nothing is compiled, and loading it changes torch
         log.enter(torch.compiler.set_stance("force_eager"))
+    # TorchScript would watch the first passes, and run others in another way from then on.
+    log.enter(optimized_execution(False))
     torch.set_grad_enabled(gradients)
     if mode is not None:
         expose_known_values(log)

@@ -106,7 +106,8 @@ def _facts(footprint: Footprint) -> Iterator[tuple[str, str]]:
     if footprint.layers is None and footprint.parts:
         largest = max(footprint.parts, key=lambda part: part.nbytes)
         yield "one at a time", f"at most {exactly(largest.nbytes)}: {largest.name}"
-    yield "excludes", ", ".join(_excluded(footprint))
+    if footprint.excludes:
+        yield "excludes", ", ".join(_excluded(footprint))
 
 
 def _placed(footprint: Footprint, at: FootprintAt) -> str:
@@ -115,7 +116,7 @@ def _placed(footprint: Footprint, at: FootprintAt) -> str:
 
 
 def _excluded(footprint: Footprint) -> Iterator[str]:
-    first, *others = footprint.excludes
     scores = footprint.scores_nbytes
-    yield first if scores is None else f"{first} (usually a little more than {size(scores)})"
-    yield from others
+    for place, what in enumerate(footprint.excludes):
+        usual = f" (usually a little more than {size(scores)})" if scores and not place else ""
+        yield f"{what}{usual}"

@@ -1,4 +1,4 @@
-"""A page of one file that asks nothing of any network: everything is in it, also the document it was made of.
+"""A page in one file that needs no network: everything is in it, also the document it was made of.
 
 It can be read without a script. Its policy lets run and look like something only what has the hashes of our
 own script and style, so that there are no attributes of either; all texts are escaped where they are put in.
@@ -72,7 +72,7 @@ def render(page: Page, document: str, view: Mapping[str, Any] | None = None) -> 
 
 def _format_of(document: str) -> str:
     """The name of the document's format, which it begins with."""
-    return next(iter(document.partition('"format": "')[2].split('"', 1)), "")
+    return document.partition('"format": "')[2].partition('"')[0]
 
 
 def _policy(style: str, script: str) -> str:

@@ -67,6 +67,13 @@ class _Workspace:
     index: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Object:
+    """Packed weights, which cannot be compared. Their answers are not kept: they would keep the weights."""
+
+    value: torch.ScriptObject
+
+
 @dataclass(frozen=True, slots=True)
 class _Items:
     """A list or tuple of arguments."""
@@ -82,6 +89,7 @@ class Probe:
         self._progress = progress
         self._questions: dict[Question, int] = {}  # with the bytes of the results
         self._shapes: dict[Question, set[tuple[Shape, ...]]] = {}  # of the results, in this run
+        self._objects: dict[int, _Object] = {}
         self._opaque: dict[int, tuple[Question, int]] = {}  # storage -> the result of a kernel it is
 
     def add_result(self, question: Question, result: Any) -> None:
@@ -163,6 +171,8 @@ class Probe:
             )
         if isinstance(value, (list, tuple)):
             return _Items(type(value), tuple(self._freeze(item, storages, deciding) for item in value))
+        if isinstance(value, torch.ScriptObject):
+            return self._objects.setdefault(id(value), _Object(value))
         if isinstance(value, torch.Generator):
             return torch.Generator, None  # the user's own is not ours to draw from
         return type(value), value  # 1, 1.0 and True are equal, and are not the same
@@ -189,7 +199,17 @@ _answers: dict[Question, ScratchSize] = {}
 def _remember(measured: Mapping[Question, Answer]) -> None:
     if len(_answers) > REMEMBERED:
         _answers.clear()
-    _answers.update((each, answer) for each, answer in measured.items() if isinstance(answer, ScratchSize))
+    _answers.update(
+        (each, answer)
+        for each, answer in measured.items()
+        if isinstance(answer, ScratchSize) and not _has_object(each)
+    )
+
+
+def _has_object(value: Any) -> bool:
+    if isinstance(value, _Items):
+        return _has_object(value.items)
+    return isinstance(value, _Object) or (isinstance(value, tuple) and any(map(_has_object, value)))
 
 
 def _measure(questions: Mapping[Question, int]) -> dict[Question, Answer]:
@@ -351,6 +371,8 @@ def _thaw(value: Any, storages: dict[int, torch.UntypedStorage], fill: int) -> A
         )
     if isinstance(value, _Items):
         return value.kind(_thaw(item, storages, fill) for item in value.items)
+    if isinstance(value, _Object):
+        return value.value
     kind, plain = value
     return torch.Generator() if kind is torch.Generator else plain
 
