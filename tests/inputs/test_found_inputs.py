@@ -161,3 +161,20 @@ def test_what_writes_files_is_tried_once(tmp_path: Any) -> None:
     with pytest.raises(InputsError, match="in 1 trial, as forward writes files;"):
         mg.find_inputs(Writing(tmp_path), seconds=30)
     assert [each.name for each in tmp_path.iterdir()] == ["0.txt"]
+
+
+class Windows(nn.Module):
+    """Insists on sides that windows divide, without a word."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 8, 16, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.patches(x)
+        assert y.shape[2] % 8 == 0
+        return y
+
+
+def test_sides_that_a_model_insists_on_are_tried_at_once() -> None:
+    assert "x 1x3x256x256 float32" in mg.find_inputs(Windows(), seconds=60).text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -28,6 +28,8 @@ from modelglass.inputs.trial import Trial
 
 _ROUND = (8, 14, 16, 24, 28, 32, 48, 56, 64, 96, 112, 128, 160, 192, 224, 256, 299, 320, 384, 448, 512)
 _SIDES = (32, 64, 128, 256, 96, 28, 384, 299, 512, 48, 16, 192, 8)
+_DIVISIBLE = (256, 384, 288, 240, 192, 448, 512, 128)
+_MULTIPLE = re.compile(r"divisible|multiple of")
 _LENGTHS = (64, 32, 16, 256, 512, 1024, 100, 50, 16000)
 _MOST = 9  # numbers of a message that are looked at
 _RANK = re.compile(
@@ -338,14 +340,7 @@ def _swept(seen: Evidence) -> Iterator[Call]:
     """Other ordinary sizes, of all pictures and lengths together."""
     tensors = seen.call.tensors()
     own = tuple(size for size in seen.hints.values() if 1 < size < 5000)
-    for side in dict.fromkeys((*own[:6], *_SIDES)):
-        pictures = {
-            path: with_sides(each, (side,) * (len(each.shape) - 2))
-            for path, each in tensors.items()
-            if len(each.shape) >= 4
-        }
-        if pictures:
-            yield seen.call.having_all(pictures)
+    yield from _with_all_sides(seen.call, (*own[:6], *_SIDES))
     for length in dict.fromkeys((*own[:6], *_LENGTHS)):
         longer = {
             path: replace(each, shape=tuple(length if size == LENGTH else size for size in each.shape))
@@ -354,6 +349,15 @@ def _swept(seen: Evidence) -> Iterator[Call]:
         }
         if longer:
             yield seen.call.having_all(longer)
+
+
+def _with_all_sides(call: Call, chosen: Iterable[int]) -> Iterator[Call]:
+    """The call with all pictures and volumes in other sizes."""
+    pictures = {path: each for path, each in call.tensors().items() if len(each.shape) >= 4}
+    for side in dict.fromkeys(chosen) if pictures else ():
+        yield call.having_all(
+            {path: with_sides(each, (side,) * (len(each.shape) - 2)) for path, each in pictures.items()}
+        )
 
 
 def _anything(seen: Evidence) -> Iterator[Call]:
@@ -373,8 +377,15 @@ def _with(tensor: Tensor, dim: int, size: int) -> Tensor:
     return replace(tensor, shape=(*tensor.shape[:dim], size, *tensor.shape[dim + 1 :]))
 
 
+def _divisible(seen: Evidence) -> Iterator[Call]:
+    """Other sides of pictures at once, where a model insists on some."""
+    if seen.trial.error == "AssertionError" or _MULTIPLE.search(seen.trial.message):
+        yield from _with_all_sides(seen.call, _DIVISIBLE)
+
+
 RULES: tuple[Rule, ...] = (
     _given_too,
+    _divisible,
     _structured,
     _as_wanted,
     _typed,

@@ -48,6 +48,7 @@ _ROLES: tuple[tuple[str, Tensor], ...] = (
     (r"point|xyz|coord", Tensor((BATCH, 1024, 3))),
 )
 _SIDES = ("img_size", "image_size", "input_size", "input_resolution", "resolution")
+_LEAST_SIDE = 28  # of a picture: parts of models have sizes of their own
 _CHANNELS = ("in_chans", "in_channels", "num_channels", "input_channels")
 
 
@@ -182,7 +183,7 @@ def wanted(want: Want, hints: Mapping[str, int], rank: int = 0) -> Tensor:
     made = Tensor(ORDINARY.get(rank, (BATCH,) * rank))
     if rank >= 4:
         channels = next((hints[name] for name in _CHANNELS if name in hints), made.shape[1])
-        side = next((hints[name] for name in _SIDES if name in hints), None)
+        side = next((hints[name] for name in _SIDES if hints.get(name, 0) >= _LEAST_SIDE), None)
         shape = (BATCH, channels, *(made.shape[2:] if side is None else [side] * (rank - 2)))
         made = Tensor((BATCH, *shape[2:], channels) if _has_channels_last(want) else shape)
     return replace(made, shape=sized(made.shape, want))

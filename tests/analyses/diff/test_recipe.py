@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -147,3 +148,20 @@ def test_rows_of_a_large_tensor_in_another_order(tmp_path: Path) -> None:
     changed["layers.1.weight"] = changed["layers.1.weight"][::-1].copy()
     (operation,) = found_by(tmp_path, weights, changed).operations
     assert (operation.kind, operation.tensors) == ("permuted", ("layers.1.weight",))
+
+
+def test_a_cast_to_eight_bits_has_the_error_that_it_must_have(tmp_path: Path) -> None:
+    weights = build_weights.decoder()
+    changed = {name: array.astype(ml_dtypes.float8_e4m3fn) for name, array in weights.items()}
+    (operation,) = found_by(tmp_path, weights, changed).operations
+    assert operation.kind == "quantized"
+    assert operation.figures["error_ratio"] == pytest.approx(1, abs=0.2)
+    assert not operation.figures["more_than_needed"]
+
+
+def test_rows_of_another_length_are_the_same_values(tmp_path: Path) -> None:
+    weights = {"layers.0.weight": build_weights.decoder()["lm_head.weight"]}
+    wide = {"layers.0.weight": weights["layers.0.weight"].reshape(100, -1)}
+    assert found_by(tmp_path, weights, wide).verdict == "equivalent"
+    other = {"layers.0.weight": weights["layers.0.weight"][:, :7].reshape(-1, 4, 7)}
+    assert found_by(tmp_path, weights, other).verdict == "incomparable"

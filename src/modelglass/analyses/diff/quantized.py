@@ -128,6 +128,8 @@ def _error_ratio(change: Change) -> float | None:
 
     Levels are as far apart as the nearest two different numbers of a block are.
     """
+    if "float" in change.dtype_b and (bits_of(change.dtype_b) or 0) <= 8:
+        return _ratio(change.difference, change.steps)
     flat = change.b.reshape(-1).astype(np.float64)
     blocks = flat[: flat.size // _BLOCK * _BLOCK].reshape(-1, _BLOCK)
     if not blocks.size:
@@ -140,5 +142,10 @@ def _error_ratio(change: Change) -> float | None:
     if not known.any():
         return None
     error = change.difference.reshape(-1)[: blocks.size].reshape(blocks.shape)[known]
-    needed = float(np.sqrt(np.mean(np.square(step[known])) / 12))
+    return _ratio(error, step[known])
+
+
+def _ratio(error: Array, steps: Array) -> float | None:
+    """The error beside that of rounding in such steps."""
+    needed = float(np.sqrt(np.mean(np.square(steps)) / 12))
     return float(np.sqrt(np.mean(np.square(error)))) / needed if needed else None

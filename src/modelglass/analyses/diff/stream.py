@@ -41,6 +41,7 @@ SPAN, SPAN_NBYTES = 1 << 22, 1 << 24  # elements, or bytes, that a thread compar
 WORTH_THREADS = 1 << 21  # elements below which threads only wait for each other
 
 _ABSENT = "not offered by the framework"
+_OTHER_SHAPE = "the shapes have nothing in common"
 _UNKNOWN = "packed in a way whose numbers are not computed here"
 
 
@@ -142,8 +143,10 @@ def _described(paired: Paired) -> TensorDiff:
 
 def _compared(each: Streamed, pool: ThreadPoolExecutor) -> Streamed:
     a, b = each.a, each.b
-    if a is None or b is None or not _alike(a.shape, b.shape):
+    if a is None or b is None:
         return each
+    if not _alike(a.shape, b.shape):
+        return replace(each, diff=replace(each.diff, equal=False, trouble=_OTHER_SHAPE), a=None, b=None)
     spans: Each = pool.map if a.numel >= WORTH_THREADS else map
     try:
         with a.holding(), b.holding():

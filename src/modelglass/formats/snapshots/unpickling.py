@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import pickle
 import sys
 from pathlib import Path
@@ -139,7 +140,8 @@ def main() -> None:
         answer = {"error": f"reading it takes more memory than memory_nbytes = {int(memory_nbytes):,}"}
     except _DAMAGED as cause:
         answer = {"error": str(cause) or type(cause).__name__}
-    json.dump(answer, sys.stdout)
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
+        json.dump(answer, answers)
 
 
 if __name__ == "__main__":
