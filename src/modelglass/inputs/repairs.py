@@ -311,7 +311,8 @@ def _lettered(seen: Evidence) -> Iterator[Call]:
 
 def _ranked(seen: Evidence) -> Iterator[Call]:
     """More or fewer dimensions."""
-    if not _RANK.search(seen.trial.message) or _ONLY_SIZES.search(seen.trial.message):
+    alike = len({len(shape) for shape in seen.trial.met}) < 2
+    if not _RANK.search(seen.trial.message) or (alike and _ONLY_SIZES.search(seen.trial.message)):
         return
     expected = re.search(r"expected (\d)", seen.trial.message)
     for path, tensor in seen.near():
