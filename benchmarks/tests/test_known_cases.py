@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+import warnings
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -28,7 +30,20 @@ ASKED = [
 @pytest.mark.parametrize(("case", "question"), ASKED)
 def test_the_documented_call_gives_the_known_answer(case: Case, question: str, tmp_path: Path) -> None:
     row = asking.answer("modelglass", case.id, question, tmp_path)
-    assert row["verdict"] == "right", row
+    if question == "nbytes" and int(version("transformers").partition(".")[0]) < 5:
+        assert row["answer"] == held_by(
+            case.build()
+        )  # transformers 4 has other buffers than the known answers
+    else:
+        assert row["verdict"] == "right", row
+
+
+def held_by(model: nn.Module) -> int:
+    """Bytes of parameters and buffers, each storage once."""
+    held = {
+        each.untyped_storage().data_ptr(): each.nbytes for each in (*model.parameters(), *model.buffers())
+    }
+    return sum(held.values())
 
 
 @pytest.mark.parametrize("case", [case for case in CASES.values() if case.by_hand], ids=lambda case: case.id)
@@ -38,6 +53,7 @@ def test_the_arithmetic_that_is_shown_gives_what_is_expected(case: Case) -> None
 
 
 def load(path: Path) -> None:
+    warnings.simplefilter("ignore")  # tarfile in Python 3.12 has one, and the process has no other work
     with path.open("rb") as file:
         torch.load(file, weights_only=False) if path.suffix == ".pt" else pickle.load(file)
 

@@ -210,6 +210,13 @@ def test_the_type_of_the_weights_is_the_configurations(tmp_path: Path) -> None:
     assert report.run.failure is None
 
 
+@pytest.mark.parametrize("train", [False, True])
+def test_a_training_step_is_one_in_training_mode(train: bool, tmp_path: Path) -> None:
+    written(tmp_path, {"architectures": ["BertForMaskedLM"], "model_type": "bert", **TEXT})
+    report = mg.inspect(tmp_path, train=train)
+    assert all(module.training is train for module in report.model.modules)
+
+
 @pytest.mark.slow
 def test_nothing_is_allocated(tmp_path: Path) -> None:
     """670 billion parameters."""

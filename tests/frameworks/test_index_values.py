@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import modelglass as mg
+from modelglass.frameworks.torch.fake.index_values import rule_of
 from models import SMALL, Apply, ids, transformers_model
 
 NUMBERS = (-5, -3, -1, 0, 2, 3, 4, 7, 10)
@@ -254,3 +255,9 @@ def test_a_gradient_that_torch_checks_by_values_is_named() -> None:
     for model, there in ((vectors, True), (numbers, False)):
         notes = mg.inspect(model, torch.ones(1), train=True).notes
         assert ("unchecked-gradient" in {note.code for note in notes}) is there
+
+
+def test_backward_kernels_are_not_run_to_check_what_forward_kernels_checked() -> None:
+    aten = torch.ops.aten
+    assert rule_of(aten.embedding.default) is not None
+    assert rule_of(aten.embedding_dense_backward.default) is None  # its result is as large as the table

@@ -59,6 +59,8 @@ def rule_of(func: Any) -> Rule | None:
         return partial(_index_and_others if "offsets" in _names(func) else _one_index, indexing)
     if kernel.rstrip("_") in _OTHERS:
         return _OTHERS[kernel.rstrip("_")]
+    if kernel.endswith("_backward"):  # its forward pass was checked, and its result can be a whole table
+        return None
     tensors = {each.name for each in func._schema.arguments if "Tensor" in str(each.type)}
     return None if _COUNTS.isdisjoint(tensors) else _repeat
 
