@@ -331,6 +331,8 @@ def _of_rank(tensor: Tensor, rank: int) -> Tensor:
     shape = tensor.shape
     if rank == 4 and tensor.dtype == FLOAT and len(shape) < 3:
         return replace(tensor, shape=ORDINARY[4])
+    if rank == 1 < len(shape) and tensor.dtype == FLOAT:
+        return replace(tensor, shape=shape[:1])  # one number for each of the batch
     if rank < len(shape):
         return replace(tensor, shape=(*shape[: rank - 1], *shape[-1:]) if rank else ())
     more = (LENGTH,) * (rank - len(shape))
