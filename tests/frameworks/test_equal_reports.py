@@ -20,6 +20,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], dict[str, Any]]] = {
         lambda: torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.ReLU())),
         {"run": "real"},
     ),
+    "frozen": (lambda: torch.jit.freeze(torch.jit.script(nn.Linear(4, 4).eval())), {}),
     "packed, calibrated": (
         lambda: torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 4)), {nn.Linear}),
         {"calibrate": True},

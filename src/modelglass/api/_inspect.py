@@ -92,8 +92,6 @@ def inspect(
     build = BuildOptions(
         builder=builder, model_key=model_key, trust=trust, framework=framework, serving=serving
     )
-    if isinstance(inputs, Automatic) and (train or run == "real"):
-        inputs = as_needed(inputs)
     asked = RunOptions(
         inputs=inputs,
         input_shape=input_shape,
@@ -113,6 +111,8 @@ def inspect(
     if isinstance(found, Readable):
         report = read_report(found, read, progress)
     else:
+        if isinstance(inputs, Automatic) and (train or run == "real"):
+            asked = replace(asked, inputs=as_needed(inputs))
         look = partial(report_on_model, run=asked, read=read, progress=progress)
         weightless = not read.stats and run != "real"
         report = with_model(found, asked, look, weightless=weightless, framework=framework, progress=progress)

@@ -311,7 +311,8 @@ def _lettered(seen: Evidence) -> Iterator[Call]:
 
 def _ranked(seen: Evidence) -> Iterator[Call]:
     """More or fewer dimensions."""
-    if not _RANK.search(seen.trial.message) or _ONLY_SIZES.search(seen.trial.message):
+    alike = len({len(shape) for shape in seen.trial.met}) < 2
+    if not _RANK.search(seen.trial.message) or (alike and _ONLY_SIZES.search(seen.trial.message)):
         return
     expected = re.search(r"expected (\d)", seen.trial.message)
     for path, tensor in seen.near():
@@ -330,6 +331,8 @@ def _of_rank(tensor: Tensor, rank: int) -> Tensor:
     shape = tensor.shape
     if rank == 4 and tensor.dtype == FLOAT and len(shape) < 3:
         return replace(tensor, shape=ORDINARY[4])
+    if rank == 1 < len(shape) and tensor.dtype == FLOAT:
+        return replace(tensor, shape=shape[:1])  # one number for each of the batch
     if rank < len(shape):
         return replace(tensor, shape=(*shape[: rank - 1], *shape[-1:]) if rank else ())
     more = (LENGTH,) * (rank - len(shape))

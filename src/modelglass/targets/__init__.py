@@ -91,11 +91,12 @@ def resolve(
         else:
             file = next(kind.file for kind in OBJECTS if isinstance(target, kind.type))
         found = import_module(f"modelglass.targets.{file}").resolve(target, build)
+    wanted = as_automatic(run.inputs) if isinstance(run.inputs, ASKS) else None
+    if wanted is not None and wanted.needed and not wanted.given:  # a run is asked for, with whatever inputs
+        found = found.to_run()
     if check and not (build.given.keys() | run.given.keys() | read.given.keys()) <= found.takes:
         found.check(build, run, read)
-    wanted = as_automatic(run.inputs) if isinstance(run.inputs, ASKS) else None
-    # A run is asked for, with whatever inputs.
-    return found if wanted is None or wanted.given or not wanted.needed else found.to_run()
+    return found
 
 
 def as_saved_report(target: Target) -> Report | None:

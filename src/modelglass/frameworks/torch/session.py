@@ -550,7 +550,7 @@ def _notes(native: nn.Module, outcome: _Outcome, request: Request) -> Iterator[N
         request,
         trained=outcome.trained,
         problems=outcome.optimizer_problems.values(),
-        in_training=native.training,
+        in_training=getattr(native, "training", False),  # a frozen script has no mode
     )
 
 

@@ -78,7 +78,8 @@ def in_training(native: nn.Module) -> Iterator[None]:
     """The model in training mode, as its own `train()` has it; each module is as it was afterwards."""
     with undoing() as log:
         for _, module in walk(native):
-            log.record(setattr, module, "training", module.training)
+            if hasattr(module, "training"):  # a frozen script has no mode
+                log.record(setattr, module, "training", module.training)
         with suppress(NotImplementedError):  # what was exported has one mode
             native.train()
         yield
