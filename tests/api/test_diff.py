@@ -123,3 +123,12 @@ def test_patterns_and_a_tolerance_leave_differences_out(tmp_path: Path) -> None:
     assert diff(tmp_path, weights, changed, tolerance=1e-4).verdict == "equivalent"
     with pytest.raises(UsageError):
         diff(tmp_path, weights, changed, tolerance=-1.0)
+
+
+def test_models_too_small_to_tell_are_not_called_derived() -> None:
+    torch.manual_seed(0)
+    a, b = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+    assert mg.diff(a, b).verdict == "unrelated"
+    b.load_state_dict(a.state_dict())
+    torch.nn.init.zeros_(b.bias)
+    assert mg.diff(a, b).verdict == "derived"  # the weight is the same

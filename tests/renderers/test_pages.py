@@ -13,10 +13,12 @@ import torch
 from torch import nn
 
 import modelglass as mg
+import replays
 from modelglass import api
+from modelglass.analyses.memory.replay import memory_snapshot
 from modelglass.errors import UsageError
 from modelglass.page.units import size
-from modelglass.report import Finding, FootprintAt, Scan, ScannedFile
+from modelglass.report import Finding, FootprintAt, MemorySnapshot, Scan, ScannedFile
 
 
 def model() -> nn.Module:
@@ -46,6 +48,16 @@ def two_lengths() -> mg.Footprint:
     )
 
 
+def recorded() -> MemorySnapshot:
+    return memory_snapshot("snapshot.pickle", [replays.recording_of(replays.load(replays.RECORDINGS[-1]))])
+
+
+def damaged() -> nn.Module:
+    made = model()
+    nn.init.zeros_(made[0].bias)
+    return made
+
+
 def nouns(noun: str) -> tuple[Any, ...]:
     finding = Finding(code="a.b", level="high", text="opens a port", file="m.pt")
     file = ScannedFile(path="m.pt", format="gguf", nbytes=9, read_nbytes=9, findings=(finding,))
@@ -53,6 +65,8 @@ def nouns(noun: str) -> tuple[Any, ...]:
         "flow": lambda: (mg.flow(ran()),),
         "fit": lambda: (mg.fit(model(), torch.ones(3, 4), device_nbytes=100),),
         "footprint": lambda: (two_lengths(),),
+        "snapshot": lambda: (recorded(),),
+        "diff": lambda: (mg.diff(model(), damaged()),),
         "compare": lambda: (mg.compare_structure(model(), nn.Sequential(nn.Linear(4, 9))),),
         "scan": lambda: (Scan(files=(file,)),),
         "unique": lambda: (report := ran(), mg.unique(report)),
@@ -66,6 +80,8 @@ FIGURES = {  # what a row of CSV says in a column, as people read it
     "memory": ("nbytes", None),
     "fit": ("peak_nbytes", lambda value: size(int(value))),
     "footprint": ("nbytes", lambda value: size(int(value))),
+    "snapshot": ("place", str),
+    "diff": ("b", str),
     "compare": ("in a", str),
     "stats": ("mean", lambda value: f"{float(value):.3g}"),
     "scan": ("code", str),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from modelglass.analyses.memory.allocator import CachingAllocator, Segment
+from modelglass.analyses.memory.allocator import Block, CachingAllocator, Segment
 from modelglass.analyses.memory.replay import restore
 from modelglass.formats.snapshots.unpickling import ACTIONS
 from modelglass.report.allocator import AllocatorSettings
@@ -125,3 +126,20 @@ def _segment(segment: Segment, frames: list[dict[str, Any]]) -> dict[str, Any]:
             for block in segment.blocks()
         ],
     }
+
+
+def recording_of(recording: dict[str, Any]) -> Recording:
+    """The recording as a reader of snapshots gives it."""
+    segments = tuple(
+        RecordedSegment(
+            each.address, each.nbytes, each.pool.stream, each.pool.small, held=tuple(_held(each.blocks()))
+        )
+        for each in replay(recording).allocator.segments.values()
+    )
+    return Recording(0, segments, tuple(_event(*each) for each in events(recording)))
+
+
+def _held(blocks: Iterable[Block]) -> Iterator[RecordedBlock]:
+    for block in blocks:
+        if block.requested is not None:
+            yield RecordedBlock(block.address, block.nbytes, block.requested)

@@ -202,13 +202,12 @@ def _is_identical(each: Streamed) -> bool:
 
 
 def _are_related(compared: Sequence[Streamed], explained: Sequence[tuple[str, Explained]]) -> bool:
-    """Whether some matrix of b tells of its counterpart, or nothing could tell."""
+    """Whether some matrix of b tells of its counterpart; where no matrix could, any tensor."""
     changed = {name: set[str]() for name, _ in explained}
     for name, each in explained:
         changed[name].add(each.kind)
     telling = [each for each in compared if _tells(each)]
-    if not telling:
-        return True
+    telling = telling or compared
     return any(each.diff.name not in changed or not changed[each.diff.name] & _MADE_ANEW for each in telling)
 
 
