@@ -206,8 +206,7 @@ def _are_related(compared: Sequence[Streamed], explained: Sequence[tuple[str, Ex
     changed = {name: set[str]() for name, _ in explained}
     for name, each in explained:
         changed[name].add(each.kind)
-    telling = [each for each in compared if _tells(each)]
-    telling = telling or compared
+    telling = [each for each in compared if _tells(each)] or compared
     return any(each.diff.name not in changed or not changed[each.diff.name] & _MADE_ANEW for each in telling)
 
 
