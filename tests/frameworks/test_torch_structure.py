@@ -150,6 +150,14 @@ def test_hidden_quantized_weights_are_logical_parameters() -> None:
     assert "hidden-weights" in {note.code for note in report.notes}
 
 
+def test_weights_frozen_into_torchscript_are_counted() -> None:
+    model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)).eval()
+    report = mg.inspect(torch.jit.freeze(torch.jit.script(model)), torch.zeros(4, 3))
+    assert (report.counts.params, report.counts.trainable, report.cost.macs) == (50, 0, 160)
+    assert {tensor.name for tensor in report.model.tensors} == {"0.weight", "0.bias", "2.weight", "2.bias"}
+    assert "hidden-weights" in {note.code for note in report.notes}
+
+
 def test_scripted_modules_show_their_original_types() -> None:
     modules = mg.inspect(scripted(nn.Sequential(nn.Linear(16, 32), nn.ReLU()))).model.modules
     assert [module.type for module in modules] == ["Sequential", "Linear", "ReLU"]

@@ -35,12 +35,23 @@ def find_hidden_weights(native: nn.Module) -> Iterator[tuple[str, torch.Tensor]]
         module: Any = native
         yield from module.get_weight().items()
         yield from module.get_bias().items()
-    elif not isinstance(native, torch.jit.ScriptModule):
+    elif isinstance(native, torch.jit.ScriptModule):
+        yield from _frozen_weights(native)
+    else:
         for key, value in vars(native).items():
             if isinstance(value, torch.ScriptObject) and hasattr(value, "unpack"):
                 suffix = key.removeprefix("_packed").removeprefix("_params").removeprefix("_weight")
                 for kind, tensor in unpack(value):
                     yield kind + suffix, tensor
+
+
+def _frozen_weights(native: torch.jit.ScriptModule) -> Iterator[tuple[str, torch.Tensor]]:
+    """What `torch.jit.freeze` made constants of the code."""
+    if hasattr(native, "training") or not hasattr(native, "graph"):
+        return
+    for node in native.graph.findAllNodes("prim::Constant"):
+        if node.hasAttribute("value") and node.kindOf("value") == "t":
+            yield node.output().debugName().removeprefix("self."), node.t("value")
 
 
 def unpack(packed: Any) -> list[tuple[str, torch.Tensor]]:
