@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import pickle
+import re
 import struct
 import subprocess
 import sys
