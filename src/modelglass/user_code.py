@@ -91,6 +91,7 @@ _inside: list[bool] = []  # whether bytecode was not written before, for each th
 
 def _close(folders: set[str]) -> None:
     _inside.append(sys.dont_write_bytecode)
+    folders.discard("")  # places that are not there are not the same place
     if not any(_identity(each or os.curdir) in folders for each in sys.path):
         return
     sys.dont_write_bytecode = True

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -66,6 +67,8 @@ def test_every_command_writes(line: str, encoding: str, folder: Path) -> None:
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_the_quick_listing_writes(encoding: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["modelglass", "./weights.safetensors"])
+    keep = SimpleNamespace(disable=lambda: None, freeze=lambda: None)  # this process does not end with it
+    monkeypatch.setattr("modelglass.cli.start.gc", keep)
     with console(encoding) as made, pytest.raises(SystemExit):
         start()
     assert "16" in written(made)

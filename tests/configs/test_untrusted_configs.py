@@ -423,3 +423,11 @@ def test_a_thread_has_the_rules_of_the_one_that_starts_it(folder: Path) -> None:
 def test_libraries_are_not_loaded_by_name(folder: Path) -> None:
     with guarded(), pytest.raises(UntrustedError, match="it would load a library"):
         ctypes.CDLL("./evil.so")
+
+
+def test_places_that_are_not_there_are_not_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "loop.pt").symlink_to("loop.pt")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "missing.zip")])
+    before = list(sys.path)
+    with only_installed(tmp_path / "loop.pt"):
+        assert sys.path == before

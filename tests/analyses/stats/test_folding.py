@@ -175,7 +175,7 @@ def test_a_numba_that_must_not_compile_is_not_used() -> None:
 
 
 def test_more_threads_than_processors_are_not_started() -> None:
-    assert 1 <= engine._processors() <= min(engine.MOST_WORKERS, os.cpu_count() or 1)
+    assert 1 <= engine.processors() <= min(engine.MOST_WORKERS, os.cpu_count() or 1)
 
 
 class TestDeadRowsAndColumns:
