@@ -427,7 +427,8 @@ def test_libraries_are_not_loaded_by_name(folder: Path) -> None:
 
 def test_places_that_are_not_there_are_not_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "loop.pt").symlink_to("loop.pt")
-    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "missing.zip")])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["first", str(tmp_path / "missing.zip")])
     before = list(sys.path)
     with only_installed(tmp_path / "loop.pt"):
         assert sys.path == before

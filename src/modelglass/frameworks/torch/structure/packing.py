@@ -47,9 +47,10 @@ def find_hidden_weights(native: nn.Module) -> Iterator[tuple[str, torch.Tensor]]
 
 def _frozen_weights(native: torch.jit.ScriptModule) -> Iterator[tuple[str, torch.Tensor]]:
     """What `torch.jit.freeze` made constants of the code."""
-    if hasattr(native, "training") or not hasattr(native, "graph"):
+    graph: Any = getattr(native, "graph", None)
+    if hasattr(native, "training") or graph is None:
         return
-    for node in native.graph.findAllNodes("prim::Constant"):
+    for node in graph.findAllNodes("prim::Constant"):
         if node.hasAttribute("value") and node.kindOf("value") == "t":
             yield node.output().debugName().removeprefix("self."), node.t("value")
 
