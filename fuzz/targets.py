@@ -215,8 +215,8 @@ def _watched(folder: Path) -> Iterator[None]:
         yield
     finally:
         WATCH.on = False
-    # Our own version is read from where modelglass is installed.
-    allowed = (str(folder), sys.prefix, sys.base_prefix)
+    # Our own version, and the style of pages, are read from where modelglass is installed.
+    allowed = (str(folder), sys.prefix, sys.base_prefix, str(Path(api.__path__[0]).parent))
     outside = [path for path in WATCH.opened if not os.path.join(folder, path).startswith(allowed)]
     ours = {"modelglass", "numpy", "jinja2", "markupsafe", "yaml", "_yaml", *sys.stdlib_module_names}
     imported = [name for name in WATCH.imports if name.partition(".")[0] not in ours]
