@@ -139,7 +139,8 @@ def test_a_folder_of_such_names(
     code, out, err = said("scan", ".", "--format", format)
     assert code in (1, 3)
     check(format, out)
-    assert err == ""
+    check_plain(err)
+    assert all(line.startswith("modelglass: scanning ") for line in err.splitlines())  # of a slow machine
 
 
 def test_a_listing_as_users_get_it(tmp_path: Path) -> None:
