@@ -12,7 +12,7 @@ import torch
 
 from modelglass.frameworks.torch.memory.calibration import Question, knows_values
 from modelglass.frameworks.torch.observing.recorder import Place
-from modelglass.frameworks.torch.privates import OpOverload
+from modelglass.frameworks.torch.privates import VERSION, OpOverload
 from modelglass.frameworks.torch.structure.naming import kernel_name, overload_name
 
 # Their backward pass looks at values, or writes to what it has, unless it is watched. Some overloads do.
@@ -34,9 +34,13 @@ _OTHER_GRADIENTS = frozenset(
         "aten.ormqr",
     }
 )
+# torch 2.15 has other formulas for these, whose memory was not understood.
+_SINCE_2_15 = frozenset({"aten.fmax", "aten.fmin"})
+if VERSION >= (2, 15):
+    _OTHER_GRADIENTS |= _SINCE_2_15
 _EIG, _EIGVALS = torch.ops.aten.linalg_eig.default, torch.ops.aten.linalg_eigvals.default
 # They take memory for themselves by what the values are.
-_BY_VALUES = frozenset({"aten.linalg_matrix_exp", "aten.isin"})
+_BY_VALUES = frozenset({"aten.linalg_matrix_exp", "aten.isin", "aten.nonzero_static"})
 
 
 def may_differ(func: Any) -> bool:
