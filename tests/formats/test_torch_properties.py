@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import modelglass as mg
 from genuine import CONTENTS, DTYPES, network, trained
-from modelglass.errors import FileError
+from modelglass.errors import CorruptFileError, FileError
 from modelglass.report import Report
 
 OLD_DTYPES = [dtype for dtype in DTYPES if dtype not in DTYPES[12:]]  # those that the old form can have
@@ -191,3 +191,10 @@ def test_damage_in_a_distributed_checkpoint(data: st.DataObject) -> None:
         for name, content in files.items():
             (Path(folder) / name).write_bytes(content)
         survives(Path(folder))
+
+
+def test_a_piece_whose_archive_lost_its_pickle(tmp_path: Path) -> None:
+    for name, content in distributed_files().items():
+        (tmp_path / name).write_bytes(content.replace(b"data.pkl", b"date.pkl"))
+    with pytest.raises(CorruptFileError, match=r"no data\.pkl"):
+        mg.inspect(tmp_path, stats=True)

@@ -28,6 +28,8 @@ def tops(archive: zips.Archive) -> list[str]:
 def read(source: Source, archive: zips.Archive, reading: Reading) -> None:
     """Fill the reading from an archive that has a `data.pkl`."""
     folders = tops(archive)
+    if not folders:  # a piece of a damaged checkpoint
+        raise source.corrupt("there is no data.pkl in the archive", code="torch.pickle")
     folder = folders[0]
     scripted = archive.find(_inside(folder, "constants.pkl")) is not None
     reading.format = "torchscript" if scripted else "torch"
