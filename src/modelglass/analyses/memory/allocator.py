@@ -14,7 +14,7 @@ from modelglass.report.allocator import MIB, AllocatorSettings
 
 SMALLEST: Final = 512  # bytes of a block
 _SMALL: Final = MIB  # requests up to here share segments of their own
-_SMALL_SEGMENT: Final = 2 * MIB
+SMALL_SEGMENT: Final = 2 * MIB
 _MEDIUM: Final = 10 * MIB  # requests below share segments of one size
 _SLACK: Final = 20 * MIB  # that a block which may not be split can be larger than its request
 _STEP: Final = 2 * MIB  # that other segments are rounded up to
@@ -218,12 +218,12 @@ class CachingAllocator:
 
     def _segment_nbytes(self, nbytes: int) -> int:
         if nbytes <= _SMALL:
-            return _SMALL_SEGMENT
+            return SMALL_SEGMENT
         return self.settings.large_segment_nbytes if nbytes < _MEDIUM else _up(nbytes, _STEP)
 
     def _grown(self, pool: _Pool, nbytes: int) -> Block:
         """The free end of the segment that grows, made as large as is asked for, by whole pages."""
-        page = _SMALL_SEGMENT if pool.small else self.settings.large_segment_nbytes
+        page = SMALL_SEGMENT if pool.small else self.settings.large_segment_nbytes
         segment = pool.growing
         if segment is None:
             size = _up(nbytes, page)
@@ -256,7 +256,7 @@ class CachingAllocator:
         segment, pool = block.segment, block.segment.pool
         if block.after is not None:
             return
-        page = _SMALL_SEGMENT if pool.small else self.settings.large_segment_nbytes
+        page = SMALL_SEGMENT if pool.small else self.settings.large_segment_nbytes
         kept = _up(block.address - segment.address, page) - (block.address - segment.address)
         given = max(0, block.nbytes - kept) // page * page
         pool.remove(block)

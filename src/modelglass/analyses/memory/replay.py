@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from modelglass.analyses.memory.allocator import Block, CachingAllocator, Segment
-from modelglass.report.allocator import MIB, AllocatorSettings
+from modelglass.analyses.memory.allocator import SMALL_SEGMENT, Block, CachingAllocator, Segment
+from modelglass.report.allocator import AllocatorSettings
 from modelglass.report.report import Note
 from modelglass.report.snapshot import (
     DeviceSnapshot,
@@ -27,7 +27,6 @@ from modelglass.report.snapshot import (
 _BEFORE: Final = "before the recording began"
 _WITHOUT_STACK: Final = "code that was not recorded"
 _UNSEEN: Final = -1  # the place of what was made before the first event
-_SMALL_SEGMENT: Final = 2 * MIB
 _MOST_MOMENTS: Final = 400
 _MOST_HELD: Final = 1_000
 _EXPANDABLE: Final = Note(
@@ -115,7 +114,7 @@ class Replay:
             self.unknown += 1
             return
         self._starts = None
-        pool = self._allocator.pool(event.stream, small=event.nbytes == _SMALL_SEGMENT)
+        pool = self._allocator.pool(event.stream, small=event.nbytes == SMALL_SEGMENT)
         self._allocator.reserve(pool, event.address, event.nbytes, expandable=event.action == "segment_map")
 
     def _sorted_starts(self) -> list[int]:
@@ -158,7 +157,7 @@ def beginning(recording: Recording) -> tuple[RecordedSegment, ...]:
         elif event.action in ("segment_alloc", "segment_map"):
             segments.pop(event.address, None)
         elif event.action in ("segment_free", "segment_unmap"):
-            small = event.nbytes == _SMALL_SEGMENT
+            small = event.nbytes == SMALL_SEGMENT
             segments[event.address] = RecordedSegment(event.address, event.nbytes, event.stream, small)
     starts = sorted(segments)
     inside: dict[int, list[RecordedBlock]] = {start: [] for start in starts}
